@@ -1,5 +1,6 @@
-//! Wrappers of the same shape as a device: [`Faulty`] makes the requests of any device fail by seed, [`Traced`] writes down what is
-//! asked. Faults that reach into a disk's cache are the disk's own: see [`crate::Disk::faults`].
+//! A wrapper of the same shape as a device: [`Faulty`] makes the requests of any device fail by seed, and writes
+//! down what is asked if a test wants that. Faults that reach into a disk's cache are the disk's own: see
+//! [`crate::Disk::faults`].
 
 use crate::faults::{Faults, Operation};
 use braid_base::{Bytes, NodeId};
@@ -13,12 +14,39 @@ use std::rc::Rc;
 pub struct Faulty<D> {
     device: D,
     faults: Faults,
+    trace: Option<Trace>,
 }
 
 impl<D: Device> Faulty<D> {
     /// `device` with `faults`.
     pub fn new(device: D, faults: &Faults) -> Faulty<D> {
-        Faulty { device, faults: faults.clone() }
+        Faulty { device, faults: faults.clone(), trace: None }
+    }
+
+    /// Writes to `trace` what is asked from here on.
+    #[must_use]
+    pub fn traced(self, trace: &Trace) -> Faulty<D> {
+        Faulty { trace: Some(trace.clone()), ..self }
+    }
+
+    /// An operation that may fail before the device hears of it.
+    async fn ask(&self, operation: Operation, work: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+        let asked = async {
+            self.faults.draw(operation)?;
+            work.await
+        };
+        self.noted(operation, asked).await
+    }
+
+    async fn noted(
+        &self,
+        operation: Operation,
+        work: impl Future<Output = io::Result<()>>,
+    ) -> io::Result<()> {
+        match &self.trace {
+            Some(trace) => trace.around(operation, work).await,
+            None => work.await,
+        }
     }
 
     /// Writes all, or, if that is to fail, a part.
@@ -28,14 +56,18 @@ impl<D: Device> Faulty<D> {
         from: &Buf,
         write: impl AsyncFn(&Buf) -> io::Result<()>,
     ) -> io::Result<()> {
-        let Err(error) = self.faults.draw(Operation::Write(offset, from.len())) else {
-            return write(from).await;
+        let operation = Operation::Write(offset, from.len());
+        let written = async {
+            let Err(error) = self.faults.draw(operation) else {
+                return write(from).await;
+            };
+            let part = self.faults.part_of(from.len(), self.geometry().alignment);
+            if part > Bytes::ZERO {
+                write(&from.slice(Bytes::ZERO..part)).await?;
+            }
+            Err(error)
         };
-        let part = self.faults.part_of(from.len(), self.geometry().alignment);
-        if part > Bytes::ZERO {
-            write(&from.slice(Bytes::ZERO..part)).await?;
-        }
-        Err(error)
+        self.noted(operation, written).await
     }
 }
 
@@ -55,8 +87,7 @@ impl<D: Device> Device for Faulty<D> {
     }
 
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
-        self.faults.draw(Operation::Read(offset, into.len()))?;
-        self.device.read(offset, into).await
+        self.ask(Operation::Read(offset, into.len()), self.device.read(offset, into)).await
     }
 
     async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
@@ -64,8 +95,7 @@ impl<D: Device> Device for Faulty<D> {
     }
 
     async fn read_to_move(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
-        self.faults.draw(Operation::Read(offset, into.len()))?;
-        self.device.read_to_move(offset, into).await
+        self.ask(Operation::Read(offset, into.len()), self.device.read_to_move(offset, into)).await
     }
 
     async fn write_moved(&self, offset: Bytes, from: &Buf, node: Option<NodeId>) -> io::Result<()> {
@@ -73,13 +103,11 @@ impl<D: Device> Device for Faulty<D> {
     }
 
     async fn flush(&self) -> io::Result<()> {
-        self.faults.draw(Operation::Flush)?;
-        self.device.flush().await
+        self.ask(Operation::Flush, self.device.flush()).await
     }
 
     async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
-        self.faults.draw(Operation::Discard(offset, len))?;
-        self.device.discard(offset, len).await
+        self.ask(Operation::Discard(offset, len), self.device.discard(offset, len)).await
     }
 }
 
@@ -122,62 +150,6 @@ impl Trace {
         let step = if result.is_ok() { Step::End(operation) } else { Step::Fail(operation) };
         self.steps.borrow_mut().push(step);
         result
-    }
-}
-
-/// A device that writes down what it is asked.
-#[derive(Clone)]
-pub struct Traced<D> {
-    device: D,
-    trace: Trace,
-}
-
-impl<D: Device> Traced<D> {
-    /// `device`, writing to `trace`.
-    pub fn new(device: D, trace: &Trace) -> Traced<D> {
-        Traced { device, trace: trace.clone() }
-    }
-}
-
-impl<D: Device> Device for Traced<D> {
-    const ALWAYS_ANSWERS: bool = D::ALWAYS_ANSWERS;
-
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
-
-    fn expect(&self, offset: Bytes) {
-        self.device.expect(offset);
-    }
-
-    fn node(&self) -> Option<NodeId> {
-        self.device.node()
-    }
-
-    async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
-        self.trace.around(Operation::Read(offset, into.len()), self.device.read(offset, into)).await
-    }
-
-    async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
-        self.trace.around(Operation::Write(offset, from.len()), self.device.write(offset, from)).await
-    }
-
-    async fn read_to_move(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
-        let read = self.device.read_to_move(offset, into);
-        self.trace.around(Operation::Read(offset, into.len()), read).await
-    }
-
-    async fn write_moved(&self, offset: Bytes, from: &Buf, node: Option<NodeId>) -> io::Result<()> {
-        let write = self.device.write_moved(offset, from, node);
-        self.trace.around(Operation::Write(offset, from.len()), write).await
-    }
-
-    async fn flush(&self) -> io::Result<()> {
-        self.trace.around(Operation::Flush, self.device.flush()).await
-    }
-
-    async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
-        self.trace.around(Operation::Discard(offset, len), self.device.discard(offset, len)).await
     }
 }
 
@@ -263,24 +235,22 @@ mod tests {
         }
     }
 
-    /// A device behind one of these wrappers was one of the host: no policy saw its node, and what moved inside of that crossed the network.
+    /// A device behind this wrapper was one of the host: no policy saw its node, and what moved inside of that crossed the network.
     #[test]
     fn a_wrapped_device_stays_on_its_node() {
         let world = World::new(1);
         let (moved, trace) = (Rc::new(RefCell::new(Vec::new())), Trace::default());
         let device = OnNode { device: Disk::new(&world, DiskOptions::ssd(MIB)), moved: moved.clone() };
         let faults = Faults::new(FaultPlan::default(), world.fork_rng());
-        let (faulty, traced) = (Faulty::new(device.clone(), &faults), Traced::new(device, &trace));
+        let faulty = Faulty::new(device, &faults).traced(&trace);
         world.block_on(async move {
-            assert_eq!((faulty.node(), traced.node()), (Some(NodeId(3)), Some(NodeId(3))));
+            assert_eq!(faulty.node(), Some(NodeId(3)));
             let buf = Arena::new(MIB).try_alloc(KIB * 4).unwrap();
             faulty.read_to_move(Bytes::ZERO, &buf).await.unwrap();
-            faulty.write_moved(Bytes::ZERO, &buf, None).await.unwrap();
-            traced.read_to_move(Bytes::ZERO, &buf).await.unwrap();
-            traced.write_moved(Bytes::ZERO, &buf, Some(NodeId(4))).await.unwrap();
+            faulty.write_moved(Bytes::ZERO, &buf, Some(NodeId(4))).await.unwrap();
         });
         world.halt();
-        assert_eq!(moved.take(), [Some(NodeId(3)), None, Some(NodeId(3)), Some(NodeId(4))]);
+        assert_eq!(moved.take(), [Some(NodeId(3)), Some(NodeId(4))]);
         assert_eq!(trace.take().len(), 4, "both begin and end");
     }
 
@@ -288,7 +258,8 @@ mod tests {
     fn a_trace_shows_begin_and_end() {
         let world = World::new(1);
         let trace = Trace::default();
-        let device = Traced::new(Disk::new(&world, DiskOptions::ssd(MIB)), &trace);
+        let faults = Faults::new(FaultPlan::default(), world.fork_rng());
+        let device = Faulty::new(Disk::new(&world, DiskOptions::ssd(MIB)), &faults).traced(&trace);
         world.block_on(async move {
             device.flush().await.unwrap();
             device.discard(MIB, KIB).await.unwrap_err();

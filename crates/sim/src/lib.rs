@@ -26,7 +26,7 @@ pub use bad_places::Bad;
 pub use campaign::{Campaign, Disturbance, Failure, Report, Setup, States, Subject, TrialId};
 pub use disk::{Disk, DiskOptions, StoredDisk};
 pub use faults::{FaultPlan, Faults, Operation};
-pub use faulty::{Faulty, Step, Trace, Traced};
+pub use faulty::{Faulty, Step, Trace};
 pub use hollow::{Hollow, Payload};
 pub use image::Blank;
 pub use lasting::{LastingBytes, StoredMemory};

@@ -4,7 +4,7 @@
 
 use braid_base::{Bytes, KIB, MIB, Nanos, Rng, SECTOR, TIB};
 use braid_runtime::{Arena, Buf, Device, Runtime, conformance};
-use braid_sim::{Blank, Disk, DiskOptions, FaultPlan, Faults, Faulty, Trace, Traced, World};
+use braid_sim::{Blank, Disk, DiskOptions, FaultPlan, Faults, Faulty, Trace, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -257,7 +257,7 @@ fn a_disk_and_its_wrappers_do_what_every_device_must() {
         let world = World::new(seed);
         let disk = Disk::new(&world, DiskOptions::ssd(MIB * 2).with_blank(Blank::Garbage(seed)));
         let faulty = Faulty::new(disk, &Faults::new(FaultPlan::default(), world.fork_rng()));
-        let device = Rc::new(Traced::new(faulty, &Trace::default()));
+        let device = Rc::new(faulty.traced(&Trace::default()));
         let runtime = world.clone();
         world.block_on(async move { conformance::device(&runtime, device, seed).await });
         world.halt();

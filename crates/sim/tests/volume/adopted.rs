@@ -1,7 +1,7 @@
 //! A disk with data on it that a volume adopts: its bytes stay where they are, the SSD before it may go, and nothing else is written to it.
 
 use crate::chaos::Chaos;
-use crate::rig::{filled, refused};
+use crate::rig::{Rig, filled, refused, sound};
 use crate::toy_policies::WriteBackCache;
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{
@@ -14,7 +14,7 @@ use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Blank, Disk, DiskOptions, World};
 use std::rc::Rc;
 
-pub type Adopted = Volume<World, Disk>;
+pub type Adopted = Rig;
 
 /// Places of the devices.
 pub const SSD: DeviceId = DeviceId(0);
@@ -54,7 +54,7 @@ pub async fn try_open(
     let place = disks.iter().position(|disk| ![MIB * 8, MIB * 5].contains(&disk.geometry().size));
     options.adopted = place.map(|place| AdoptedDisk { place, identity: IDENTITY, force: false });
     change(&mut options);
-    Volume::open(world.clone(), disks.to_vec(), options).await
+    Volume::open(world.clone(), sound(disks), options).await
 }
 
 pub async fn open(world: &World, disks: &[Disk]) -> Adopted {
@@ -62,7 +62,7 @@ pub async fn open(world: &World, disks: &[Disk]) -> Adopted {
 }
 
 pub async fn make(world: &World, disks: &[Disk]) -> Adopted {
-    create(disks, &options()).await.expect("the disk can be adopted");
+    create(&sound(disks), &options()).await.expect("the disk can be adopted");
     open(world, disks).await
 }
 
@@ -334,10 +334,15 @@ fn what_does_not_fit_an_adopted_disk_is_refused_at_creation() {
             CreateOptions { adoption: Some(Adoption { record: DISK, ..adoption }), ..options() },
         ];
         for options in wrong {
-            assert_eq!(refused(create(&disks, &options).await).kind(), ErrorKind::Invalid, "{options:?}");
+            assert_eq!(
+                refused(create(&sound(&disks), &options).await).kind(),
+                ErrorKind::Invalid,
+                "{options:?}"
+            );
         }
-        let error =
-            refused(create(&disks, &CreateOptions { policy: "stripe".to_owned(), ..options() }).await);
+        let error = refused(
+            create(&sound(&disks), &CreateOptions { policy: "stripe".to_owned(), ..options() }).await,
+        );
         assert!(error.to_string().contains("hdd-only"), "{error}");
         let volume = make(&world, &disks).await;
         assert_eq!(refused(volume.set_policy("equi").await).kind(), ErrorKind::Invalid);

@@ -1,12 +1,12 @@
 //! What is read ahead of streams, while devices hang or cannot read, extents move, and a policy looks on.
 
-use crate::rig::filled;
+use crate::rig::{self, filled, sound_one};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
 use braid_policy::{Completion, Direction, Move, Occasion, Origin, Placement, Plan, Policy, View};
 use braid_runtime::{Arena, Runtime};
-use braid_sim::{Disk, DiskOptions, FaultPlan, Operation, Step, Trace, Traced, World};
+use braid_sim::{Disk, DiskOptions, FaultPlan, Operation, Step, Trace, World};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -55,7 +55,7 @@ impl Policy for Told {
 #[derive(Clone)]
 struct Rig {
     world: World,
-    volume: Rc<Volume<World, Traced<Disk>>>,
+    volume: Rc<rig::Rig>,
     disks: Vec<Disk>,
     traces: Vec<Trace>,
     arena: Arena,
@@ -109,7 +109,7 @@ fn ahead_in(world: World, homes: &'static [DeviceId], written: u64, guest: impl 
     world.block_on(async move {
         let mut options = CreateOptions::new("ahead", Uuid([9; 16]));
         (options.size, options.extent_size) = (Some(EXTENT * EXTENTS), EXTENT);
-        let devices = || disks.iter().zip(&traces).map(|(disk, trace)| Traced::new(disk.clone(), trace));
+        let devices = || disks.iter().zip(&traces).map(|(disk, trace)| sound_one(disk).traced(trace));
         create(&devices().collect::<Vec<_>>(), &options).await.expect("the devices are fit");
         let names = vec!["ssd".to_owned(), "hdd".to_owned()];
         let options = OpenOptions { cache_extents: 0, ahead: MIB * 16, ..OpenOptions::new(names) };

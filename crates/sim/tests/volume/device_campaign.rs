@@ -5,7 +5,7 @@
 //! `BRAID_CRASH_SEEDS=n` runs n lives of each plan; a failure prints the command that runs its crash alone.
 
 use crate::rig::life::{Oracle, SIZE, disk, names, work};
-use crate::rig::options;
+use crate::rig::{Rig, options, sound, sound_one};
 use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
 use braid_engine::{
     Addition, CreateOptions, Durability, ErrorKind, Export, OpenOptions, Volume, create, identify,
@@ -62,7 +62,7 @@ struct Moment {
 
 struct Life {
     world: World,
-    volume: Volume<World, Disk>,
+    volume: Rig,
     shelf: Shelf,
     plan: Plan,
     rng: Rng,
@@ -144,7 +144,7 @@ impl Life {
             noted.borrow_mut().insert(id, new);
             Ok(())
         };
-        Some(self.volume.add_device(disk, &addition, note).await.expect("a device is added"))
+        Some(self.volume.add_device(sound_one(&disk), &addition, note).await.expect("a device is added"))
     }
 
     /// False if the others cannot do without it.
@@ -218,7 +218,7 @@ impl Life {
         }
         disk.faults().set(FaultPlan::default());
         self.world.sleep(Nanos::from_millis(100)).await;
-        self.volume.return_device(disk, "the disk").await.expect("a device is back");
+        self.volume.return_device(sound_one(&disk), "the disk").await.expect("a device is back");
         self.shelf.pulled.set(None);
     }
 
@@ -236,7 +236,7 @@ impl Life {
             let disk = self.shelf.noted.borrow()[&device].clone();
             disk.faults().set(FaultPlan::default());
             self.world.sleep(Nanos::from_millis(100)).await;
-            self.volume.return_device(disk, "the disk").await.expect("a device is back");
+            self.volume.return_device(sound_one(&disk), "the disk").await.expect("a device is back");
             self.shelf.pulled.set(None);
         }
     }
@@ -268,8 +268,8 @@ fn live(plan: Plan) -> (Vec<Moment>, bool) {
         let disks: Vec<Disk> = (0..3).map(|i| disk(&rt, i == 0)).collect();
         let create_options =
             CreateOptions { copies: plan.copies, policy: plan.policy.to_owned(), ..options(1) };
-        create(&disks, &create_options).await.expect("the devices are fit");
-        let opened = Volume::open(rt.clone(), disks.clone(), OpenOptions::new(names(3))).await;
+        create(&sound(&disks), &create_options).await.expect("the devices are fit");
+        let opened = Volume::open(rt.clone(), sound(&disks), OpenOptions::new(names(3))).await;
         let volume = opened.expect("the volume opens").0;
         let zeros = Arena::new(MIB).alloc(MIB).await;
         zeros.fill_zero();
@@ -376,7 +376,7 @@ fn crash(plan: Plan, moment: &Moment, outcome: u64, count: &mut Count) {
         }
         let arena = Arena::new(MIB);
         let open =
-            async || Volume::open(rt.clone(), there.clone(), OpenOptions::new(names(there.len()))).await;
+            async || Volume::open(rt.clone(), sound(&there), OpenOptions::new(names(there.len()))).await;
         let volume = match open().await {
             Ok((volume, _)) => volume,
             // What is lost just now may alone hold something, or be the second one that lacks something.

@@ -3,7 +3,7 @@
 use crate::deadlines::no_faults;
 use crate::rig::busy::{busy, end};
 use crate::rig::life::{ADDED, LAST, Oracle, addition, disk, names, open, state, wait_until_removed, work};
-use crate::rig::{filled, make, options, refused};
+use crate::rig::{filled, make, options, refused, sound, sound_one};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{
     Addition, CreateOptions, Durability, Error, ErrorKind, Export, OpenOptions, Volume, create,
@@ -25,11 +25,11 @@ fn a_new_device_gets_data() {
         world.block_on(async move {
             let arena = Arena::new(MIB * 2);
             let create_options = CreateOptions { policy: "stripe".to_owned(), ..options(1) };
-            create(&disks[..2], &create_options).await.unwrap();
+            create(&sound(&disks[..2]), &create_options).await.unwrap();
             let volume = open(&rt, disks[..2].to_vec()).await;
             let filled = |value| crate::rig::filled(&arena, MIB, value);
             volume.write(Bytes::ZERO, &filled(1), Durability::Fua).await.unwrap();
-            let id = volume.add_device(disks[2].clone(), &addition(layout), |_| Ok(())).await.unwrap();
+            let id = volume.add_device(sound_one(&disks[2]), &addition(layout), |_| Ok(())).await.unwrap();
             assert_eq!(id, LAST);
             for at in 1..4 {
                 volume.write(MIB * at, &filled(at as u8 + 1), Durability::Fua).await.unwrap();
@@ -58,11 +58,11 @@ fn a_device_that_does_not_fit_or_cannot_be_noted_is_not_added() {
     let small = Disk::new(&world, DiskOptions::hdd(MIB * 3));
     let rt = world.clone();
     world.block_on(async move {
-        create(&disks[..2], &options(1)).await.unwrap();
+        create(&sound(&disks[..2]), &options(1)).await.unwrap();
         let volume = open(&rt, disks[..2].to_vec()).await;
         let add = async |disk: &Disk, how: Addition| {
             let record = |_| panic!("nothing is to be noted");
-            volume.add_device(disk.clone(), &how, record).await
+            volume.add_device(sound_one(&disk), &how, record).await
         };
         let head = || addition(Layout::Head);
         assert_eq!(refused(add(&small, head()).await).kind(), ErrorKind::Invalid);
@@ -70,12 +70,12 @@ fn a_device_that_does_not_fit_or_cannot_be_noted_is_not_added() {
         assert_eq!(refused(add(&disks[2], careful).await).kind(), ErrorKind::Invalid);
         assert_eq!(volume.status().devices.len(), 2);
         let failed = |_| Err(Error::new(ErrorKind::Io, "the record cannot be written"));
-        let error = refused(volume.add_device(disks[2].clone(), &head(), failed).await);
+        let error = refused(volume.add_device(sound_one(&disks[2]), &head(), failed).await);
         assert_eq!(error.kind(), ErrorKind::Io);
         assert_eq!(state(&volume, LAST), DeviceState::Removed);
         // It can be tried again, in a place of its own.
         let again = Addition { identity: Uuid([10; 16]), ..head() };
-        let id = volume.add_device(disks[2].clone(), &again, |_| Ok(())).await.unwrap();
+        let id = volume.add_device(sound_one(&disks[2]), &again, |_| Ok(())).await.unwrap();
         assert_eq!(id, DeviceId(3));
         volume.close().await.unwrap();
         let volume = open(&rt, disks.to_vec()).await;
@@ -184,7 +184,7 @@ fn a_device_that_the_others_cannot_do_without_does_not_leave() {
         let rt = world.clone();
         world.block_on(async move {
             let create_options = CreateOptions { copies, size: Some(size), ..options(1) };
-            create(&disks, &create_options).await.unwrap();
+            create(&sound(&disks), &create_options).await.unwrap();
             let volume = open(&rt, disks.to_vec()).await;
             assert_eq!(refused(volume.remove_device(DeviceId(3)).await).kind(), ErrorKind::Invalid);
             assert_eq!(refused(volume.cancel_removal(LAST).await).kind(), ErrorKind::Invalid);
@@ -206,10 +206,10 @@ fn a_cache_without_dirty_blocks_leaves_within_a_second() {
     let rt = world.clone();
     world.block_on(async move {
         let create_options = CreateOptions { policy: "ssd-first,cache=60%".to_owned(), ..options(1) };
-        create(&disks[..2], &create_options).await.unwrap();
+        create(&sound(&disks[..2]), &create_options).await.unwrap();
         let volume = open(&rt, disks[..2].to_vec()).await;
         let arena = Arena::new(MIB * 2);
-        volume.add_device(disks[2].clone(), &addition(Layout::Head), |_| Ok(())).await.unwrap();
+        volume.add_device(sound_one(&disks[2]), &addition(Layout::Head), |_| Ok(())).await.unwrap();
         volume.replace_policy(Box::new(crate::rig::cached::Cache { writes: false }));
         for _ in 0..2 {
             let buf = arena.alloc(KIB * 64).await;
@@ -248,13 +248,16 @@ fn a_device_of_a_full_volume_is_replaced_by_one_of_the_same_size() {
                 extent_size,
                 ..options(1)
             };
-            create(&disks, &options).await.unwrap();
+            create(&sound(&disks), &options).await.unwrap();
             let volume = open(&rt, disks).await;
-            let smaller =
-                volume.check_replacement(DeviceId(0), &disk(first_ssd, size - MIB), &addition(Layout::Head));
+            let smaller = volume.check_replacement(
+                DeviceId(0),
+                &sound_one(&disk(first_ssd, size - MIB)),
+                &addition(Layout::Head),
+            );
             assert_eq!(refused(smaller).kind(), ErrorKind::NoSpace);
             assert_eq!(volume.status().devices.len(), 2);
-            let same = disk(first_ssd, size);
+            let same = sound_one(&disk(first_ssd, size));
             volume.check_replacement(DeviceId(0), &same, &addition(Layout::Head)).unwrap();
             volume.add_device(same, &addition(Layout::Head), |_| Ok(())).await.unwrap();
             volume.remove_device(DeviceId(0)).await.unwrap();
@@ -285,7 +288,7 @@ fn a_drain_tells_how_far_it_is() {
     let rt = world.clone();
     world.block_on(async move {
         let create_options = CreateOptions { policy: "stripe".to_owned(), ..options(1) };
-        create(&disks, &create_options).await.unwrap();
+        create(&sound(&disks), &create_options).await.unwrap();
         let volume = open(&rt, disks.to_vec()).await;
         let arena = Arena::new(MIB * 2);
         for at in 0..4 {
@@ -349,12 +352,12 @@ fn a_volume_of_disks_gets_a_cache() {
         let disks = [disk(&world, false), disk(&world, false), disk(&world, true)];
         let rt = world.clone();
         world.block_on(async move {
-            create(&disks[..2], &options(1)).await.unwrap();
+            create(&sound(&disks[..2]), &options(1)).await.unwrap();
             let volume = open(&rt, disks[..2].to_vec()).await;
             let (oracle, stop) = (Oracle::new(), Rc::new(Cell::new(false)));
             rt.spawn(work(rt.clone(), volume.clone(), oracle.clone(), Rng::new(seed), stop.clone()));
             rt.sleep(Nanos::from_secs(1)).await;
-            volume.add_device(disks[2].clone(), &addition(Layout::Head), |_| Ok(())).await.unwrap();
+            volume.add_device(sound_one(&disks[2]), &addition(Layout::Head), |_| Ok(())).await.unwrap();
             volume.set_policy("ssd-first,cache=50%").await.unwrap();
             rt.sleep(Nanos::from_secs(20)).await;
             stop.set(true);
@@ -380,7 +383,7 @@ fn the_first_ssd_leaves_with_the_journal() {
         let rt = world.clone();
         world.block_on(async move {
             let create_options = CreateOptions { policy: "ssd-first,cache=60%".to_owned(), ..options(1) };
-            create(&disks[..2], &create_options).await.unwrap();
+            create(&sound(&disks[..2]), &create_options).await.unwrap();
             let volume = open(&rt, disks[..2].to_vec()).await;
             let (oracle, stop) = (Oracle::new(), Rc::new(Cell::new(false)));
             rt.spawn(work(rt.clone(), volume.clone(), oracle.clone(), Rng::new(seed), stop.clone()));
@@ -399,7 +402,7 @@ fn the_first_ssd_leaves_with_the_journal() {
             let alone = open(&rt, vec![fork]).await;
             then.check(&alone, &arena, "the disk alone").await;
             alone.audit().await.unwrap();
-            volume.add_device(disks[2].clone(), &addition(Layout::Head), |_| Ok(())).await.unwrap();
+            volume.add_device(sound_one(&disks[2]), &addition(Layout::Head), |_| Ok(())).await.unwrap();
             rt.sleep(Nanos::from_secs(2)).await;
             stop.set(true);
             rt.sleep(Nanos::from_secs(1)).await;
@@ -420,7 +423,7 @@ fn the_first_ssd_leaves_within_a_second_if_it_is_a_clean_cache() {
     let disks = [disk(&world, true), disk(&world, false)];
     let rt = world.clone();
     world.block_on(async move {
-        create(&disks, &CreateOptions { policy: "hdd-only".to_owned(), ..options(1) }).await.unwrap();
+        create(&sound(&disks), &CreateOptions { policy: "hdd-only".to_owned(), ..options(1) }).await.unwrap();
         let volume = open(&rt, disks.to_vec()).await;
         let arena = Arena::new(MIB * 2);
         for at in 0..4 {

@@ -3,7 +3,7 @@
 //! `BRAID_CRASH_SEEDS=n` runs n seeds of each campaign.
 
 use crate::rig::life::{ADDED, LAST, Oracle, addition, disk, open, state, wait_until_removed, work};
-use crate::rig::options;
+use crate::rig::{options, sound, sound_one};
 use braid_base::{KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, create, identify};
 use braid_format::superblock::{DeviceState, Layout};
@@ -53,7 +53,7 @@ async fn live(world: World, disks: Vec<Disk>, plan: Plan, oracle: Oracle, noted:
     let change = plan.change;
     let at_first = if matches!(change, Change::Add { .. }) { 2 } else { 3 };
     noted.has_last.set(at_first == 3);
-    create(&disks[..at_first], &plan.options()).await.expect("the devices are fit");
+    create(&sound(&disks[..at_first]), &plan.options()).await.expect("the devices are fit");
     let volume = open(&world, disks[..at_first].to_vec()).await;
     let all = Arena::new(MIB).alloc(MIB).await;
     all.fill_zero();
@@ -78,7 +78,10 @@ async fn live(world: World, disks: Vec<Disk>, plan: Plan, oracle: Oracle, noted:
                 has_last.set(true);
                 Ok(())
             };
-            volume.add_device(disks[2].clone(), &addition(layout), record).await.expect("a device is added");
+            volume
+                .add_device(sound_one(&disks[2]), &addition(layout), record)
+                .await
+                .expect("a device is added");
             assert_eq!(state(&volume, LAST), DeviceState::Active);
         }
         Change::Remove { .. } => {

@@ -2,7 +2,7 @@
 
 use crate::rig::busy::{busy, end};
 use crate::rig::life::{Oracle, names, work};
-use crate::rig::{Rig, bench, filled, make, options, refused};
+use crate::rig::{Rig, bench, filled, make, options, refused, sound};
 use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, Volume, create};
 use braid_format::superblock::DeviceState;
@@ -211,7 +211,7 @@ fn with_one_copy_a_device_that_was_given_up_does_not_come_back() {
     let rt = world.clone();
     world.block_on(async move {
         let disks: Vec<Disk> = (0..3).map(|i| crate::rig::life::disk(&rt, i == 0)).collect();
-        create(&disks, &options(1)).await.unwrap();
+        create(&sound(&disks), &options(1)).await.unwrap();
         let two = disks[..2].iter().map(|disk| plugged_in(&rt, disk)).collect();
         let mut without = OpenOptions::new(names(2));
         without.distrust = vec![DeviceId(2)];

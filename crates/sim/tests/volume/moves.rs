@@ -1,5 +1,6 @@
 //! How the moves of a plan are carried out: sorted and in runs, a guest's write stops one move alone, and a plan that is revised, or yields, ends.
 
+use crate::rig::{Rig, sound};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
@@ -77,8 +78,6 @@ impl Policy for Mover {
     }
 }
 
-type Rig = Volume<World, Disk>;
-
 /// Runs `guest` on a volume whose extents all lie on the disk, while a policy moves `moves` to the SSD; what the policy was told.
 fn moving(
     moves: Vec<u32>,
@@ -117,10 +116,10 @@ fn moving_with(
     world.block_on(async move {
         let mut options = CreateOptions::new("moves", Uuid([7; 16]));
         (options.size, options.extent_size) = (Some(KIB * 128 * EXTENTS), extent_size);
-        create(&disks, &options).await.expect("the devices are fit");
+        create(&sound(&disks), &options).await.expect("the devices are fit");
         let names = vec!["ssd".into(), "hdd".into()];
         let open = OpenOptions { cache_extents: in_memory, ..OpenOptions::new(names) };
-        let (volume, _) = Volume::open(rt.clone(), disks, open).await.expect("it was just made");
+        let (volume, _) = Volume::open(rt.clone(), sound(&disks), open).await.expect("it was just made");
         let policy = |moves| Box::new(Mover { moves, ends, told: seen.clone() });
         volume.replace_policy(policy(Vec::new()));
         let buf = arena.alloc(MIB).await;

@@ -1,6 +1,7 @@
 //! What the engine does for a policy that none of the library is like: extra copies that writes make (write-back), and for
 //! whom it says that devices were flushed.
 
+use crate::rig::{Rig, sound};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Result, Volume, create};
 use braid_format::Uuid;
@@ -48,8 +49,6 @@ impl Policy for WriteBack {
     }
 }
 
-type Rig = Volume<World, Disk>;
-
 fn disks(world: &World) -> Vec<Disk> {
     let options = [DiskOptions::ssd(MIB * 8), DiskOptions::hdd(MIB * 8)];
     options.map(|options| Disk::new(world, options)).to_vec()
@@ -58,13 +57,13 @@ fn disks(world: &World) -> Vec<Disk> {
 async fn open(world: World, disks: Vec<Disk>) -> Result<Rig> {
     let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
     let options = OpenOptions::new(names);
-    Volume::open(world, disks, options).await.map(|(volume, _)| volume)
+    Volume::open(world, sound(&disks), options).await.map(|(volume, _)| volume)
 }
 
 async fn make(world: World, disks: Vec<Disk>) -> Rig {
     let mut options = CreateOptions::new("extras", Uuid([7; 16]));
     options.size = Some(MIB * 4);
-    create(&disks, &options).await.expect("the devices are fit");
+    create(&sound(&disks), &options).await.expect("the devices are fit");
     let volume = open(world, disks).await.expect("what was just made can be opened");
     volume.replace_policy(Box::new(WriteBack::default()));
     volume

@@ -1,5 +1,6 @@
 //! What the interface of policies carries: a write-back cache and PASS, as toys of about sixty lines each.
 
+use crate::rig::{Rig, sound};
 use crate::toy_policies::{HDD, Pass, SSD, WriteBackCache};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, KIB, MIB, Nanos, Op, Rng};
 use braid_engine::{CreateOptions, Durability, Export, Hints, OpenOptions, Result, Volume, Zeroing, create};
@@ -24,9 +25,9 @@ const CACHE: Toy = Toy { policy: || Box::new(WriteBackCache::default()), copies:
 const PASS: Toy = Toy { policy: || Box::new(Pass::new(KIB * 64)), copies: 2 };
 
 impl Subject for Toy {
-    type Export = Volume<World, Disk>;
+    type Export = Rig;
 
-    async fn create(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
+    async fn create(self, world: World, disks: Vec<Disk>) -> Result<Rig> {
         let mut identity = [0; 16];
         Rng::new(world.seed()).fill(&mut identity);
         let mut options = CreateOptions::new("toy", Uuid(identity));
@@ -34,14 +35,14 @@ impl Subject for Toy {
         options.extent_size = KIB * 32;
         options.copies = self.copies;
         options.overwrite = true;
-        create(&disks, &options).await?;
+        create(&sound(&disks), &options).await?;
         self.open(world, disks).await
     }
 
-    async fn open(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
+    async fn open(self, world: World, disks: Vec<Disk>) -> Result<Rig> {
         let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
         let options = OpenOptions { cache_extents: 6, ..OpenOptions::new(names) };
-        let (volume, _) = Volume::open(world, disks, options).await?;
+        let (volume, _) = Volume::open(world, sound(&disks), options).await?;
         volume.replace_policy((self.policy)());
         Ok(volume)
     }
@@ -82,7 +83,7 @@ fn a_toy_write_back_cache_writes_to_the_ssd_alone_until_the_disk_has_time() {
     world.block_on(async move {
         let volume = CACHE.create(rt.clone(), disks).await.unwrap();
         let buf = arena.alloc(KIB * 32).await;
-        let on_disk = |volume: &Volume<World, Disk>| volume.status().devices[HDD.index()].stats.guest_writes;
+        let on_disk = |volume: &Rig| volume.status().devices[HDD.index()].stats.guest_writes;
         let before = on_disk(&volume);
         // The first write to an extent allocates its home, and does not go there either.
         volume.write(Bytes::ZERO, &buf, Durability::Volatile).await.unwrap();

@@ -1,10 +1,9 @@
 //! A policy that needs a class of devices of which the volume has none any more.
 
-use crate::rig::filled;
 use crate::rig::life::{LAST, addition, disk, open, wait_until_removed};
-use crate::rig::options;
+use crate::rig::{Rig, filled, options, sound, sound_one};
 use braid_base::{Bytes, KIB, MIB, Nanos};
-use braid_engine::{CreateOptions, Durability, Export, Volume, create};
+use braid_engine::{CreateOptions, Durability, Export, create};
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{self, DeviceTable, Header, Layout};
 use braid_runtime::{Arena, Runtime};
@@ -30,7 +29,7 @@ fn a_volume_opens_under_a_policy_whose_ssd_was_removed_and_uses_the_next_one() {
         world.block_on(async move {
             let stripe =
                 CreateOptions { copies, size: Some(MIB * 4), policy: "stripe".to_owned(), ..options(1) };
-            create(&disks, &stripe).await.unwrap();
+            create(&sound(&disks), &stripe).await.unwrap();
             let (arena, volume) = (Arena::new(MIB * 4), open(&rt, disks.to_vec()).await);
             for at in 0..4 {
                 volume.write(MIB * at, &filled(&arena, MIB, 1 + at as u8), Durability::Fua).await.unwrap();
@@ -56,7 +55,7 @@ fn a_volume_opens_under_a_policy_whose_ssd_was_removed_and_uses_the_next_one() {
             let volume = open(&rt, disks[..2].to_vec()).await;
             let (new, mut how) = (disk(&rt, true), addition(Layout::Head));
             how.identity.0[0] += 1;
-            let id = volume.add_device(new.clone(), &how, |_| Ok(())).await.unwrap();
+            let id = volume.add_device(sound_one(&new), &how, |_| Ok(())).await.unwrap();
             let status = volume.status();
             assert!(status.policy_lacks.is_none(), "{policy}: {:?}", status.policy_lacks);
             assert!(status.policy.starts_with(policy.split(',').next().unwrap()), "{}", status.policy);
@@ -84,7 +83,7 @@ fn a_volume_opens_under_a_policy_whose_ssd_was_removed_and_uses_the_next_one() {
     }
 }
 
-async fn has(volume: &Volume<World, Disk>, arena: &Arena, at: u64, value: u8) -> bool {
+async fn has(volume: &Rig, arena: &Arena, at: u64, value: u8) -> bool {
     let buf = arena.alloc(MIB).await;
     volume.read(MIB * at, &buf).await.expect("the devices are sound");
     buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == value))

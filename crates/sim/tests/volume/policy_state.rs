@@ -1,5 +1,6 @@
 //! What a policy has learned survives a restart, and costs nothing but itself if it is lost.
 
+use crate::rig::{self, sound};
 use braid_base::{KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
@@ -8,7 +9,7 @@ use braid_format::superblock::{Region, RegionKind};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, DiskOptions, World};
 
-type Sim = Volume<World, Disk>;
+type Sim = rig::Rig;
 
 /// An SSD and a disk, large enough for a region.
 struct Rig {
@@ -33,7 +34,7 @@ impl Rig {
         options.size = Some(MIB * 16);
         change(&mut options);
         let devices = disks.clone();
-        world.block_on(async move { create(&devices, &options).await.expect("the disks are fit") });
+        world.block_on(async move { create(&sound(&devices), &options).await.expect("the disks are fit") });
         world.halt();
         Rig { disks, rng: Rng::new(1) }
     }
@@ -50,7 +51,7 @@ impl Rig {
         let (rt, disks) = (world.clone(), self.disks.clone());
         let result = world.block_on_until_cut(async move {
             let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
-            let (volume, _) = Volume::open(rt.clone(), disks, OpenOptions::new(names))
+            let (volume, _) = Volume::open(rt.clone(), sound(&disks), OpenOptions::new(names))
                 .await
                 .expect("a lost state is no error");
             life(rt, volume).await

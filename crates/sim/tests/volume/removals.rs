@@ -3,7 +3,7 @@
 use crate::deadlines::{mirror, no_faults};
 use crate::rig::busy::{busy, end};
 use crate::rig::life::{LAST, disk, names, open, state, wait_until_removed};
-use crate::rig::{filled, make, options, refused};
+use crate::rig::{filled, make, options, refused, sound};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, Volume, create};
 use braid_format::superblock::DeviceState;
@@ -79,7 +79,7 @@ fn a_drain_that_can_move_nothing_leaves_no_span_in_doubt() {
     world.block_on(async move {
         let stripe = "stripe".to_owned();
         let made = CreateOptions { copies: 2, size: Some(MIB * 4), policy: stripe, ..options(1) };
-        create(&disks, &made).await.unwrap();
+        create(&sound(&disks), &made).await.unwrap();
         let volume = open(&rt, disks.to_vec()).await;
         let arena = Arena::new(MIB * 2);
         for at in 0..4 {
@@ -134,7 +134,9 @@ fn a_device_out_of_use_leaves_after_a_crash_too_though_it_is_there() {
     let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
     let rt = world.clone();
     world.block_on(async move {
-        create(&disks, &CreateOptions { copies: 2, size: Some(MIB * 4), ..options(1) }).await.unwrap();
+        create(&sound(&disks), &CreateOptions { copies: 2, size: Some(MIB * 4), ..options(1) })
+            .await
+            .unwrap();
         let volume = open(&rt, disks.to_vec()).await;
         let arena = Arena::new(MIB * 2);
         for at in 0..4 {
@@ -166,7 +168,9 @@ fn a_dead_device_leaves_a_volume_of_one_copy_once_it_is_given_up() {
         let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
         let rt = world.clone();
         world.block_on(async move {
-            create(&disks, &CreateOptions { policy: "stripe".to_owned(), ..options(1) }).await.unwrap();
+            create(&sound(&disks), &CreateOptions { policy: "stripe".to_owned(), ..options(1) })
+                .await
+                .unwrap();
             let volume = open(&rt, disks.to_vec()).await;
             let arena = Arena::new(MIB * 2);
             for at in 0..4 {
@@ -177,7 +181,7 @@ fn a_dead_device_leaves_a_volume_of_one_copy_once_it_is_given_up() {
             let left: Vec<Disk> = (0..3).filter(|&i| i != dead).map(|i| disks[i].clone()).collect();
             let open_left = async |distrust: Vec<DeviceId>| {
                 let options = OpenOptions { distrust, ..OpenOptions::new(names(2)) };
-                Volume::open(rt.clone(), left.clone(), options).await.unwrap()
+                Volume::open(rt.clone(), sound(&left), options).await.unwrap()
             };
             let (volume, recovery) = open_left(vec![DeviceId(dead as u16)]).await;
             assert!(!recovery.lost.is_empty());

@@ -1,19 +1,18 @@
 //! `working-set` on a whole volume: what is read often moves in the first pause, once, and what was learned survives a restart.
 
+use crate::rig::{Rig, sound};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, DiskOptions, World};
 
-type Rig = Volume<World, Disk>;
-
 const EXTENT: Bytes = Bytes(128 << 10);
 const EXTENTS: u64 = 32;
 
 async fn open(world: &World, disks: &[Disk]) -> Rig {
     let options = OpenOptions { cache_extents: 0, ..OpenOptions::new(vec!["ssd".into(), "hdd".into()]) };
-    Volume::open(world.clone(), disks.to_vec(), options).await.expect("the devices are there").0
+    Volume::open(world.clone(), sound(disks), options).await.expect("the devices are there").0
 }
 
 /// Runs `guest` on a volume with this policy, on an SSD and a disk large enough to keep what a policy has learned. All of it is written.
@@ -28,7 +27,7 @@ fn run(policy: &str, guest: impl AsyncFnOnce(World, Vec<Disk>, Rig, Arena) + 'st
             policy,
             ..CreateOptions::new("reorganized", Uuid([8; 16]))
         };
-        create(&disks, &options).await.expect("the devices are fit");
+        create(&sound(&disks), &options).await.expect("the devices are fit");
         let volume = open(&rt, &disks).await;
         let buf = arena.alloc(EXTENT).await;
         for extent in 0..EXTENTS {

@@ -1,5 +1,6 @@
 //! Volumes with three disks, of which the last one comes or leaves, and a guest that knows what it wrote.
 
+use super::{Rig, sound};
 use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
 use braid_engine::{Addition, Durability, Export, OpenOptions, Volume};
 use braid_format::Uuid;
@@ -104,18 +105,18 @@ pub fn names(count: usize) -> Vec<String> {
     (0..count).map(|i| format!("disk {i}")).collect()
 }
 
-pub async fn open(world: &World, disks: Vec<Disk>) -> Volume<World, Disk> {
+pub async fn open(world: &World, disks: Vec<Disk>) -> Rig {
     let options = OpenOptions::new(names(disks.len()));
-    let opened = Volume::open(world.clone(), disks, options).await;
+    let opened = Volume::open(world.clone(), sound(&disks), options).await;
     opened.expect("the volume opens").0
 }
 
-pub fn state(volume: &Volume<World, Disk>, device: DeviceId) -> DeviceState {
+pub fn state(volume: &Rig, device: DeviceId) -> DeviceState {
     volume.status().devices[device.index()].state
 }
 
 /// Until the last device is removed.
-pub async fn wait_until_removed(world: &World, volume: &Volume<World, Disk>) {
+pub async fn wait_until_removed(world: &World, volume: &Rig) {
     for _ in 0..600 {
         if state(volume, LAST) == DeviceState::Removed && volume.removed_devices() == [LAST] {
             return;

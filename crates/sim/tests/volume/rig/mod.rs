@@ -4,7 +4,7 @@ pub mod busy;
 pub mod cached;
 pub mod life;
 
-use braid_base::{Bytes, MIB};
+use braid_base::{Bytes, MIB, Rng};
 use braid_engine::{CreateOptions, Error, Export, OpenOptions, Recovery, Result, Volume, create};
 use braid_format::Uuid;
 use braid_runtime::{Arena, Buf};
@@ -52,6 +52,17 @@ impl Bench {
         self.world.halt();
         result
     }
+}
+
+/// Disks without faults, as devices of the type that all tests share: each type of a device would be a build of
+/// the engine of its own.
+pub fn sound(disks: &[Disk]) -> Vec<Faulty<Disk>> {
+    disks.iter().map(sound_one).collect()
+}
+
+/// As [`sound`], one disk.
+pub fn sound_one(disk: &Disk) -> Faulty<Disk> {
+    Faulty::new(disk.clone(), &Faults::new(FaultPlan::default(), Rng::new(1)))
 }
 
 pub fn options(identity: u8) -> CreateOptions {
