@@ -91,12 +91,13 @@ pub fn run(ssd: &str, policy: &str, seed: u64) -> Result<Vec<Phase>> {
     phases
 }
 
-type Device = Emulated<World, MemoryDevice>;
+type Device = Rc<Emulated<World, MemoryDevice>>;
 
 async fn volume(rt: &World, ssd: &str, policy: &str, seed: u64) -> Result<Volume<World, Device>> {
     let device = |name: &str, class| -> Result<Device> {
         let spec = braid_model::by_name(name).with_context(|| format!("a model '{name}'"))?;
-        Ok(Emulated::new(rt.clone(), MemoryDevice::new(DEVICE, class)?, spec.build(DEVICE, seed)))
+        let memory = MemoryDevice::new(DEVICE, class)?;
+        Ok(Rc::new(Emulated::new(rt.clone(), memory, spec.build(DEVICE, seed))))
     };
     let devices = vec![device(ssd, DeviceClass::Ssd)?, device("mba3073", DeviceClass::Hdd)?];
     let mut options = CreateOptions::new("balance", Uuid([1; 16]));

@@ -17,25 +17,25 @@ use braid_format::Uuid;
 use braid_format::superblock::Layout;
 use braid_model::Spec;
 use braid_policy::DeviceView;
-use braid_runtime::{Device, Geometry, Runtime};
+use braid_runtime::{Geometry, Runtime};
 use braid_sim::{Hollow, Payload, World};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
 /// A device of a simulation: a model's timing over something without bytes.
-pub(crate) type Simulated<D> = Rc<Emulated<World, D>>;
+pub(crate) type Simulated = Rc<Emulated<World, Rc<Hollow>>>;
 
 /// The same with the way to it, as the volume sees it.
-pub(crate) type Reached<D> = Networked<World, Simulated<D>>;
+pub(crate) type Reached = Networked<World, Simulated>;
 
 /// How often it looks whether a disk is an image of the volume.
 const LOOK: Nanos = Nanos::from_millis(100);
 
 /// A volume, and handles to its devices.
-pub(crate) struct Rig<D: Device> {
-    pub volume: Volume<World, Reached<D>>,
-    pub devices: Vec<Simulated<D>>,
+pub(crate) struct Rig {
+    pub volume: Volume<World, Reached>,
+    pub devices: Vec<Simulated>,
     /// The nodes that they are on, if there are any.
     pub nodes: Option<Nodes>,
     /// What each device is.
@@ -66,16 +66,16 @@ pub(crate) struct Need {
     pub data: Option<Bytes>,
 }
 
-/// Makes the devices and the volume, fills it, and leaves it open with the devices' timing on. `wrap` may put something
-/// between a device's timing and what it keeps.
-pub(crate) async fn build<D: Device>(
+/// Makes the devices and the volume, fills it, and leaves it open with the devices' timing on. `prepare` may
+/// break a device.
+pub(crate) async fn build(
     world: &World,
     setup: &Setup,
     need: &Need,
     verifier: Option<&RefCell<Verifier>>,
     gauge: &Gauge,
-    wrap: impl Fn(usize, Rc<Hollow>) -> D,
-) -> Result<Rig<D>> {
+    prepare: impl Fn(&Hollow),
+) -> Result<Rig> {
     let places = places(setup);
     let nodes = Nodes::of(setup, world, &places)?;
     let (kinds, specs): (Vec<DeviceSetup>, Vec<Spec>) = models(setup)?.into_iter().unzip();
@@ -88,13 +88,14 @@ pub(crate) async fn build<D: Device>(
     let kinds: Vec<Kind> = kinds.into_iter().zip(sizes).zip(&specs).zip(&places).map(kind).collect();
     let mut rng = Rng::new(setup.seed);
     let (mut hollows, mut devices) = (Vec::new(), Vec::new());
-    for (place, (kind, spec)) in kinds.iter().zip(&specs).enumerate() {
+    for (kind, spec) in kinds.iter().zip(&specs) {
         let model = spec.build(kind.size, rng.next_u64());
         let payload = if setup.verify { Payload::Tags } else { Payload::Nothing };
         let geometry =
             Geometry { size: kind.size, class: kind.class, alignment: SECTOR, memory_alignment: Bytes(1) };
         let hollow = Rc::new(Hollow::new(geometry, payload));
-        let device = Rc::new(Emulated::new(world.clone(), wrap(place, hollow.clone()), model));
+        prepare(&hollow);
+        let device = Rc::new(Emulated::new(world.clone(), hollow.clone(), model));
         hollows.push(hollow);
         devices.push(device);
     }
@@ -103,11 +104,11 @@ pub(crate) async fn build<D: Device>(
         nodes.iter().for_each(|nodes| nodes.network.set_timed(timed));
     };
     time(false);
-    let reach = |(device, node): (&Simulated<D>, &Option<NodeId>)| match &nodes {
+    let reach = |(device, node): (&Simulated, &Option<NodeId>)| match &nodes {
         None => Networked::local(device.clone()),
         Some(nodes) => Networked::on(device.clone(), nodes.network.clone(), *node),
     };
-    let reached: Vec<Reached<D>> = devices.iter().zip(&places).map(reach).collect();
+    let reached: Vec<Reached> = devices.iter().zip(&places).map(reach).collect();
     let superblock = create(&reached, &options).await.map_err(|error| Error::setup(error.to_string()))?;
     for (place, (hollow, entry)) in hollows.iter().zip(&superblock.devices).enumerate() {
         let slots = entry.slots_area(superblock.extent_size).expect("what was created is verified");
@@ -176,11 +177,7 @@ fn keeps_epochs(policy: &str, kinds: &[DeviceSetup]) -> bool {
     braid_policy::parse(policy, &views).is_ok_and(|policy| policy.keeps_epochs())
 }
 
-async fn open<D: Device>(
-    world: &World,
-    devices: &[Reached<D>],
-    setup: &Setup,
-) -> Result<Volume<World, Reached<D>>> {
+async fn open(world: &World, devices: &[Reached], setup: &Setup) -> Result<Volume<World, Reached>> {
     let names = (0..devices.len()).map(|place| format!("d{place}")).collect();
     let Setup { cache_extents, readahead, ahead, .. } = *setup;
     let options = OpenOptions { cache_extents, readahead, ahead, ..OpenOptions::new(names) };

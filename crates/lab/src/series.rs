@@ -8,7 +8,6 @@ use crate::rig::{Reached, Simulated};
 use braid_base::{Bytes, Nanos};
 use braid_emulated::Usage;
 use braid_engine::{DeviceGlance, Glance};
-use braid_runtime::Device;
 
 /// Notes, oldest first: the first stands at the end of the warm-up.
 pub(crate) struct Series {
@@ -92,14 +91,9 @@ impl Series {
 
 impl Note {
     /// The counters now.
-    pub fn take<D: Device>(
-        now: Nanos,
-        recorder: &Recorder,
-        glance: &Glance,
-        devices: &[Simulated<D>],
-    ) -> Note {
+    pub fn take(now: Nanos, recorder: &Recorder, glance: &Glance, devices: &[Simulated]) -> Note {
         let (requests, bytes, time) = recorder.totals();
-        let note = |(guests, simulated): (&DeviceGlance, &Simulated<D>)| DeviceNote {
+        let note = |(guests, simulated): (&DeviceGlance, &Simulated)| DeviceNote {
             guests: *guests,
             usage: simulated.usage(),
         };
@@ -116,7 +110,7 @@ impl Note {
 }
 
 /// Takes notes until the world ends.
-pub(crate) async fn keep<D: Device>(guests: std::rc::Rc<Guests<Reached<D>>>, devices: Vec<Simulated<D>>) {
+pub(crate) async fn keep(guests: std::rc::Rc<Guests<Reached>>, devices: Vec<Simulated>) {
     use braid_runtime::Runtime;
     loop {
         let next = {

@@ -14,7 +14,7 @@ use crate::verify::Verifier;
 use crate::{Error, Load, Result, Setup, WarmUp};
 use braid_base::{Nanos, Op};
 use braid_engine::{BackgroundStats, DeviceStatus, Latency, Status};
-use braid_runtime::{Device, Runtime};
+use braid_runtime::Runtime;
 use braid_sim::{Hollow, World};
 use serde::Serialize;
 use std::cell::RefCell;
@@ -48,20 +48,16 @@ pub fn simulate(setup: &Setup) -> Result<Run> {
 
 /// As [`simulate`], showing how far it is.
 pub(crate) fn run(setup: &Setup, gauge: &Arc<Gauge>) -> Result<Run> {
-    run_on(setup, gauge, |_, hollow| hollow)
+    run_on(setup, gauge, |_| ())
 }
 
-/// As [`run`], on devices that `wrap` may break.
-pub(crate) fn run_on<D: Device>(
-    setup: &Setup,
-    gauge: &Arc<Gauge>,
-    wrap: impl Fn(usize, Rc<Hollow>) -> D + 'static,
-) -> Result<Run> {
+/// As [`run`], on devices that `prepare` may break.
+pub(crate) fn run_on(setup: &Setup, gauge: &Arc<Gauge>, prepare: impl Fn(&Hollow) + 'static) -> Result<Run> {
     check(setup)?;
     let begun = Instant::now();
     let opened = source::open(setup)?;
     let world = World::in_order(setup.seed);
-    let result = world.block_on(measure(world.clone(), setup.clone(), opened, gauge.clone(), wrap));
+    let result = world.block_on(measure(world.clone(), setup.clone(), opened, gauge.clone(), prepare));
     world.halt();
     let Measured { outcome, begun: requests, filled } = result?;
     Ok(Run {
@@ -99,18 +95,18 @@ fn check(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-async fn measure<D: Device>(
+async fn measure(
     world: World,
     setup: Setup,
     opened: Opened,
     gauge: Arc<Gauge>,
-    wrap: impl Fn(usize, Rc<Hollow>) -> D,
+    prepare: impl Fn(&Hollow),
 ) -> Result<Measured> {
     let verifier = setup.verify.then(|| Rc::new(RefCell::new(Verifier::default())));
     let Opened { source, need, metadata, name, requests, not_measured, bad_lines, notes, trace } = opened;
     let ahead = Ahead::of(&setup, requests, not_measured)?;
     let Rig { volume, devices, nodes, kinds, filled_by } =
-        rig::build(&world, &setup, &need, verifier.as_deref(), &gauge, wrap).await?;
+        rig::build(&world, &setup, &need, verifier.as_deref(), &gauge, prepare).await?;
     let filled = Instant::now();
     let length = setup.duration.and_then(|duration| ahead.time(duration));
     gauge.expect(fewest(setup.requests, requests), length);
@@ -231,7 +227,7 @@ fn fewest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 }
 
 /// Lets the load run until `moment`; whether it ended before.
-async fn within<D: Device>(guests: &Guests<Reached<D>>, moment: impl Future<Output = ()>) -> Result<bool> {
+async fn within(guests: &Guests<Reached>, moment: impl Future<Output = ()>) -> Result<bool> {
     let (mut end, mut moment) = (pin!(guests.end()), pin!(moment));
     poll_fn(|cx| {
         if let Poll::Ready(result) = end.as_mut().poll(cx) {
@@ -242,10 +238,10 @@ async fn within<D: Device>(guests: &Guests<Reached<D>>, moment: impl Future<Outp
     .await
 }
 
-fn put_together<D: Device>(
+fn put_together(
     setup: &Setup,
     load: String,
-    guests: &Guests<Reached<D>>,
+    guests: &Guests<Reached>,
     kinds: &[DeviceKind],
     before: &Status,
     after: &Status,

@@ -35,6 +35,8 @@ pub struct Hollow {
     /// What lies elsewhere.
     metadata: RefCell<Image>,
     tags: RefCell<SectorTags>,
+    /// So many writes of guests' data from now one is lost; 0: none.
+    lost_write: Cell<u64>,
 }
 
 impl Hollow {
@@ -51,7 +53,19 @@ impl Hollow {
             regions: RefCell::default(),
             metadata: RefCell::new(Image::new(Blank::Zeros)),
             tags: RefCell::default(),
+            lost_write: Cell::new(0),
         }
+    }
+
+    /// A fault: the write of guests' data that is so many from now is reported as done, and is not. The first one is 1.
+    pub fn lose_write(&self, number: u64) {
+        self.lost_write.set(number);
+    }
+
+    fn is_lost(&self) -> bool {
+        let left = self.lost_write.get();
+        self.lost_write.set(left.saturating_sub(1));
+        left == 1
     }
 
     /// From now on, only the payload of these slots is kept, except of those that regions take. What it holds so far is forgotten.
@@ -116,6 +130,7 @@ impl Device for Hollow {
             _ if !self.is_data(offset, from.len()) => {
                 from.with_bytes(|bytes| self.metadata.borrow_mut().write(offset, bytes));
             }
+            _ if self.is_lost() => {}
             Payload::Tags => from.with_bytes(|bytes| self.tags.borrow_mut().write(offset, bytes)),
             Payload::Nothing => {}
         }
