@@ -62,7 +62,7 @@ fn a_device_that_does_not_fit_or_cannot_be_noted_is_not_added() {
         let volume = open(&rt, disks[..2].to_vec()).await;
         let add = async |disk: &Disk, how: Addition| {
             let record = |_| panic!("nothing is to be noted");
-            volume.add_device(sound_one(&disk), &how, record).await
+            volume.add_device(sound_one(disk), &how, record).await
         };
         let head = || addition(Layout::Head);
         assert_eq!(refused(add(&small, head()).await).kind(), ErrorKind::Invalid);
