@@ -28,6 +28,17 @@ pub fn in_turn_of_two(test: &str, seeds: u64) -> (Campaign, Engine) {
     (campaign, engine)
 }
 
+/// The same with one checkpoint after the other, of map pages of which all sectors change: a power cut
+/// tears a page, and then the disk is missing that has another copy of the page.
+pub fn in_turn_of_two_torn(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let (mut campaign, engine) = in_turn_of_two(test, seeds);
+    campaign.name = "in-turn-torn";
+    campaign.states = States { every: 60, outcomes: 4, ..campaign.states };
+    campaign.setup.workload.largest = KIB * 8;
+    let engine = Engine { extent_size: KIB * 4, size: KIB * 800, checkpoints: true, ..engine };
+    (campaign, Engine { checkpoint_pause: Nanos::from_millis(2), ..engine })
+}
+
 /// The same on three disks, one of which fails now and then: it is given up, and brought up to date by the others.
 pub fn in_turn_of_three(test: &str, seeds: u64) -> (Campaign, Engine) {
     let (mut campaign, engine) = in_turn(test, seeds);
@@ -73,6 +84,41 @@ pub fn clones(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     campaign.setup.disks.push(hdd());
     campaign.states = States { every: 150, go_on: 1.0, ..campaign.states };
     (campaign, Engine { copies, ..Engine::random(5) })
+}
+
+/// With two copies, an old copy of a disk is refused or brought up to date, also if the others went on
+/// without the disk.
+pub fn old_copies(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let mut campaign = campaign("old-copies", test, seeds);
+    campaign.setup.disturbances = vec![Disturbance::StaleDevice, Disturbance::MissingDevice];
+    campaign.setup.refuses_stale = false;
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.setup.stale_openings = 2;
+    campaign.states = States { every: 150, outcomes: 6, go_on: 1.0, ..campaign.states };
+    (campaign, Engine { copies: 2, ..Engine::wardrop() })
+}
+
+/// Guests leave a mirror alone for so long that spans are called clean, and come back all at the same time.
+pub fn idle_spans(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let mut campaign = campaign("idle-spans", test, seeds);
+    let workload = &mut campaign.setup.workload;
+    (workload.clients, workload.largest, workload.bursts_every) = (8, KIB * 16, Nanos::from_secs(7));
+    workload.mix = Mix { read: 5, write: 50, fua: 10, flush: 30, discard: 5, zero: 0, prefetch: 0 };
+    (campaign.setup.spans, campaign.states.every) = (vec![1, 8], 25);
+    let engine = Engine { copies: 2, checkpoints: false, size: KIB * 600, ..Engine::wardrop() };
+    (campaign, Engine { policy: "raid1".to_owned(), ..engine })
+}
+
+/// The same, while a disk fails, or another one is missing each time: spans are called clean beside a disk
+/// that is given up, or away.
+pub fn idle_spans_in_turn(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let (mut campaign, engine) = idle_spans(test, seeds);
+    campaign.name = "idle-in-turn";
+    campaign.setup.disturbances =
+        vec![Disturbance::MissingInTurn, Disturbance::LossyFlushes, Disturbance::WriteErrors];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states = States { every: 60, go_on: 1.0, ..campaign.states };
+    (campaign, engine)
 }
 
 /// An SSD before a disk of neither whole extents nor whole blocks that was there before, and a record. What is discarded on a real disk

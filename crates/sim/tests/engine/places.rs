@@ -41,6 +41,22 @@ fn devices_that_stall_under_a_cache_lose_nothing_that_a_flush_promised() {
     }
 }
 
+/// In no other campaign guests leave a span alone until the span is called clean.
+#[test]
+fn a_mirror_whose_guests_rest_for_long_loses_nothing_flushed() {
+    let test = "places::a_mirror_whose_guests_rest_for_long_loses_nothing_flushed";
+    let (campaign, engine) = campaigns::idle_spans(test, 6);
+    run(&campaign, &engine);
+}
+
+/// What a disk lacks that is away, or was given up, is not forgotten as its spans are called clean.
+#[test]
+fn a_mirror_whose_guests_rest_while_a_disk_is_away_loses_nothing_that_a_flush_promised() {
+    let test = "places::a_mirror_whose_guests_rest_while_a_disk_is_away_loses_nothing_that_a_flush_promised";
+    let (campaign, engine) = campaigns::idle_spans_in_turn(test, 8);
+    run(&campaign, &engine);
+}
+
 #[test]
 fn extents_of_thousands_of_blocks_lose_nothing_flushed() {
     let test = "places::extents_of_thousands_of_blocks_lose_nothing_flushed";
