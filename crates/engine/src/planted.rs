@@ -150,45 +150,74 @@ pub enum Bug {
     OlderLogReplayed,
     /// An opening without the pending log takes the number of one that had read the log and ended early.
     NumberOfReaderTaken,
+    /// A page is written to its place before the double-write area that has it is durable.
+    AreaNotFlushed,
+    /// A device that is back is active before a checkpoint has brought its map image up to date.
+    ReturnedWithoutCheckpoint,
+    /// A span is called clean though a batch that calls it dirty is on its way.
+    ClearedBesideBatch,
+    /// A span is called clean though a write is under way in it.
+    ClearedWhileWriting,
+    /// A commit calls spans clean though a device was lost by its flush.
+    ClearedThoughLost,
+    /// Of what a copy lacks, the last block is forgotten if a write ends within it.
+    BehindRangeShort,
+    /// A dirty block becomes clean though it could not be written to the home.
+    WriteBackErrorIgnored,
+    /// An epoch ends while a guest's change is under way.
+    EpochEndsWithinChange,
+    /// An older copy of a device that the others went on without counts as if it lacked no more than the
+    /// device does.
+    OlderReturnTaken,
+    /// Of a device and a copy of it, which are given side by side, the first one is taken.
+    FirstOfTwoTaken,
+    /// What a device that is given up had not flushed counts as there once it is back.
+    LossNotDoubted,
+    /// What becomes zero is not zero in the extra copies of the blocks at its edges.
+    EdgesOfExtrasKept,
+    /// A new extra copy has zeros where its write left the block as it was.
+    FilledWithZeros,
 }
 
 #[cfg(feature = "planted")]
 impl Bug {
     /// Those of epochs, which the loss of an SSD shows.
-    pub const OF_EPOCHS: [Bug; 4] =
-        [Bug::EpochNotFlushed, Bug::SegmentsReusedEarly, Bug::EpochReadsLater, Bug::OldestSegmentWins];
+    pub const OF_EPOCHS: &[Bug] = &[
+        Bug::EpochNotFlushed,
+        Bug::SegmentsReusedEarly,
+        Bug::EpochReadsLater,
+        Bug::OldestSegmentWins,
+        Bug::EpochEndsWithinChange,
+    ];
 
     /// Those of a recovery with guests at work.
-    pub const OF_RECOVERY: [Bug; 2] = [Bug::JournalOverGuests, Bug::AppliedBeforeFlush];
+    pub const OF_RECOVERY: &[Bug] = &[Bug::JournalOverGuests, Bug::AppliedBeforeFlush];
 
     /// Those of a recovery whose journal has bad places.
-    pub const OF_DAMAGE: [Bug; 3] = [Bug::DamagedReadInPlace, Bug::WholeRecordedEarly, Bug::OneStatePage];
+    pub const OF_DAMAGE: &[Bug] = &[Bug::DamagedReadInPlace, Bug::WholeRecordedEarly, Bug::OneStatePage];
 
     /// Those of an adopted disk, which the loss of the SSD shows.
-    pub const OF_ADOPTION: [Bug; 4] =
-        [Bug::DirtySpanUnnamed, Bug::DirtyWithoutJournal, Bug::AdoptedNotFlushed, Bug::SumsNotNoted];
-}
+    pub const OF_ADOPTION: &[Bug] =
+        &[Bug::DirtySpanUnnamed, Bug::DirtyWithoutJournal, Bug::AdoptedNotFlushed, Bug::SumsNotNoted];
 
-#[cfg(feature = "planted")]
-impl Bug {
     /// Those of devices that come and go.
-    pub const OF_DEVICES: [Bug; 2] = [Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
+    pub const OF_DEVICES: &[Bug] = &[Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
+
+    /// Those of the end of a resync.
+    pub const OF_RESYNC: &[Bug] = &[Bug::ClearedBesideBatch];
 
     /// Those of the pending log, which a crash of the daemon shows.
-    pub const OF_DEATH: [Bug; 4] =
-        [Bug::LogPublishedLate, Bug::LogForgottenEarly, Bug::OlderLogReplayed, Bug::NumberOfReaderTaken];
+    pub const OF_DEATH: &[Bug] =
+        &[Bug::LogPublishedLate, Bug::LogForgottenEarly, Bug::OlderLogReplayed, Bug::NumberOfReaderTaken];
     /// Those of devices that tell lies, or that were cut.
-    pub const OF_LIES: [Bug; 4] =
-        [Bug::CutDeviceTaken, Bug::FenceSkipped, Bug::WitnessIgnored, Bug::ChangesNotListed];
+    pub const OF_LIES: &[Bug] =
+        &[Bug::CutDeviceTaken, Bug::FenceSkipped, Bug::WitnessIgnored, Bug::ChangesNotListed];
 
     /// Those of what is read ahead, which an extent that moves meanwhile shows.
-    pub const OF_STREAMS: [Bug; 1] = [Bug::AheadOfLeftSlot];
-}
+    pub const OF_STREAMS: &[Bug] = &[Bug::AheadOfLeftSlot];
 
-#[cfg(feature = "planted")]
-impl Bug {
     /// All others, which crashes and failing disks show.
-    pub const ALL: [Bug; 46] = [
+    pub const ALL: &[Bug] = &[
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -232,9 +261,20 @@ impl Bug {
         Bug::LateWriteForgotten,
         Bug::ShrinkingDropsDirty,
         Bug::FirstExtentBehind,
-        Bug::OneMapImage,
+        Bug::AreaNotFlushed,
+        Bug::ReturnedWithoutCheckpoint,
+        Bug::ClearedWhileWriting,
+        Bug::ClearedThoughLost,
         Bug::MissedWriteUnrecorded,
+        Bug::OneMapImage,
+        Bug::BehindRangeShort,
+        Bug::WriteBackErrorIgnored,
         Bug::OpeningNotAnnounced,
+        Bug::OlderReturnTaken,
+        Bug::FirstOfTwoTaken,
+        Bug::LossNotDoubted,
+        Bug::EdgesOfExtrasKept,
+        Bug::FilledWithZeros,
     ];
 }
 

@@ -78,7 +78,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         // Its copies lack what was not flushed. Spans that others share are resynchronised without need, and that is safe.
         let spans = volume.behind.all();
-        for &span in &spans {
+        for &span in spans.iter().filter(|_| !planted(Bug::LossNotDoubted)) {
             volume.behind.doubt(span);
         }
         if volume.extras.len() > 0 {
@@ -253,8 +253,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         self.commit(braid_policy::Origin::Background).await?;
-        // Their map images and their journals lack what happened while they were away.
-        self.checkpoint().await?;
+        if !planted(Bug::ReturnedWithoutCheckpoint) {
+            // Their map images and their journals lack what happened while they were away.
+            self.checkpoint().await?;
+        }
         let are_still_returning =
             || returned.iter().all(|&device| self.member(device).state() == DeviceState::Returning);
         if lacks_any() || !are_still_returning() {

@@ -299,8 +299,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.leave_home(&entry, &results, keeps_epochs).await?;
                 self.write_slot_by(entry.second, range, from, entry.valid, (origin, Deadline::Only)).await
             };
-            let written = written.await;
-            results.push((entry.second, written));
+            results.push((entry.second, written.await));
         }
         let settled = self.settle(extent, entry, &results);
         let missed = !later && results.len() < 2 && !planted(Bug::SecondCopyNotWritten)
@@ -364,17 +363,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn changed_by(&self, extent: ExtentId, range: &Range<Bytes>, valid: u16) -> Range<Bytes> {
         let padded = self.padded(&Piece { extent, range: range.clone() }, valid).range;
         let (start, block) = (self.shape.bytes_of(extent).start, self.shape.block_size);
-        start + padded.start.align_down(block)..start + padded.end.align_up(block)
+        let is_short = planted(Bug::BehindRangeShort) && padded.end.align_down(block) > padded.start;
+        let end = if is_short { padded.end.align_down(block) } else { padded.end.align_up(block) };
+        start + padded.start.align_down(block)..start + end
     }
 
     /// What a write to both copies came to: an error if no copy has it that was current.
     fn settle(&self, extent: ExtentId, entry: Entry, results: &[(SlotNumber, Result<()>)]) -> Result<Entry> {
         // Another write may have exchanged the copies meanwhile. A new extent is not in the map yet.
         let now = self.state.borrow().map.get(extent);
-        let entry = if now.home == entry.second {
-            Entry { home: entry.second, second: entry.home, ..entry }
-        } else {
-            entry
+        let entry = match now.home == entry.second {
+            true => Entry { home: entry.second, second: entry.home, ..entry },
+            false => entry,
         };
         // What is deferred and under way beside this write goes to the copy that serves the extent when it ends.
         let copies = self.copies_of(extent, &entry);

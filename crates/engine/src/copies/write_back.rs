@@ -172,7 +172,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         for &(block, extra) in &dirty.blocks {
             let is_unchanged = self.state.borrow_mut().cleaning.remove(&block);
-            if is_unchanged && result.is_ok() {
+            if is_unchanged && (result.is_ok() || planted(Bug::WriteBackErrorIgnored)) {
                 self.change_extra(block, Some(Extra { dirty: false, ..extra }));
                 let mut background = self.background.borrow_mut();
                 background.write_backs += 1;

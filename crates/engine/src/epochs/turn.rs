@@ -238,9 +238,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // The segments of an epoch that could not count may count all the same: they must not be written over before it is sure that they do not.
             self.set_disk(epochs, |page| page).await?;
         }
-        epochs.closed.set(true);
-        epochs.event.wait_for(|| (epochs.changing.get() == 0).then_some(())).await;
-        epochs.closed.set(false);
+        if !planted(Bug::EpochEndsWithinChange) {
+            epochs.closed.set(true);
+            epochs.event.wait_for(|| (epochs.changing.get() == 0).then_some(())).await;
+            epochs.closed.set(false);
+        }
         if !self.are_epochs_wanted() {
             // Not all is noted that has changed since; or a device is lacking, and guests may write to the image in its place.
             epochs.event.notify();

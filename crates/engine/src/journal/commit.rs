@@ -218,7 +218,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if scope != Scope::Left {
             self.list_changes(records).await;
         }
-        if scope != Scope::Left && self.flush_devices(origin).await? == Devices::Lost {
+        if scope != Scope::Left
+            && self.flush_devices(origin).await? == Devices::Lost
+            && !planted(Bug::ClearedThoughLost)
+        {
             // What that device lacks from now on is not known to be alike.
             records.retain(|record| !matches!(record, Record::Intent(..)));
             let mut state = self.state.borrow_mut();

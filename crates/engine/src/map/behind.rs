@@ -97,7 +97,8 @@ impl Span {
     /// Dirty, with nothing under way.
     fn is_idle(&self) -> bool {
         let known = matches!(self.recorded, Recorded::Is(Difference::Dirty | Difference::Behind));
-        self.writes == 0 && self.difference == Difference::Dirty && known
+        let is_quiet = self.writes == 0 || planted(Bug::ClearedWhileWriting);
+        is_quiet && self.difference == Difference::Dirty && known
     }
 }
 
@@ -457,10 +458,9 @@ impl Behind {
         let still = |span: &SpanId| {
             let entry = self.spans.get_mut(span)?;
             let Recorded::Is(known) = entry.recorded else { return None };
-            if self.recording.contains(span) {
-                return None;
-            }
-            entry.is_idle().then(|| entry.recorded = Recorded::Clearing(known)).map(|()| *span)
+            let is_spoken_of = self.recording.contains(span) && !planted(Bug::ClearedBesideBatch);
+            let is_free = entry.is_idle() && !is_spoken_of;
+            is_free.then(|| entry.recorded = Recorded::Clearing(known)).map(|()| *span)
         };
         spans.iter().filter_map(still).collect()
     }
