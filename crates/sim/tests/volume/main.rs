@@ -47,6 +47,7 @@ mod first_writes;
 mod interrupted;
 mod lapses;
 mod large_extents;
+mod large_maps;
 mod late_guests;
 mod loss;
 mod lost_caches;
