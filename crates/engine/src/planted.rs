@@ -90,6 +90,8 @@ pub enum Bug {
     WitnessIgnored,
     /// A commit does not list the extents that it changes on the device without the journal.
     ChangesNotListed,
+    /// The witness names a list of recent entries that is not durable yet.
+    ListNamedEarly,
     /// A device that was left behind several openings ago is taken for a current one.
     StaleDeviceTaken,
     /// A write to a clean span does not wait until the journal says that its copies may differ.
@@ -212,6 +214,9 @@ impl Bug {
     /// Those of devices that tell lies, or that were cut.
     pub const OF_LIES: &[Bug] =
         &[Bug::CutDeviceTaken, Bug::FenceSkipped, Bug::WitnessIgnored, Bug::ChangesNotListed];
+
+    /// Those of what outlives the SSD with the journal, which its loss in a power cut shows.
+    pub const OF_LOSS: &[Bug] = &[Bug::ListNamedEarly];
 
     /// Those of what is read ahead, which an extent that moves meanwhile shows.
     pub const OF_STREAMS: &[Bug] = &[Bug::AheadOfLeftSlot];

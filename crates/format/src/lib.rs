@@ -28,6 +28,7 @@ pub mod map_summary;
 pub mod pending_log;
 pub mod policy_state;
 pub mod proof;
+pub mod recent;
 pub mod sums;
 pub mod superblock;
 pub mod witness;

@@ -12,12 +12,21 @@
 //! 48      8     listed: a page of the map that contains this batch is newer than the list
 //! 56      8     number of the page among those of this opening
 //! 64      8 n   runs: first extent (4), extents (4)
+//! 2064    8     contained: the images of the map contain all batches up to this one; 0: not known
+//! 2072    8     recent: the newest batch of the list of recent entries; 0: no list, and no second runs
+//! 2080    8     number of that list
+//! 2088    4     pages of that list
+//! 2092    4     second runs
+//! 2096    8 n   second runs: extents that a batch behind the list changed, or may have changed
 //! ```
 //!
 //! A journal that ends before the newest batch that a witness names has lost batches, whatever its own device
-//! says. The list names the extents that were changed since the last checkpoint, and maybe others: if the
-//! journal is lost with its device, the places of these extents are not known. The page is written to the
-//! region of the proof, its two places in turn; the valid page with the highest epoch and number counts.
+//! says. The runs name the extents that were changed since the last checkpoint, and maybe others. If the
+//! journal is lost with its device, the list of recent entries (see `recent.rs`) says where these extents lie,
+//! and only the extents of the second runs are not known. If the list is not whole, all extents of the first
+//! runs are not known. The page is written to the region of the proof, its two places in turn; the valid page
+//! with the highest epoch and number counts. Older versions write up to 504 first runs, and nothing behind
+//! them; a page with more than 250 has no second part.
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid, count};
@@ -46,10 +55,33 @@ pub struct Witness {
     pub listed: u64,
     /// First extent and number of extents of each run, in order.
     pub runs: Vec<(u32, u32)>,
+    /// All batches up to this one are in the images of the map; 0 if that is not known.
+    pub contained: u64,
+    /// The list of recent entries; none if there is none.
+    pub recent: Option<Recent>,
 }
 
-/// The most runs of a page.
-pub const MOST_RUNS: usize = (SIZE.as_usize() - size_of::<Raw>()) / 8;
+/// Which list of recent entries counts, and what it lacks.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Recent {
+    /// The list says what the journal said up to this batch.
+    pub batch: u64,
+    /// The list's number.
+    pub number: u64,
+    /// Its pages; 0 if the images of the map contain all batches up to `batch`.
+    pub pages: u32,
+    /// Extents that later batches changed, as runs.
+    pub runs: Vec<(u32, u32)>,
+}
+
+/// The most runs of a page, and the most second runs.
+pub const MOST_RUNS: usize = 250;
+/// The most runs of a page that an older version wrote.
+const MOST_RUNS_ALONE: usize = (SIZE.as_usize() - size_of::<Raw>()) / RUN;
+/// The length of a run.
+const RUN: usize = 8;
+/// Where the second part begins.
+const SECOND: usize = size_of::<Raw>() + MOST_RUNS * RUN;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -64,21 +96,39 @@ struct Raw {
     number: U64,
 }
 
+/// The second part, without its runs.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawSecond {
+    contained: U64,
+    batch: U64,
+    number: U64,
+    pages: U32,
+    runs: U32,
+}
+
 const _: () = assert!(size_of::<Raw>() == 64);
+const _: () = assert!(SECOND == 2064);
+const _: () = assert!(SECOND + size_of::<RawSecond>() + MOST_RUNS * RUN == SIZE.as_usize());
 const _: () = assert!(std::mem::offset_of!(Raw, runs) == COVERED);
 const _: () = assert!(std::mem::offset_of!(Raw, epoch) == 32);
 
 impl Witness {
-    /// Whether an extent is listed.
+    /// Whether the place of an extent would not be known from this page and its list.
     pub fn lists(&self, extent: ExtentId) -> bool {
-        let after = self.runs.partition_point(|(first, _)| *first <= extent.0);
-        after > 0 && extent.0 - self.runs[after - 1].0 < self.runs[after - 1].1
+        let of_list = self.recent.as_ref().is_none_or(|recent| contains(&recent.runs, extent));
+        of_list && contains(&self.runs, extent)
     }
+}
 
-    /// The runs as ranges.
-    pub fn ranges(&self) -> impl Iterator<Item = Range<u32>> {
-        self.runs.iter().map(|&(first, len)| first..first.saturating_add(len))
-    }
+fn contains(runs: &[(u32, u32)], extent: ExtentId) -> bool {
+    let after = runs.partition_point(|(first, _)| *first <= extent.0);
+    after > 0 && extent.0 - runs[after - 1].0 < runs[after - 1].1
+}
+
+/// Runs as ranges.
+pub fn ranges(runs: &[(u32, u32)]) -> impl Iterator<Item = Range<u32>> {
+    runs.iter().map(|&(first, len)| first..first.saturating_add(len))
 }
 
 /// Extents, given in order, as runs that fit a page. If they are too many, runs with short gaps between them
@@ -112,7 +162,11 @@ pub fn runs(extents: impl Iterator<Item = ExtentId>) -> Vec<(u32, u32)> {
 /// # Panics
 /// If there are more runs than fit: [`runs`] makes no more.
 pub fn encode(volume: Uuid, witness: &Witness) -> [u8; SIZE.as_usize()] {
-    assert!(witness.runs.len() <= MOST_RUNS, "a page has room for {MOST_RUNS} runs");
+    let none = Recent::default();
+    let recent = witness.recent.as_ref().unwrap_or(&none);
+    for runs in [&witness.runs, &recent.runs] {
+        assert!(runs.len() <= MOST_RUNS, "a page has room for {MOST_RUNS} runs");
+    }
     let mut page = [0; SIZE.as_usize()];
     let mut raw = Raw {
         magic: MAGIC,
@@ -124,10 +178,21 @@ pub fn encode(volume: Uuid, witness: &Witness) -> [u8; SIZE.as_usize()] {
         listed: witness.listed.into(),
         number: witness.number.into(),
     };
+    let second = RawSecond {
+        contained: witness.contained.into(),
+        batch: recent.batch.into(),
+        number: recent.number.into(),
+        pages: recent.pages.into(),
+        runs: (recent.runs.len() as u32).into(),
+    };
+    let behind = SECOND + size_of::<RawSecond>();
     page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
-    for (bytes, (first, len)) in page[size_of::<Raw>()..].chunks_exact_mut(8).zip(&witness.runs) {
-        bytes[..4].copy_from_slice(&first.to_le_bytes());
-        bytes[4..].copy_from_slice(&len.to_le_bytes());
+    page[SECOND..behind].copy_from_slice(second.as_bytes());
+    for (at, runs) in [(size_of::<Raw>(), &witness.runs), (behind, &recent.runs)] {
+        for (bytes, (first, len)) in page[at..].chunks_exact_mut(RUN).zip(runs) {
+            bytes[..4].copy_from_slice(&first.to_le_bytes());
+            bytes[4..].copy_from_slice(&len.to_le_bytes());
+        }
     }
     raw.crc = checksum(volume, &page[COVERED..]).into();
     page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
@@ -153,12 +218,43 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Witness, Invalid> {
     for (number, what) in numbers {
         count::verify(number.get(), &format!("the witness's {what}"))?;
     }
-    let listed = raw.runs.get() as usize;
-    let bytes = rest.get(..listed.saturating_mul(8)).filter(|_| listed <= MOST_RUNS);
-    let wrong = || Invalid::Value(format!("the witness lists {listed} runs, {MOST_RUNS} at most"));
+    let runs = decode_runs(rest, raw.runs.get(), MOST_RUNS_ALONE)?;
+    let mut witness = Witness {
+        epoch: raw.epoch.get(),
+        number: raw.number.get(),
+        promised: raw.promised.get(),
+        listed: raw.listed.get(),
+        runs,
+        ..Witness::default()
+    };
+    if witness.runs.len() > MOST_RUNS {
+        // The runs of an older version reach into the place of the second part.
+        return Ok(witness);
+    }
+    let (raw, rest) = RawSecond::ref_from_prefix(&page[SECOND..]).map_err(|_| Invalid::Absent)?;
+    let numbers =
+        [(raw.contained, "contained batch"), (raw.batch, "recent batch"), (raw.number, "list of entries")];
+    for (number, what) in numbers {
+        count::verify(number.get(), &format!("the witness's {what}"))?;
+    }
+    let runs = decode_runs(rest, raw.runs.get(), MOST_RUNS)?;
+    let (batch, number, pages) = (raw.batch.get(), raw.number.get(), raw.pages.get());
+    if batch == 0 && (number, pages, runs.len()) != (0, 0, 0) {
+        return Err(Invalid::Value("the witness describes a list of entries that it lacks".to_owned()));
+    }
+    witness.contained = raw.contained.get();
+    witness.recent = (batch > 0).then_some(Recent { batch, number, pages, runs });
+    Ok(witness)
+}
+
+/// So many runs at the start of `bytes`.
+fn decode_runs(bytes: &[u8], count: u32, most: usize) -> Result<Vec<(u32, u32)>, Invalid> {
+    let listed = count as usize;
+    let bytes = bytes.get(..listed.saturating_mul(RUN)).filter(|_| listed <= most);
+    let wrong = || Invalid::Value(format!("the witness lists {listed} runs, {most} at most"));
     let number = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     let run = |bytes: &[u8]| (number(bytes), number(&bytes[4..]));
-    let runs: Vec<(u32, u32)> = bytes.ok_or_else(wrong)?.chunks_exact(8).map(run).collect();
+    let runs: Vec<(u32, u32)> = bytes.ok_or_else(wrong)?.chunks_exact(RUN).map(run).collect();
     let mut end = 0u64;
     for &(first, len) in &runs {
         if u64::from(first) < end || len == 0 || first.checked_add(len).is_none() {
@@ -166,13 +262,7 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Witness, Invalid> {
         }
         end = u64::from(first) + u64::from(len);
     }
-    Ok(Witness {
-        epoch: raw.epoch.get(),
-        number: raw.number.get(),
-        promised: raw.promised.get(),
-        listed: raw.listed.get(),
-        runs,
-    })
+    Ok(runs)
 }
 
 /// The newest valid witness in the bytes of its region.
@@ -187,7 +277,13 @@ mod tests {
     const VOLUME: Uuid = Uuid([7; 16]);
 
     fn witness() -> Witness {
-        Witness { epoch: 3, number: 5, promised: 77, listed: 78, runs: vec![(4, 1), (9, 100)] }
+        let runs = vec![(4, 1), (9, 100)];
+        Witness { epoch: 3, number: 5, promised: 77, listed: 78, runs, ..Witness::default() }
+    }
+
+    fn with_list() -> Witness {
+        let recent = Recent { batch: 70, number: 4, pages: 9, runs: vec![(9, 2), (40, 1)] };
+        Witness { contained: 60, recent: Some(recent), ..witness() }
     }
 
     fn sealed(mut page: [u8; 4096]) -> [u8; 4096] {
@@ -202,8 +298,31 @@ mod tests {
         assert_eq!(decode(&encode(VOLUME, &witness), VOLUME), Ok(witness.clone()));
         let listed: Vec<u32> = (0..200).filter(|&extent| witness.lists(ExtentId(extent))).collect();
         assert_eq!(listed, [4].into_iter().chain(9..109).collect::<Vec<u32>>());
-        let full = Witness { runs: (0..MOST_RUNS as u32).map(|i| (i * 2, 1)).collect(), ..witness };
+        let all: Vec<(u32, u32)> = (0..MOST_RUNS as u32).map(|i| (i * 2, 1)).collect();
+        let recent = Recent { runs: all.clone(), ..with_list().recent.unwrap() };
+        let full = Witness { runs: all, recent: Some(recent), ..with_list() };
         assert_eq!(decode(&encode(VOLUME, &full), VOLUME), Ok(full));
+    }
+
+    #[test]
+    fn what_the_list_of_recent_entries_knows_is_not_listed() {
+        let witness = with_list();
+        assert_eq!(decode(&encode(VOLUME, &witness), VOLUME), Ok(witness.clone()));
+        let listed: Vec<u32> = (0..200).filter(|&extent| witness.lists(ExtentId(extent))).collect();
+        assert_eq!(listed, [9, 10, 40]);
+    }
+
+    /// Its runs reach into the place of the second part, and are not taken for that.
+    #[test]
+    fn a_full_page_of_an_older_version_has_no_second_part() {
+        let mut page = encode(VOLUME, &witness());
+        page[12..16].copy_from_slice(&(MOST_RUNS_ALONE as u32).to_le_bytes());
+        for (i, run) in page[64..].chunks_exact_mut(RUN).enumerate() {
+            run[..4].copy_from_slice(&(i as u32 * 2).to_le_bytes());
+            run[4..].copy_from_slice(&1u32.to_le_bytes());
+        }
+        let found = decode(&sealed(page), VOLUME).unwrap();
+        assert_eq!((found.runs.len(), found.contained, found.recent), (MOST_RUNS_ALONE, 0, None));
     }
 
     #[test]
@@ -225,6 +344,18 @@ mod tests {
             let mut wrong = page;
             wrong[at..at + 4].copy_from_slice(&bytes);
             assert_eq!(decode(&wrong, VOLUME), Err(Invalid::Checksum), "byte {at}");
+            assert!(matches!(decode(&sealed(wrong), VOLUME), Err(Invalid::Value(_))), "byte {at}");
+        }
+        let page = encode(VOLUME, &with_list());
+        for (at, bytes) in [
+            (2068, [0xff; 4]),
+            (2072, [0; 4]),
+            (2084, [0xff; 4]),
+            (2092, [0xfb, 0, 0, 0]),
+            (2096, [50, 0, 0, 0]),
+        ] {
+            let mut wrong = page;
+            wrong[at..at + 4].copy_from_slice(&bytes);
             assert!(matches!(decode(&sealed(wrong), VOLUME), Err(Invalid::Value(_))), "byte {at}");
         }
         assert_eq!(decode(&[0; 4096], VOLUME), Err(Invalid::Absent));

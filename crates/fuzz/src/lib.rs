@@ -47,6 +47,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "journal", run: journal::batch, valid: journal::batches, tries: 50_000 },
     Target { name: "proof", run: journal::proof, valid: journal::proofs, tries: 50_000 },
     Target { name: "witness", run: journal::witness, valid: journal::witnesses, tries: 50_000 },
+    Target {
+        name: "recent_entries",
+        run: journal::recent_entries,
+        valid: journal::recent_lists,
+        tries: 50_000,
+    },
     Target { name: "epoch_journal", run: journal::epoch, valid: journal::epochs, tries: 50_000 },
     Target { name: "map_page", run: page::map_page, valid: page::map_pages, tries: 20_000 },
     Target { name: "intent_page", run: page::intent_page, valid: page::intent_pages, tries: 20_000 },

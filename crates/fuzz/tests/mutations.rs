@@ -120,6 +120,7 @@ targets!(
     journal,
     proof,
     witness,
+    recent_entries,
     epoch_journal,
     map_page,
     intent_page,

@@ -36,6 +36,9 @@ mod hunts;
 #[path = "volume/lapses.rs"]
 #[allow(dead_code, reason = "of its tests these use one life")]
 mod lapses;
+#[path = "volume/outlives_ssd.rs"]
+#[allow(dead_code, reason = "of its tests these use one")]
+mod outlives_ssd;
 #[path = "volume/recovery_campaign.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod recovery_campaign;
@@ -168,6 +171,14 @@ fn every_planted_bug_of_devices_is_found() {
     assert!(escaped.is_empty(), "no life of devices finds {escaped:?}");
     // Without a planted bug they find nothing.
     (0..6).for_each(device_campaign::live_and_crash);
+}
+
+#[test]
+fn every_planted_bug_of_loss_is_found() {
+    let trial = outlives_ssd::power_fails_while_a_list_is_written;
+    let escaped: Vec<Bug> =
+        Bug::OF_LOSS.iter().copied().filter(|&bug| found_by(bug, trial).is_none()).collect();
+    assert!(escaped.is_empty(), "no power cut that takes the SSD finds {escaped:?}");
 }
 
 #[test]

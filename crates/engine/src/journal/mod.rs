@@ -6,6 +6,7 @@ mod commit;
 mod gaps;
 mod intents;
 mod proof;
+mod recent;
 mod recover;
 mod reserve;
 mod ring;
@@ -22,4 +23,4 @@ pub(crate) use recover::{
 };
 pub(crate) use reserve::Reservation;
 pub(crate) use ring::{Journal, Ring};
-pub(crate) use witness::Listed;
+pub(crate) use witness::{Listed, is_journal_lost};

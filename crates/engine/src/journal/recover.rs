@@ -18,7 +18,7 @@ mod summary;
 use crate::adopted::DirtySpans;
 use crate::copies::Member;
 use crate::epochs::PastState;
-use crate::journal::{Gap, Ring, images, rings, witness};
+use crate::journal::{Gap, Ring, images, is_journal_lost, recent, rings, witness};
 use crate::map::State;
 use crate::open::lost_at_end;
 use crate::planted::{Bug, planted};
@@ -224,13 +224,12 @@ async fn judge_witness<D: Device>(
         return Ok(Vec::new());
     }
     batches.go_on_beyond(source.noted);
-    if superblock.copies == 1
-        && !state.map.is_of_adopted()
-        && let Some((_, witness)) = witness::read(source, |_| false).await
+    if is_journal_lost(superblock, is_current)
+        && let Some((device, witness)) = witness::read(source, |_| false).await
     {
         let sequence_of = |extent| pages.sequence_of(extent);
         batches.go_on_beyond(witness.listed);
-        return Ok(witness::give_up_listed(&witness, state, superblock.extents(), sequence_of));
+        return Ok(recent::restore(source, (device, &witness), state, sequence_of).await);
     }
     Ok(Vec::new())
 }

@@ -54,6 +54,8 @@ pub(crate) struct Journal {
     in_ring: Cell<u64>,
     /// What the witness is to list.
     pub listed: Listed,
+    /// One page of the witness is written at a time.
+    pub(super) witnesses: Semaphore,
     /// The newest batch that ended a checkpoint with nothing before it that the pages do not contain.
     complete: Cell<u64>,
 }
@@ -101,6 +103,7 @@ impl Journal {
             proved,
             in_ring: Cell::new(in_ring),
             listed,
+            witnesses: Semaphore::new(1),
             complete: Cell::new(0),
         }
     }
@@ -134,6 +137,7 @@ impl Journal {
 
     /// From now on the ring lies there, and is written to another place, too.
     pub fn set_places(&self, replicas: Vec<(DeviceId, Bytes)>, beside: Option<(DeviceId, Bytes)>) {
+        self.listed.set_aside(self.ring.borrow().next_sequence - 1);
         self.replicas.replace(replicas);
         self.beside.set(beside);
     }
@@ -368,7 +372,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let mut ring = journal.ring.borrow_mut();
             *ring = Ring::new(ring.len, VecDeque::new(), ring.next_sequence);
         }
-        journal.replicas.replace(vec![place]);
+        journal.set_places(vec![place], journal.beside.get());
         // What an earlier life left in that ring counts for nothing from here on.
         let next = journal.ring.borrow().next_sequence;
         let kept = self.write_batch(&[Record::Epoch(journal.epoch)], Bytes::ZERO, next).await?;

@@ -4,12 +4,13 @@
 //! An SSD that loses flushes that it has acknowledged leaves an older journal, and nothing on it tells. The
 //! witness on the other device does ([`refuse_lost_batches`]). And if the SSD itself is lost, the other
 //! device's image of the map is as old as the last checkpoint. The witness lists the extents that were
-//! changed since, so that these read as errors, and not as the zeros or the older bytes that the image knows
-//! ([`give_up_listed`]).
+//! changed since, and names a list of their entries (`recent.rs`). Extents that the entries do not know read
+//! as errors, and not as the zeros or the older bytes that the image knows.
 //!
-//! A commit that changes where extents lie, and flushes the witness's device anyway, lists these extents
-//! before that flush. Beside guests the witness is written and flushed within 5 s of a change. So at most the
-//! extents that lay on the lost device alone, and were changed in the last 5 s, are not listed.
+//! A commit that places extents on other devices than the journal's, or flushes the witness's device anyway,
+//! lists these extents before that flush. Beside guests the entries and the witness are written and flushed
+//! within 5 s of a change. So at most the extents that lay on the lost device alone, and were changed in the
+//! last 5 s, are not listed.
 //!
 //! Nothing that was promised depends on the witness: a witness that cannot be written is told of, and left as
 //! it is.
@@ -19,23 +20,20 @@ use crate::copies::Deadline;
 use crate::core::Core;
 use crate::create::buffer;
 use crate::journal::images;
-use crate::map::State;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
-use braid_format::SlotNumber;
 use braid_format::journal::Record;
-use braid_format::map_page::Entry;
 use braid_format::proof;
-use braid_format::superblock::RegionKind;
-use braid_format::witness::{self, Witness};
+use braid_format::superblock::{RegionKind, Superblock};
+use braid_format::witness::{self, Recent, Witness};
 use braid_policy::Origin;
 use braid_runtime::{Arena, Device, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-/// How old the witness may be.
-const OLDEST: Nanos = Nanos::from_secs(5);
+/// How long the witness is left alone. With the time that writing takes, it is at most 5 s old.
+const PAUSE: Nanos = Nanos::from_secs(4);
 /// More batches than can come between the writing of a list and the commit that it was written for. A page of
 /// the map that contains a batch of the number that is so much higher was written after the journal was lost.
 const BEYOND: u64 = 1 << 20;
@@ -54,13 +52,30 @@ pub(crate) struct Listed {
     pages: Cell<u64>,
     /// What the last page says, and the devices that have it.
     page: RefCell<(Witness, Vec<DeviceId>)>,
+    /// The images contain all batches up to this one; 0 while that is not known.
+    contained: Cell<u64>,
+    /// A checkpoint must contain this batch to count: older ones may lie in the ring that is not in use.
+    floor: Cell<u64>,
+    /// The last list of recent entries that is durable, without its runs.
+    recent: RefCell<Option<Recent>>,
+    /// The number of the last list.
+    lists: Cell<u64>,
+    /// Whether a durable page names the last list, or needs none: the place of the list before is free.
+    is_named: Cell<bool>,
 }
 
 impl Listed {
-    /// A list of what recovery found in the journal.
-    pub fn new(extents: impl IntoIterator<Item = ExtentId>, newest: u64) -> Listed {
+    /// A list of what recovery found in the journal up to batch `newest`. `is_contained` says whether the
+    /// images contain all of that.
+    pub fn new(extents: impl IntoIterator<Item = ExtentId>, newest: u64, is_contained: bool) -> Listed {
         let extents: BTreeMap<ExtentId, u64> = extents.into_iter().map(|extent| (extent, newest)).collect();
-        Listed { extents: RefCell::new(extents), changes: Cell::new(1), ..Listed::default() }
+        let contained = if is_contained && extents.is_empty() { newest } else { 0 };
+        Listed {
+            extents: RefCell::new(extents),
+            changes: Cell::new(1),
+            contained: Cell::new(contained),
+            ..Listed::default()
+        }
     }
 
     fn set(&self, records: &[Record], batch: u64) -> bool {
@@ -91,48 +106,117 @@ impl Listed {
     pub fn forget(&self, done: u64) {
         self.extents.borrow_mut().retain(|_, batch| *batch > done);
         self.changes.set(self.changes.get() + 1);
+        if done >= self.floor.get() {
+            self.contained.set(done);
+        }
+    }
+
+    /// Rings begin or end: batches up to `newest` may lie in the ring that is not in use from now on. Until a
+    /// checkpoint contains them, nothing is written over them.
+    pub fn set_aside(&self, newest: u64) {
+        self.floor.set(newest);
+        self.contained.set(0);
+        self.recent.replace(None);
+        self.changes.set(self.changes.get() + 1);
+    }
+
+    /// Whether recent entries wait for a checkpoint to be written down.
+    fn wait_for_checkpoint(&self) -> bool {
+        self.contained.get() == 0 && !self.extents.borrow().is_empty()
+    }
+
+    /// All extents that changed since the last checkpoint.
+    pub fn all(&self) -> Vec<ExtentId> {
+        self.extents.borrow().keys().copied().collect()
+    }
+
+    /// The number and the batch of the next list of recent entries, if the last one lacks a change that is
+    /// durable, and a place is free.
+    pub fn next_list(&self, newest: u64) -> Option<(u64, u64)> {
+        let known = self.known()?.batch;
+        let is_lacking = |batch: &u64| (known + 1..=newest).contains(batch);
+        let is_needed = self.is_named.get() && self.extents.borrow().values().any(is_lacking);
+        is_needed.then(|| (self.lists.get() + 1, newest))
+    }
+
+    /// A list is durable: from now on pages of the witness name it. Whether that is so: rings may have changed
+    /// meanwhile.
+    pub fn end_list(&self, recent: Recent) -> bool {
+        self.lists.set(recent.number);
+        self.is_named.set(false);
+        let is_usable = self.contained.get() > 0;
+        self.recent.replace(is_usable.then_some(recent));
+        is_usable
+    }
+
+    /// What a page of the witness is to name, without its runs. None while the images are not known to contain
+    /// what the ring has that is not in use.
+    fn known(&self) -> Option<Recent> {
+        let contained = self.contained.get();
+        let list = self.recent.borrow().clone().filter(|recent| recent.batch > contained);
+        let images = (contained > 0).then(|| Recent { batch: contained, ..Recent::default() });
+        list.or(images)
     }
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Writes and flushes the witness beside guests until the volume closes.
+    /// Writes and flushes the witness and the list of recent entries beside guests until the volume closes.
     pub async fn keep_witness(&self) {
         while !self.jobs.are_ending() {
-            self.pause(self.rt.now() + OLDEST, || false).await;
-            if !self.jobs.are_ending()
-                && let Err(error) = self.bring_witness_up_to_date().await
-            {
+            if let Err(error) = self.bring_witness_up_to_date().await {
                 self.fail(error);
             }
+            self.pause(self.rt.now() + PAUSE, || false).await;
         }
     }
 
-    /// Writes and flushes the witness if it is out of date.
+    /// Writes and flushes the witness, and the list of recent entries, if they are out of date.
     pub async fn bring_witness_up_to_date(&self) -> Result<()> {
         let now = (self.journal.in_ring(), self.journal.listed.changes.get());
         if self.journal.failure().is_some() || self.journal.listed.written.get() == now {
             return Ok(());
         }
         self.confirm_own().await?;
-        for device in self.write_witness().await {
+        if self.journal.listed.wait_for_checkpoint() && self.place_of_entries().is_some() {
+            self.checkpoint().await?;
+        }
+        let is_free = self.journal.listed.is_named.get();
+        if !is_free {
+            // An earlier page may name the place of the next list.
+            self.name_list().await?;
+        }
+        match self.write_recent_entries().await? || is_free {
+            true => self.name_list().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Writes and flushes the witness.
+    async fn name_list(&self) -> Result<()> {
+        let written = self.write_witness().await;
+        let mut is_named = !written.is_empty();
+        for device in written {
             let member = self.member(device);
             if let Err(error) = self.flush_member(member, "the journal's witness").await {
+                is_named = false;
                 self.give_up(device, error).await?;
             }
         }
+        self.journal.listed.is_named.set(is_named);
         Ok(())
     }
 
-    /// A commit of these records begins. If the device of the witness is to be flushed anyway, the witness
-    /// lists them first.
+    /// A commit of these records begins. If they place extents on devices without the journal, or if the
+    /// device of the witness is to be flushed anyway, the witness lists them first.
     pub async fn list_changes(&self, records: &[Record]) {
         if !self.journal.listed.set(records, u64::MAX) || planted(Bug::ChangesNotListed) {
             return;
         }
         let is_flushed = |(device, _): &(DeviceId, Bytes)| self.member(*device).has_unflushed();
         let witnesses = self.witnesses();
-        // An extent that changes again and again costs one page between two checkpoints.
-        if witnesses.iter().any(is_flushed) && !self.journal.listed.is_on_page(records, &witnesses) {
+        let is_due = witnesses.iter().any(is_flushed) || self.concern_other_devices(records);
+        // An extent that changes again and again costs one page between two lists of entries.
+        if is_due && !self.journal.listed.is_on_page(records, &witnesses) {
             self.write_witness().await;
         }
     }
@@ -144,15 +228,27 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes the witness; which devices have it with their next flush.
     async fn write_witness(&self) -> Vec<DeviceId> {
+        // A page that is late must not go over the one after the next.
+        let _alone = self.journal.witnesses.acquire(1).await;
         let listed = &self.journal.listed;
         let state = (self.journal.in_ring(), listed.changes.get());
         listed.pages.set(listed.pages.get() + 1);
+        let behind = |known: &u64| -> Vec<ExtentId> {
+            let extents = listed.extents.borrow();
+            extents.iter().filter(|(_, batch)| *batch > known).map(|(extent, _)| *extent).collect()
+        };
+        let recent = listed.known().map(|known| {
+            let runs = witness::runs(behind(&known.batch).into_iter());
+            Recent { runs, ..known }
+        });
         let witness = Witness {
             epoch: self.devices.superblock().epoch,
             number: listed.pages.get(),
             promised: state.0,
             listed: self.journal.newest() + BEYOND,
             runs: witness::runs(listed.extents.borrow().keys().copied()),
+            contained: listed.contained.get(),
+            recent,
         };
         let page = Arena::new(witness::SIZE).alloc(witness::SIZE).await;
         page.copy_from_slice(Bytes::ZERO, &witness::encode(self.devices.superblock().volume, &witness));
@@ -171,7 +267,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Where witnesses lie: beside the rings that are not in use.
-    fn witnesses(&self) -> Vec<(DeviceId, Bytes)> {
+    pub(super) fn witnesses(&self) -> Vec<(DeviceId, Bytes)> {
         if self.shape.copies > 1 || D::ALWAYS_ANSWERS {
             return Vec::new();
         }
@@ -234,20 +330,10 @@ pub(super) fn refuse_lost_batches<D: Device>(
     Ok(promised)
 }
 
-/// The journal is lost with its device: extents that a witness lists are not where the image of the map says.
-/// Gives these, in order.
-pub(super) fn give_up_listed(
-    witness: &Witness,
-    state: &mut State,
-    extents: u32,
-    sequence_of: impl Fn(ExtentId) -> u64,
-) -> Vec<ExtentId> {
-    let listed = witness.ranges().flat_map(|range| range.start.min(extents)..range.end.min(extents));
-    let lost: Vec<ExtentId> =
-        listed.map(ExtentId).filter(|&extent| sequence_of(extent) < witness.listed).collect();
-    for &extent in &lost {
-        state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
-        state.mark_stale(extent);
-    }
-    lost
+/// Whether the journal is lost with its device, and the volume goes on with the journal on another one: what
+/// the journal had said is known from the images of the map, and from the witness.
+pub(crate) fn is_journal_lost(superblock: &Superblock, is_current: impl Fn(DeviceId) -> bool) -> bool {
+    let rings = images(superblock, RegionKind::Journal);
+    let is_lost = rings.first().is_some_and(|(device, _)| !is_current(*device));
+    superblock.copies == 1 && superblock.adopted().is_none() && is_lost
 }

@@ -4,6 +4,7 @@ use super::assemble::Highest;
 use super::superblock::{Written, write_superblocks};
 use crate::copies::Member;
 use crate::core::Core;
+use crate::journal::is_journal_lost;
 use crate::map::State;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
@@ -121,9 +122,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // No job makes room yet. Slots that only the journal calls free must not be used before the other map image does. And what recovery
         // forgets of clean extra copies no record says: no image of a page and no record may name it when its block slot is used again. And a ring that was out
         // of use must not be followed by a batch that does not follow: the ones between would be looked for.
+        // And if the journal is lost, the batches overwrite what the devices know instead of it.
+        let is_lost = is_journal_lost(&self.devices.superblock(), |device| self.member(device).is_current());
         let is_ahead = {
             let state = self.state.borrow();
-            state.is_ahead_of_images() || state.tables.stale_pages() > 0 || self.journal.is_behind_pages()
+            state.is_ahead_of_images()
+                || state.tables.stale_pages() > 0
+                || self.journal.is_behind_pages()
+                || is_lost && state.stale_pages() > 0
         };
         if !self.journal.has_room() || is_ahead {
             self.checkpoint().await?;

@@ -241,12 +241,14 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             watched(rt, &members, refuse_later(&source, found_next)).await?;
         }
         let replicas = rings(&superblock, |device| members[device.index()].is_current());
+        let is_contained = state.stale_pages() == 0;
+        let listed = Listed::new(changed, next_batch - 1, is_contained);
         state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
         let core = Rc::new(Core {
             rt: rt.clone(),
             shape,
             state: RefCell::new(state),
-            journal: Journal::new(replicas, superblock.epoch, ring, Listed::new(changed, next_batch)),
+            journal: Journal::new(replicas, superblock.epoch, ring, listed),
             fence: Fence::new(rt.now()),
             moves: Moves::new(&superblock),
             epochs: Epochs::of(&superblock),

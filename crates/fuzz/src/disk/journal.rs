@@ -9,8 +9,9 @@ use braid_format::intent_page::Difference;
 use braid_format::journal::{self, Batch, Extra, MOST_PREVIOUS, Record};
 use braid_format::map_page::Entry;
 use braid_format::proof::{self, MOST_EXTENTS, PAGES, Proof};
+use braid_format::recent::{self, List};
 use braid_format::superblock::DeviceState;
-use braid_format::witness::{self, Witness};
+use braid_format::witness::{self, Recent, Witness};
 use braid_format::{SlotNumber, SpanId};
 
 /// A batch that is accepted lies within its bytes, lists a bounded number of extents, and its records come back as they were.
@@ -99,17 +100,49 @@ pub fn witness(bytes: &[u8]) {
     let _ = witness::decode(&page, VOLUME);
     seal::witness(&mut page);
     if let Ok(found) = witness::decode(&page, VOLUME) {
-        assert!(found.runs.len() <= witness::MOST_RUNS);
-        assert!(found.ranges().all(|range| range.start < range.end));
+        if found.runs.len() > witness::MOST_RUNS {
+            // Only older versions wrote so many.
+            assert_eq!((found.contained, found.recent), (0, None));
+            return;
+        }
+        let recent = found.recent.iter().flat_map(|recent| witness::ranges(&recent.runs));
+        assert!(witness::ranges(&found.runs).chain(recent).all(|range| range.start < range.end));
         assert_eq!(witness::decode(&witness::encode(VOLUME, &found), VOLUME), Ok(found));
     }
 }
 
 pub fn witnesses() -> Vec<Vec<u8>> {
-    let page = |runs| {
-        witness::encode(VOLUME, &Witness { epoch: 3, number: 5, promised: 77, listed: 99, runs }).to_vec()
+    let page = |runs, recent| {
+        let witness = Witness { epoch: 3, number: 5, promised: 77, listed: 99, runs, contained: 60, recent };
+        witness::encode(VOLUME, &witness).to_vec()
     };
-    vec![page(Vec::new()), page(vec![(4, 1), (9, 100)])]
+    let recent = Recent { batch: 70, number: 4, pages: 2, runs: vec![(9, 2)] };
+    vec![page(Vec::new(), None), page(vec![(4, 1), (9, 100)], Some(recent))]
+}
+
+/// A page of recent entries has a bounded number of entries, and comes back as it was.
+pub fn recent_entries(bytes: &[u8]) {
+    let list = List { epoch: 3, number: 4, batch: 70 };
+    let mut page = padded(bytes, recent::SIZE);
+    let _ = recent::decode(&page, VOLUME, list, 1);
+    seal::recent_entries(&mut page);
+    if let Ok(found) = recent::decode(&page, VOLUME, list, 1) {
+        assert!(found.len() <= recent::PER_PAGE);
+        let mut again = vec![0; page.len()];
+        recent::encode(&mut again, VOLUME, list, 1, &found);
+        assert_eq!(recent::decode(&again, VOLUME, list, 1), Ok(found));
+    }
+}
+
+pub fn recent_lists() -> Vec<Vec<u8>> {
+    let page = |count: u32| {
+        let entry = |i| Entry { home: SlotNumber(i * 3), valid: i as u16, ..Entry::default() };
+        let entries: Vec<(ExtentId, Entry)> = (0..count).map(|i| (ExtentId(i * 2), entry(i))).collect();
+        let mut page = vec![0; recent::SIZE.as_usize()];
+        recent::encode(&mut page, VOLUME, List { epoch: 3, number: 4, batch: 70 }, 1, &entries);
+        page
+    };
+    vec![page(0), page(2), page(recent::PER_PAGE as u32)]
 }
 
 /// A state page comes back as it was; an index page names ranges of the volume, as many as fit, that are no longer than a segment.

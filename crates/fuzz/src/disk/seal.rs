@@ -45,6 +45,14 @@ pub fn witness(page: &mut [u8]) {
     page[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// Page 1 of a list of recent entries: magic, page and checksum.
+pub fn recent_entries(page: &mut [u8]) {
+    page[..8].copy_from_slice(b"BRAIDREC");
+    page[12..16].copy_from_slice(&1u32.to_le_bytes());
+    let crc = of_volume(&page[12..]);
+    page[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// A page of the journal of epochs: magic and checksum.
 pub fn epoch_page(page: &mut [u8], magic: &[u8; 8]) {
     page[..8].copy_from_slice(magic);

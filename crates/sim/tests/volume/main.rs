@@ -57,6 +57,7 @@ mod moves;
 mod no_room_beneath;
 mod openings;
 mod outdated;
+mod outlives_ssd;
 mod pass;
 mod past_cache;
 mod pending_log;

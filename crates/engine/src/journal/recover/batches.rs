@@ -3,7 +3,7 @@
 use super::{Mode, Source};
 use crate::copies::{Deadline, Member};
 use crate::create::buffer;
-use crate::journal::{images, rings};
+use crate::journal::{images, is_journal_lost, rings, witness};
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::journal::{self, LARGEST_BATCH, PAGE, Record};
@@ -87,8 +87,11 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     if let (false, Mode::Strict, Some(error)) = (whole, source.mode, unread_part) {
         return Err(super::unread(superblock, "the journal", &error));
     }
+    let contained = contained(source).await;
+    all.retain(|sequence, _| *sequence > contained);
     let proof = read_proof(source, |device| replicas.iter().any(|(ring, _)| *ring == device)).await?;
-    batches.proved = proof.as_ref().map_or(0, |proof| proof.sequence);
+    let proof = proof.filter(|proof| proof.sequence > contained);
+    batches.proved = proof.as_ref().map_or(contained, |proof| proof.sequence);
     let Some((_, newest)) = all.values().map(|b| (b.epoch, b.sequence)).max() else {
         batches.lose_up_to_proof(1, proof);
         return Ok(batches);
@@ -109,6 +112,17 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     batches.lose_up_to_proof(newest + 1, proof);
     batches.live = all.into_values().filter(|batch| batch.sequence >= tail).collect();
     Ok(batches)
+}
+
+/// If the journal is lost with its device, another ring is searched, which may have been out of use, and partly
+/// overwritten by recent entries: its batches up to this one count for nothing. The images contain them.
+async fn contained<D: Device>(source: &Source<'_, D>) -> u64 {
+    let is_current = |device: DeviceId| source.members[device.index()].is_current();
+    if !is_journal_lost(source.superblock, is_current) {
+        return 0;
+    }
+    let witness = witness::read(source, |_| false).await;
+    witness.map_or(0, |(_, witness)| witness.contained)
 }
 
 impl Batches {

@@ -1,0 +1,199 @@
+//! Recent entries: what the map says of extents that changed since the last checkpoint, on the metadata device
+//! that does not have the journal. Only with one required copy.
+//!
+//! If the device with the journal is lost, the image of the map on the other device is as old as the last
+//! checkpoint. The list of recent entries brings it up to date, so that extents on the other devices keep
+//! their bytes. The list lies in the ring that is not in use, and the witness names it.
+//!
+//! The order of writes, beside guests: the list, to the half of the ring that the witness does not name;
+//! flush; the witness, which names the list; flush. So the witness never names a list that is not whole. Each
+//! list has all entries since the last checkpoint, so one list needs no other one.
+//!
+//! An entry never names a slot that has been used again. Slots of devices without the journal wait for the end
+//! of a checkpoint that began after they were freed: then the extent's page of the map contains a newer batch
+//! than the list, and the entry does not count.
+//!
+//! Nothing that was promised depends on the list. If it cannot be written, the witness says so, and the
+//! extents read as errors after the loss.
+
+use super::recover::Source;
+use crate::Result;
+use crate::copies::Deadline;
+use crate::core::Core;
+use crate::create::buffer;
+use crate::map::State;
+use crate::planted::{Bug, planted};
+use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_format::SlotNumber;
+use braid_format::journal::Record;
+use braid_format::map_page::{self, Entry};
+use braid_format::recent::{self, List, PER_PAGE};
+use braid_format::superblock::{RegionKind, Superblock};
+use braid_format::witness::{Recent, Witness, ranges};
+use braid_policy::Origin;
+use braid_runtime::{Arena, Device, Runtime};
+use std::ops::Range;
+
+/// Pages that are written or read at once: 1 MiB.
+const GROUP: u32 = 256;
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Writes and flushes a list of the recent entries if the last one lacks some. Whether the witness is to
+    /// name a new list.
+    pub(super) async fn write_recent_entries(&self) -> Result<bool> {
+        // While metadata moves, rings begin and end: the next time will do.
+        let Some(_alone) = self.devices.life.try_acquire(1) else { return Ok(false) };
+        let Some((device, ring, len)) = self.place_of_entries() else { return Ok(false) };
+        let listed = &self.journal.listed;
+        let Some((number, batch)) = listed.next_list(self.journal.newest()) else { return Ok(false) };
+        let list = List { epoch: self.devices.superblock().epoch, number, batch };
+        // The newest batch and the entries belong together: nothing waits between the two.
+        let entries: Vec<(ExtentId, Entry)> = {
+            let state = self.state.borrow();
+            listed.all().into_iter().map(|extent| (extent, state.durable_entry(extent))).collect()
+        };
+        let (offset, most) = recent::place(len, number);
+        let pages = recent::pages(entries.len());
+        if pages > most || self.write_list(list, &entries, (device, ring + offset)).await.is_err() {
+            // Errors are counted and logged by the device. What was promised does not depend on this list.
+            return Ok(false);
+        }
+        let member = self.member(device);
+        if !planted(Bug::ListNamedEarly)
+            && let Err(error) = self.flush_member(member, "the recent entries of the map").await
+        {
+            self.give_up(device, error).await?;
+            return Ok(false);
+        }
+        Ok(listed.end_list(Recent { batch, number, pages: pages as u32, runs: Vec::new() }))
+    }
+
+    async fn write_list(
+        &self,
+        list: List,
+        entries: &[(ExtentId, Entry)],
+        (device, start): (DeviceId, Bytes),
+    ) -> Result<()> {
+        let (volume, member) = (self.devices.superblock().volume, self.member(device));
+        let buffer = Arena::new(recent::SIZE * u64::from(GROUP)).alloc(recent::SIZE * u64::from(GROUP)).await;
+        for (group, entries) in (0..).zip(entries.chunks(PER_PAGE * GROUP as usize)) {
+            let first = group * GROUP;
+            buffer.with_bytes_mut(|bytes| {
+                let places = bytes.chunks_exact_mut(recent::SIZE.as_usize());
+                for ((page, bytes), entries) in (first..).zip(places).zip(entries.chunks(PER_PAGE)) {
+                    recent::encode(bytes, volume, list, page, entries);
+                }
+            });
+            let part = buffer.slice(Bytes::ZERO..recent::SIZE * recent::pages(entries.len()) as u64);
+            let at = start + recent::SIZE * u64::from(first);
+            self.device_write(member, at, &part, Origin::Background).await?;
+            self.background.borrow_mut().journal_bytes += part.len().0;
+        }
+        Ok(())
+    }
+
+    /// The ring beside the witness: device, offset and length.
+    pub(super) fn place_of_entries(&self) -> Option<(DeviceId, Bytes, Bytes)> {
+        let witnesses = self.witnesses();
+        let superblock = self.devices.superblock();
+        if !self.devices.beside.borrow().is_empty() {
+            return None;
+        }
+        let ring =
+            |&(device, _): &(DeviceId, Bytes)| ring_on(&superblock, device).map(|(o, l)| (device, o, l));
+        witnesses.iter().find_map(ring)
+    }
+
+    /// Whether records place extents on devices without the journal, or take them from there: if the journal
+    /// is lost, these must not read as what they were before.
+    pub(super) fn concern_other_devices(&self, records: &[Record]) -> bool {
+        let state = self.state.borrow();
+        let on_other = |slot| {
+            let place = state.space.locate(slot);
+            place.is_some_and(|place| !self.journal.is_on(place.device))
+        };
+        records.iter().any(|record| match record {
+            Record::Extent(_, entry) if on_other(entry.home) => true,
+            Record::Extent(extent, entry) => {
+                entry.home == SlotNumber::NONE && on_other(state.durable_entry(*extent).home)
+            }
+            _ => false,
+        })
+    }
+}
+
+/// The journal is lost with its device: extents that the witness lists are not where the image of the map
+/// says. Takes what the list of recent entries knows of them, and gives the others up: gives these, in order.
+pub(super) async fn restore<D: Device>(
+    source: &Source<'_, D>,
+    (device, witness): (DeviceId, &Witness),
+    state: &mut State,
+    sequence_of: impl Fn(ExtentId) -> u64,
+) -> Vec<ExtentId> {
+    let superblock = source.superblock;
+    let within =
+        |range: Range<u32>| range.start.min(superblock.extents())..range.end.min(superblock.extents());
+    // Their pages are written again before the journal begins anew over the list: from then on they contain
+    // batch `listed`, and the next opening needs neither.
+    let per_page = map_page::extents_per_page(superblock.copies) as usize;
+    for range in ranges(&witness.runs).map(within).filter(|range| !range.is_empty()) {
+        let last = range.end - 1;
+        range.step_by(per_page).chain([last]).for_each(|extent| state.mark_stale(ExtentId(extent)));
+    }
+    let runs = match read(source, device, witness).await {
+        Some((recent, entries)) => {
+            for (extent, entry) in entries {
+                if extent.0 < superblock.extents() && sequence_of(extent) < recent.batch {
+                    state.map.set(extent, superblock.interpret(entry));
+                    state.mark_stale(extent);
+                }
+            }
+            &recent.runs
+        }
+        None => &witness.runs,
+    };
+    let listed = ranges(runs).flat_map(within).map(ExtentId);
+    let lost: Vec<ExtentId> = listed.filter(|&extent| sequence_of(extent) < witness.listed).collect();
+    for &extent in &lost {
+        state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
+        state.mark_stale(extent);
+    }
+    lost
+}
+
+/// The list that the witness names; none if it names none, or if a page of the list is not there.
+async fn read<'a, D: Device>(
+    source: &Source<'_, D>,
+    device: DeviceId,
+    witness: &'a Witness,
+) -> Option<(&'a Recent, Vec<(ExtentId, Entry)>)> {
+    let recent = witness.recent.as_ref()?;
+    let (ring, len) = ring_on(source.superblock, device)?;
+    let (offset, most) = recent::place(len, recent.number);
+    if recent.pages as usize > most {
+        return None;
+    }
+    let list = List { epoch: witness.epoch, number: recent.number, batch: recent.batch };
+    let (volume, member) = (source.superblock.volume, &source.members[device.index()]);
+    let (window, mut entries) = (buffer(recent::SIZE * u64::from(GROUP)).await, Vec::new());
+    for first in (0..recent.pages).step_by(GROUP as usize) {
+        let pages = GROUP.min(recent.pages - first);
+        let part = window.slice(Bytes::ZERO..recent::SIZE * u64::from(pages));
+        let at = ring + offset + recent::SIZE * u64::from(first);
+        member.read(at, &part, Deadline::Only).await.ok()?;
+        part.with_bytes(|bytes| {
+            let all = (first..).zip(bytes.chunks_exact(recent::SIZE.as_usize()));
+            for (page, bytes) in all {
+                entries.extend(recent::decode(bytes, volume, list, page).ok()?);
+            }
+            Some(())
+        })?;
+    }
+    Some((recent, entries))
+}
+
+/// The ring of the journal that lies on a device: offset and length.
+fn ring_on(superblock: &Superblock, device: DeviceId) -> Option<(Bytes, Bytes)> {
+    let rings = (0..2).filter_map(|copy| superblock.region(RegionKind::Journal, copy));
+    rings.filter(|ring| ring.device == device).map(|ring| (ring.offset, ring.len)).next()
+}
