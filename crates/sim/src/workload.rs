@@ -23,7 +23,7 @@ pub struct Workload {
     pub largest: Bytes,
     /// The longest pause between two requests of a client; most are far shorter.
     pub pause: Nanos,
-    /// If not 0: each time that so much time has passed, all clients work for a moment ([`BURST`]), and
+    /// If not 0: each time that so much time has passed, all clients work for 60 ms, and
     /// rest in between.
     pub bursts_every: Nanos,
     /// How often each kind of request comes.
