@@ -86,6 +86,8 @@ fn on_empty(slots: u32, test: impl AsyncFn(&Case) + Copy + 'static) {
         let world = bench.world.clone();
         world.clone().block_on(async move {
             let volume = make(world.clone(), bench.devices(), &caching(seed as u8, SIZE)).await;
+            // The witness of the journal is written beside the first guests.
+            world.sleep(Nanos::from_millis(100)).await;
             let told = Told::default();
             told.slots.set(slots);
             volume.replace_policy(Box::new(told.clone()));

@@ -217,7 +217,8 @@ impl Policy for Restless {
     }
 
     fn completed(&mut self, io: &Completion) {
-        if io.origin == Origin::Background {
+        // Single pages are metadata.
+        if io.origin == Origin::Background && io.len > KIB * 4 {
             let worked = &self.seen.worked[io.device.index()];
             worked.set(worked.get() + io.latency);
         }
