@@ -223,7 +223,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         needed.iter().for_each(|log| log.note_reader(superblock.epoch));
         state.keep_left_log(needed);
         let entered = watched(rt, &members, enter(rt, &members, &mut superblock, highest)).await;
-        state.doubt_log(members.iter().any(Member::has_lost_writes));
+        // What a device lost that is brought up to date, the others have.
+        let may_lack = |member: &Member<D>| member.is_current() && member.has_lost_writes();
+        state.doubt_log(members.iter().any(may_lack));
         entered?;
         if may_be_open {
             rt.sleep(TAKEOVER).await;
