@@ -150,45 +150,121 @@ pub enum Bug {
     OlderLogReplayed,
     /// An opening without the pending log takes the number of one that had read the log and ended early.
     NumberOfReaderTaken,
+    /// A page is written to its place before the double-write area that has it is durable.
+    AreaNotFlushed,
+    /// After an unclean stop the journal does not say that another opening has begun.
+    OpeningNotRecorded,
+    /// A device that is back is active before a checkpoint has brought its map image up to date.
+    ReturnedWithoutCheckpoint,
+    /// A span is called clean though a batch that calls it dirty is on its way.
+    ClearedBesideBatch,
+    /// A span is called clean though a write is under way in it.
+    ClearedWhileWriting,
+    /// A commit calls spans clean though a device was lost by its flush.
+    ClearedThoughLost,
+    /// A flush is acknowledged before the superblocks say which device it has cost.
+    StatesRecordedLate,
+    /// What was copied counts though its span was put behind as a whole meanwhile.
+    DoubtsForgotten,
+    /// The journal calls a span dirty though a copy has come to be behind once more.
+    LapsesForgotten,
+    /// A device may be given up though no flush has proved what was copied from it.
+    SourceNotNoted,
+    /// Of what a copy lacks, the last block is forgotten if a write ends within it.
+    BehindRangeShort,
+    /// Clean extra copies are read that may have been made from what a device had lost.
+    SuspectsRead,
+    /// Memory keeps what was read from a device that has lost writes since.
+    MemoryKeptAfterLoss,
+    /// What was read becomes an extra copy though its device was given up meanwhile.
+    PromotedAfterLoss,
+    /// A dirty block becomes clean though it could not be written to the home.
+    WriteBackErrorIgnored,
+    /// Both images of a page of the cache table are written without a flush between them.
+    CachePageWrittenAtOnce,
+    /// The record forgets a dirty span before what was written back there is durable on the adopted disk.
+    DirtySpanClearedEarly,
+    /// The record forgets a dirty span though a write has begun in it meanwhile.
+    DirtySpanForgottenBesideWrite,
+    /// An epoch ends while a guest's change is under way.
+    EpochEndsWithinChange,
+    /// What goes along with an epoch to fill gaps may be written over what guests write there later.
+    GapNotBehind,
+    /// An older copy of a device that the others went on without counts as if it lacked no more than the device.
+    OlderReturnTaken,
+    /// Of a device and a copy of it, which are given side by side, the first one is taken.
+    FirstOfTwoTaken,
+    /// Of an extent that has moved off a device which is lost before that is durable, the new home counts.
+    MovedHomePreferred,
+    /// What a device that is given up had not flushed counts as there once it is back.
+    LossNotDoubted,
+    /// A guest hears of a write before the superblocks say which device has missed the write.
+    LossUnrecorded,
+    /// A guest hears of a write that only the second copy has before the journal says that this copy is the home.
+    ExchangeNotCommitted,
+    /// A copy is read that may have lost a resync with a failed flush.
+    UnprovedCopyRead,
+    /// A checkpoint that failed leaves its pages as if they had been written.
+    FailedPagesForgotten,
+    /// Dirty blocks are written back that a failed flush may have lost.
+    LostBlocksWrittenBack,
+    /// What becomes zero is not zero in the extra copies of the blocks at its edges.
+    EdgesOfExtrasKept,
+    /// A new extra copy has zeros where its write left the block as it was.
+    FilledWithZeros,
+    /// What an epoch that could not end was to have is no part of the next one.
+    FailedEpochForgotten,
+    /// A slot that the map image of another device still names is free.
+    SlotOfImageReused,
 }
 
 #[cfg(feature = "planted")]
 impl Bug {
     /// Those of epochs, which the loss of an SSD shows.
-    pub const OF_EPOCHS: [Bug; 4] =
-        [Bug::EpochNotFlushed, Bug::SegmentsReusedEarly, Bug::EpochReadsLater, Bug::OldestSegmentWins];
+    pub const OF_EPOCHS: &[Bug] = &[
+        Bug::EpochNotFlushed,
+        Bug::SegmentsReusedEarly,
+        Bug::EpochReadsLater,
+        Bug::OldestSegmentWins,
+        Bug::EpochEndsWithinChange,
+        Bug::GapNotBehind,
+        Bug::FailedEpochForgotten,
+    ];
 
     /// Those of a recovery with guests at work.
-    pub const OF_RECOVERY: [Bug; 2] = [Bug::JournalOverGuests, Bug::AppliedBeforeFlush];
+    pub const OF_RECOVERY: &[Bug] = &[Bug::JournalOverGuests, Bug::AppliedBeforeFlush];
 
     /// Those of a recovery whose journal has bad places.
-    pub const OF_DAMAGE: [Bug; 3] = [Bug::DamagedReadInPlace, Bug::WholeRecordedEarly, Bug::OneStatePage];
+    pub const OF_DAMAGE: &[Bug] = &[Bug::DamagedReadInPlace, Bug::WholeRecordedEarly, Bug::OneStatePage];
 
     /// Those of an adopted disk, which the loss of the SSD shows.
-    pub const OF_ADOPTION: [Bug; 4] =
-        [Bug::DirtySpanUnnamed, Bug::DirtyWithoutJournal, Bug::AdoptedNotFlushed, Bug::SumsNotNoted];
-}
+    pub const OF_ADOPTION: &[Bug] = &[
+        Bug::DirtySpanUnnamed,
+        Bug::DirtyWithoutJournal,
+        Bug::AdoptedNotFlushed,
+        Bug::SumsNotNoted,
+        Bug::DirtySpanClearedEarly,
+        Bug::DirtySpanForgottenBesideWrite,
+    ];
 
-#[cfg(feature = "planted")]
-impl Bug {
     /// Those of devices that come and go.
-    pub const OF_DEVICES: [Bug; 2] = [Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
+    pub const OF_DEVICES: &[Bug] = &[Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
+
+    /// Those of the end of a resync.
+    pub const OF_RESYNC: &[Bug] = &[Bug::ClearedBesideBatch];
 
     /// Those of the pending log, which a crash of the daemon shows.
-    pub const OF_DEATH: [Bug; 4] =
-        [Bug::LogPublishedLate, Bug::LogForgottenEarly, Bug::OlderLogReplayed, Bug::NumberOfReaderTaken];
+    pub const OF_DEATH: &[Bug] =
+        &[Bug::LogPublishedLate, Bug::LogForgottenEarly, Bug::OlderLogReplayed, Bug::NumberOfReaderTaken];
     /// Those of devices that tell lies, or that were cut.
-    pub const OF_LIES: [Bug; 4] =
-        [Bug::CutDeviceTaken, Bug::FenceSkipped, Bug::WitnessIgnored, Bug::ChangesNotListed];
+    pub const OF_LIES: &[Bug] =
+        &[Bug::CutDeviceTaken, Bug::FenceSkipped, Bug::WitnessIgnored, Bug::ChangesNotListed];
 
     /// Those of what is read ahead, which an extent that moves meanwhile shows.
-    pub const OF_STREAMS: [Bug; 1] = [Bug::AheadOfLeftSlot];
-}
+    pub const OF_STREAMS: &[Bug] = &[Bug::AheadOfLeftSlot];
 
-#[cfg(feature = "planted")]
-impl Bug {
     /// All others, which crashes and failing disks show.
-    pub const ALL: [Bug; 46] = [
+    pub const ALL: &[Bug] = &[
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -232,9 +308,35 @@ impl Bug {
         Bug::LateWriteForgotten,
         Bug::ShrinkingDropsDirty,
         Bug::FirstExtentBehind,
-        Bug::OneMapImage,
+        Bug::AreaNotFlushed,
+        Bug::OpeningNotRecorded,
+        Bug::ReturnedWithoutCheckpoint,
+        Bug::ClearedWhileWriting,
+        Bug::ClearedThoughLost,
         Bug::MissedWriteUnrecorded,
+        Bug::StatesRecordedLate,
+        Bug::DoubtsForgotten,
+        Bug::LapsesForgotten,
+        Bug::SourceNotNoted,
+        Bug::OneMapImage,
+        Bug::BehindRangeShort,
+        Bug::SuspectsRead,
+        Bug::MemoryKeptAfterLoss,
+        Bug::PromotedAfterLoss,
+        Bug::WriteBackErrorIgnored,
+        Bug::CachePageWrittenAtOnce,
         Bug::OpeningNotAnnounced,
+        Bug::OlderReturnTaken,
+        Bug::FirstOfTwoTaken,
+        Bug::MovedHomePreferred,
+        Bug::LossNotDoubted,
+        Bug::LossUnrecorded,
+        Bug::ExchangeNotCommitted,
+        Bug::UnprovedCopyRead,
+        Bug::FailedPagesForgotten,
+        Bug::LostBlocksWrittenBack,
+        Bug::EdgesOfExtrasKept,
+        Bug::FilledWithZeros,
     ];
 }
 

@@ -23,6 +23,8 @@ pub struct Workload {
     pub largest: Bytes,
     /// The longest pause between two requests of a client; most are far shorter.
     pub pause: Nanos,
+    /// If not 0: clients work for a moment ([`BURST`]) each time that so much time has passed, all of them, and rest in between.
+    pub bursts_every: Nanos,
     /// How often each kind of request comes.
     pub mix: Mix,
     /// The share of requests that are instead the next read of a stream, in order or by a stride: each client has one.
@@ -72,6 +74,9 @@ impl Default for Mix {
 /// other as well within 244 s.
 const LONGEST_REQUEST: Nanos = Nanos::from_secs(250);
 
+/// Requests of a burst begin within so much time.
+const BURST: Nanos = Nanos::from_millis(60);
+
 impl Default for Workload {
     fn default() -> Workload {
         Workload {
@@ -79,6 +84,7 @@ impl Default for Workload {
             requests: 150,
             largest: KIB * 64,
             pause: Nanos::from_millis(2),
+            bursts_every: Nanos::ZERO,
             mix: Mix::default(),
             streams: 0.0,
             errors: Errors::Forbidden,
@@ -198,12 +204,18 @@ impl<E: Export> Client<E> {
         self.shared.ended.notify();
     }
 
-    /// Half of the requests follow at once; few wait as long as the pause may be, so that background work gets its turn.
+    /// Half of the requests follow at once; few wait as long as the pause may be, so that background work gets its turn. Between bursts
+    /// all wait for the next one.
     async fn rest(&mut self) {
         let pause = self.shared.workload.pause.0;
         let longest = [0, 0, pause / 16, pause][self.rng.below(4) as usize];
         if longest > 0 {
             self.world.sleep(Nanos(self.rng.below(longest))).await;
+        }
+        let every = self.shared.workload.bursts_every.0;
+        let since = self.world.now().0.checked_rem(every).map_or(Nanos::ZERO, Nanos);
+        if since > BURST {
+            self.world.sleep(Nanos(every - since.0)).await;
         }
     }
 

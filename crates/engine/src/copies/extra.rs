@@ -65,14 +65,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.journal.commits.have_failed() || self.member(device).holds_up() {
             return;
         }
+        let is_same = || self.devices.changes() == states || planted(Bug::PromotedAfterLoss);
         let (runs, _room) = self.place_clean(&piece, device);
         let by = (Origin::Background, Deadline::Brief);
         let writes = runs.iter().map(|run| self.write_run(run, &piece, &bytes, by));
         for (run, written) in runs.iter().zip(join_all(writes).await) {
             // An error is counted by the device, and the home has the bytes; a policy that came meanwhile asks itself; and a device that
             // was given up meanwhile may have lost what was read from it.
-            let counts =
-                written.is_ok() && self.policy.changes() == changes && self.devices.changes() == states;
+            let counts = written.is_ok() && self.policy.changes() == changes && is_same();
             for (block, slot, place) in self.places_of(run) {
                 if counts {
                     self.change_extra(block, Some(Extra { slot, place, dirty: false }));
@@ -175,7 +175,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let range = &run.piece.range;
         let whole = self.shape.range_of(self.shape.block_of(piece.extent, range.start));
         let bytes = self.buffers.blocks.alloc(whole.len()).await;
-        self.read_copies(&whole, &bytes, Origin::Guest).await?;
+        match planted(Bug::FilledWithZeros) {
+            true => bytes.fill_zero(),
+            false => self.read_copies(&whole, &bytes, Origin::Guest).await?,
+        }
         let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
         bytes.copy_from(range.start - whole.range.start, &part);
         self.write_run(&run.of_all(&whole), &whole, &bytes, (Origin::Guest, Deadline::Brief)).await
@@ -207,7 +210,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Before a range becomes zero: zeros what it covers of dirty extra copies at its edges, and drops the clean ones.
     pub async fn zero_extra_edges(&self, piece: &Piece) -> Result<()> {
-        if !self.state.borrow().map.has_extras(piece.extent) {
+        if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::EdgesOfExtrasKept) {
             return Ok(());
         }
         for (block, range) in self.blocks_of(piece) {

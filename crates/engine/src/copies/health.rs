@@ -43,7 +43,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// not kept in memory.
     pub fn note_loss(&self) {
         self.devices.losses.set(self.devices.losses.get() + 1);
-        self.guests.forget();
+        if !planted(Bug::MemoryKeptAfterLoss) {
+            self.guests.forget();
+        }
         self.doubt_log();
     }
 
@@ -68,17 +70,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.member(device).set_state(state);
         self.devices.note_change();
-        self.guests.forget();
+        if !planted(Bug::MemoryKeptAfterLoss) {
+            self.guests.forget();
+        }
         let mut volume = self.state.borrow_mut();
         volume.set_open(device, false);
-        volume.prefer_what_stayed(device);
+        if !planted(Bug::MovedHomePreferred) {
+            volume.prefer_what_stayed(device);
+        }
         if self.shape.copies == 1 {
             // It held clean extra copies alone.
             return self.forget_lost_extras();
         }
         // Its copies lack what was not flushed. Spans that others share are resynchronised without need, and that is safe.
         let spans = volume.behind.all();
-        for &span in &spans {
+        for &span in spans.iter().filter(|_| !planted(Bug::LossNotDoubted)) {
             volume.behind.doubt(span);
         }
         if volume.extras.len() > 0 {
@@ -253,8 +259,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         self.commit(braid_policy::Origin::Background).await?;
-        // Their map images and their journals lack what happened while they were away.
-        self.checkpoint().await?;
+        if !planted(Bug::ReturnedWithoutCheckpoint) {
+            // Their map images and their journals lack what happened while they were away.
+            self.checkpoint().await?;
+        }
         let are_still_returning =
             || returned.iter().all(|&device| self.member(device).state() == DeviceState::Returning);
         if lacks_any() || !are_still_returning() {

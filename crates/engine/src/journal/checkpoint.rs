@@ -40,7 +40,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.append_checkpoint(done).await
         };
         if let Err(error) = result.await {
-            self.state.borrow_mut().put_back(pages, intents);
+            if !planted(Bug::FailedPagesForgotten) {
+                self.state.borrow_mut().put_back(pages, intents);
+            }
             return Err(error);
         }
         self.state.borrow_mut().end_checkpoint(done);
@@ -122,6 +124,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let writes = written.map(async |&(device, region)| {
             if let Err(error) = self.write_group(places, buffer, device, region).await {
                 return self.spare_region(kind, (device, region), error).await;
+            }
+            if kind == RegionKind::DoubleWrite && planted(Bug::AreaNotFlushed) {
+                return Ok(());
             }
             // A device that cannot flush may have lost more than these pages.
             let flushed = self.flush_member(self.member(device), "the map").await;

@@ -14,6 +14,7 @@ use super::judge::{
     judge_adopted, refuse,
 };
 use crate::epochs::Place;
+use crate::planted::{Bug, planted};
 use crate::{ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_format::Uuid;
@@ -113,6 +114,9 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             Err(error) if error.kind() == ErrorKind::Invalid => unknown.push((device, name, error)),
             Err(error) => return Err(error),
         }
+    }
+    if planted(Bug::FirstOfTwoTaken) {
+        keep_first_of_two(&mut found);
     }
     refuse_foreign(&found)?;
     let tables: Vec<TablePlace> = found.iter().flat_map(|c| c.header.tables.clone()).collect();
@@ -323,6 +327,16 @@ fn refuse_foreign<D>(found: &[Candidate<D>]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Leaves out a device that is there already: a bug on purpose.
+fn keep_first_of_two<D>(found: &mut Vec<Candidate<D>>) {
+    let mut seen = Vec::new();
+    found.retain(|one| {
+        let is_first = !seen.contains(&one.header.device.uuid);
+        seen.push(one.header.device.uuid);
+        is_first
+    });
 }
 
 /// Gives the devices their states, if the volume can do with what is there.

@@ -79,7 +79,8 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
         // What it lacks is known since it was in step. An older copy of it lacks more.
         DeviceState::Missing | DeviceState::Failed | DeviceState::Returning => {
             // An opening that was interrupted may have been the one after that in which it was in step, or a later one.
-            let was_there = used != NEVER && (used..=header.epoch).contains(&entry.in_step);
+            let was_there = used != NEVER && (used..=header.epoch).contains(&entry.in_step)
+                || planted(Bug::OlderReturnTaken);
             // Of one that was given up while it was not there nothing else tells what it was used for since; one that is being brought up to date was there.
             let was_absent = entry.in_step == NEVER && entry.state != DeviceState::Returning;
             let is_told = match was_there || was_absent {

@@ -3,6 +3,7 @@
 
 use crate::engine_subject::{Engine, campaign};
 use braid_base::{Bytes, KIB, MIB, Nanos};
+use braid_engine::ErrorKind;
 use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 
 /// A disk that held something else before.
@@ -26,6 +27,17 @@ pub fn in_turn_of_two(test: &str, seeds: u64) -> (Campaign, Engine) {
     campaign.setup.disturbances =
         vec![Disturbance::MissingInTurn, Disturbance::WriteErrors, Disturbance::FlushErrors];
     (campaign, engine)
+}
+
+/// The same with one checkpoint after the other, of map pages whose sectors all change: a power cut tears a page, and then the
+/// disk is missing that has another copy of the page.
+pub fn in_turn_of_two_torn(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let (mut campaign, engine) = in_turn_of_two(test, seeds);
+    campaign.name = "in-turn-torn";
+    campaign.states = States { every: 60, outcomes: 4, ..campaign.states };
+    campaign.setup.workload.largest = KIB * 8;
+    let engine = Engine { extent_size: KIB * 4, size: KIB * 800, checkpoints: true, ..engine };
+    (campaign, Engine { checkpoint_pause: Nanos::from_millis(2), ..engine })
 }
 
 /// The same on three disks, one of which fails now and then: it is given up, and brought up to date by the others.
@@ -55,6 +67,17 @@ pub fn bad_regions(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     (campaign, Engine { chaos: true, past: false, copies, ..Engine::wardrop() })
 }
 
+/// Places of one disk go bad, and stay so.
+pub fn bad_places(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
+    let (mut campaign, engine) = bad_regions(test, seeds, copies);
+    campaign.name = "bad-places";
+    campaign.setup.disturbances = vec![Disturbance::BadPlaces];
+    // After a crash a device cannot be given up that has the only current copies: a place of its metadata that cannot be written keeps the volume
+    // from being opened.
+    campaign.setup.refusals = vec![ErrorKind::Io];
+    (campaign, engine)
+}
+
 /// Discards fail, and are not answered for a while.
 pub fn discards(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     let mut campaign = campaign("discards", test, seeds);
@@ -73,6 +96,39 @@ pub fn clones(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     campaign.setup.disks.push(hdd());
     campaign.states = States { every: 150, go_on: 1.0, ..campaign.states };
     (campaign, Engine { copies, ..Engine::random(5) })
+}
+
+/// With two copies, an old copy of a disk is refused or brought up to date, also if the others went on without the disk.
+pub fn old_copies(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let mut campaign = campaign("old-copies", test, seeds);
+    campaign.setup.disturbances = vec![Disturbance::StaleDevice, Disturbance::MissingDevice];
+    campaign.setup.refuses_stale = false;
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states = States { every: 120, go_on: 1.0, ..campaign.states };
+    (campaign, Engine { copies: 2, ..Engine::wardrop() })
+}
+
+/// Guests leave a mirror alone for so long that spans are called clean, and come back all at the same time.
+pub fn idle_spans(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let mut campaign = campaign("idle-spans", test, seeds);
+    let workload = &mut campaign.setup.workload;
+    (workload.clients, workload.largest, workload.bursts_every) = (8, KIB * 16, Nanos::from_secs(7));
+    workload.mix = Mix { read: 5, write: 50, fua: 10, flush: 30, discard: 5, zero: 0, prefetch: 0 };
+    (campaign.setup.spans, campaign.states.every) = (vec![1, 8], 25);
+    let engine = Engine { copies: 2, checkpoints: false, size: KIB * 600, ..Engine::wardrop() };
+    (campaign, Engine { policy: "raid1".to_owned(), ..engine })
+}
+
+/// Three disks with two copies and a read cache: one of them loses data, or does not take it, while policies change.
+pub fn failing_mirror_cache(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let mut campaign = campaign("failing-mirror-cache", test, seeds);
+    campaign.setup.disks.push(DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)));
+    campaign.setup.disturbances =
+        vec![Disturbance::LossyFlushes, Disturbance::WriteErrors, Disturbance::PolicyChanges];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states.go_on = 0.8;
+    let engine = Engine { extent_size: KIB * 16, block_size: KIB * 16, ..Engine::read_cache() };
+    (campaign, Engine { copies: 2, past: false, ..engine })
 }
 
 /// An SSD before a disk of neither whole extents nor whole blocks that was there before, and a record. What is discarded on a real disk

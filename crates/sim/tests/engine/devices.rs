@@ -19,6 +19,15 @@ fn two_devices_that_fail_or_are_missing_in_turn_lose_nothing_that_a_flush_promis
     run(&campaign, &engine);
 }
 
+/// Pages of the map that lay in the double-write area without a flush were written to their places: a page was torn in both on one disk,
+/// and the other disk was gone.
+#[test]
+fn a_device_that_is_missing_after_a_checkpoint_was_cut_costs_no_page_of_the_map() {
+    let test = "devices::a_device_that_is_missing_after_a_checkpoint_was_cut_costs_no_page_of_the_map";
+    let (campaign, engine) = campaigns::in_turn_of_two_torn(test, 4);
+    run(&campaign, &engine);
+}
+
 #[test]
 fn three_devices_that_are_missing_in_turn_lose_nothing_that_a_flush_promised() {
     let test = "devices::three_devices_that_are_missing_in_turn_lose_nothing_that_a_flush_promised";
@@ -33,6 +42,13 @@ fn devices_in_any_order_are_the_volume_and_a_copy_beside_one_is_refused() {
         let (campaign, engine) = campaigns::clones(test, 8, copies);
         run(&campaign, &engine);
     }
+}
+
+#[test]
+fn an_old_copy_of_one_of_two_devices_is_refused_or_brought_up_to_date() {
+    let test = "devices::an_old_copy_of_one_of_two_devices_is_refused_or_brought_up_to_date";
+    let (campaign, engine) = campaigns::old_copies(test, 12);
+    run(&campaign, &engine);
 }
 
 #[test]

@@ -24,6 +24,13 @@ fn metadata_that_cannot_be_read_for_a_while_loses_nothing_that_a_flush_promised(
 }
 
 #[test]
+fn two_copies_on_a_disk_with_places_that_stay_bad_lose_nothing_that_a_flush_promised() {
+    let test = "places::two_copies_on_a_disk_with_places_that_stay_bad_lose_nothing_that_a_flush_promised";
+    let (campaign, engine) = campaigns::bad_places(test, 14, 2);
+    run(&campaign, &engine);
+}
+
+#[test]
 fn discards_that_fail_or_hang_lose_nothing_that_a_flush_promised() {
     let test = "places::discards_that_fail_or_hang_lose_nothing_that_a_flush_promised";
     for copies in [1, 2] {
@@ -39,6 +46,21 @@ fn devices_that_stall_under_a_cache_lose_nothing_that_a_flush_promised() {
         let (campaign, engine) = campaigns::stalled_caches(test, 6, engine);
         run(&campaign, &engine);
     }
+}
+
+/// No campaign left a span alone for as long as it takes until the span is called clean.
+#[test]
+fn a_mirror_whose_guests_rest_for_long_loses_nothing_flushed() {
+    let test = "places::a_mirror_whose_guests_rest_for_long_loses_nothing_flushed";
+    let (campaign, engine) = campaigns::idle_spans(test, 6);
+    run(&campaign, &engine);
+}
+
+#[test]
+fn a_mirror_with_a_cache_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
+    let test = "places::a_mirror_with_a_cache_on_disks_that_fail_loses_nothing_that_a_flush_promised";
+    let (campaign, engine) = campaigns::failing_mirror_cache(test, 10);
+    run(&campaign, &engine);
 }
 
 #[test]

@@ -92,47 +92,44 @@ fn stamp(arena: &Arena, block: u64) -> Buf {
 /// returned the bytes of another extent.
 #[test]
 fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
-    let (mut lost_extents, mut read_blocks) = (0, 0);
-    for seed in 0..100 {
-        let bench = bench(100 + seed);
-        let (world, arena, mut disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
-        let (lost, read) = bench.run(async move {
-            let mut rng = world.fork_rng();
-            if rng.chance(0.5) {
-                disks.push(Disk::new(&world, DiskOptions::ssd(MIB * 8)));
-            }
-            let all = disks.iter().map(|disk| sound(disk.clone(), &world)).collect();
-            let mut volume = make(world.clone(), all, &options(2)).await;
-            for _ in 0..rng.below(3) {
-                use_for_a_while(&world, &volume, &arena, &mut rng).await;
-                // The daemon is killed, and what it leaves is opened again: the newest of it is in the journal alone.
-                disks = disks.iter().map(|disk| disk.fork(&world).restart(&world)).collect();
-                let all = disks.iter().map(|disk| sound(disk.clone(), &world)).collect();
-                volume = open(world.clone(), all).await.unwrap();
-            }
+    let (lost, read) = (0..100).map(lose_a_device).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    assert!(lost > 100 && read > 1000, "{lost} extents lost, {read} blocks read");
+}
+
+/// Some work, some deaths of the daemon, and the loss of one device: how many extents are lost, and how many blocks are read.
+pub fn lose_a_device(seed: u64) -> (usize, usize) {
+    let bench = bench(100 + seed);
+    let (world, arena, mut disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+    bench.run(async move {
+        let mut rng = world.fork_rng();
+        if rng.chance(0.5) {
+            disks.push(Disk::new(&world, DiskOptions::ssd(MIB * 8)));
+        }
+        let all = disks.iter().map(|disk| sound(disk.clone(), &world)).collect();
+        let mut volume = make(world.clone(), all, &options(2)).await;
+        for _ in 0..rng.below(3) {
             use_for_a_while(&world, &volume, &arena, &mut rng).await;
-            let (gone, power_fails) = (rng.below(disks.len() as u64) as usize, rng.chance(0.5));
-            disks.remove(gone);
-            let mut rest = Vec::new();
-            for disk in &disks {
-                let disk = disk.fork(&world);
-                if power_fails {
-                    disk.power_cut(&mut rng);
-                }
-                rest.push(sound(disk.restart(&world), &world));
+            // The daemon is killed, and what it leaves is opened again: the newest of it is in the journal alone.
+            disks = disks.iter().map(|disk| disk.fork(&world).restart(&world)).collect();
+            let all = disks.iter().map(|disk| sound(disk.clone(), &world)).collect();
+            volume = open(world.clone(), all).await.unwrap();
+        }
+        use_for_a_while(&world, &volume, &arena, &mut rng).await;
+        let (gone, power_fails) = (rng.below(disks.len() as u64) as usize, rng.chance(0.5));
+        disks.remove(gone);
+        let mut rest = Vec::new();
+        for disk in &disks {
+            let disk = disk.fork(&world);
+            if power_fails {
+                disk.power_cut(&mut rng);
             }
-            let (after, recovery) = open_without(world.clone(), rest, gone).await.unwrap();
-            let read = check(&after, &arena, seed).await;
-            rewrite(&after, &arena, &mut rng).await;
-            (recovery.lost.len(), read)
-        });
-        lost_extents += lost;
-        read_blocks += read;
-    }
-    assert!(
-        lost_extents > 100 && read_blocks > 1000,
-        "{lost_extents} extents lost, {read_blocks} blocks read"
-    );
+            rest.push(sound(disk.restart(&world), &world));
+        }
+        let (after, recovery) = open_without(world.clone(), rest, gone).await.unwrap();
+        let read = check(&after, &arena, seed).await;
+        rewrite(&after, &arena, &mut rng).await;
+        (recovery.lost.len(), read)
+    })
 }
 
 /// A journal that was out of use for a while is used again: what it had then is not followed by what is written now.

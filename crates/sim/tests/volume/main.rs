@@ -45,6 +45,7 @@ mod faults;
 mod fence;
 mod first_writes;
 mod interrupted;
+mod lapses;
 mod large_extents;
 mod late_guests;
 mod loss;

@@ -1,0 +1,185 @@
+//! Where a planted bug is looked for.
+
+use crate::engine_subject::{Engine, campaign};
+use crate::{SEEDS, campaigns};
+use braid_base::{KIB, MIB, Nanos};
+use braid_engine::Bug;
+use braid_sim::{Campaign, DiskOptions, Disturbance, Errors, Mix, States};
+
+/// Guests that make many batches of the journal.
+const BUSY_JOURNAL: Mix = Mix { read: 5, write: 30, fua: 20, flush: 30, discard: 10, zero: 0, prefetch: 0 };
+
+/// Where a bug is looked for.
+pub fn hunt(bug: Bug) -> (Campaign, Engine) {
+    let (campaign, engine) = hunt_shared(bug).unwrap_or_else(|| hunt_alone(bug));
+    // The trials that failed once are run elsewhere.
+    (Campaign { name: "planted", seeds: 0..SEEDS, shortening: 0, ..campaign }, engine)
+}
+
+/// A campaign that the engine has to pass without any bug, too.
+fn hunt_shared(bug: Bug) -> Option<(Campaign, Engine)> {
+    let test = "every_planted_bug_is_found";
+    Some(match bug {
+        Bug::AreaNotFlushed => campaigns::in_turn_of_two_torn(test, SEEDS),
+        Bug::ClearedWhileWriting => campaigns::idle_spans(test, SEEDS),
+        Bug::CachePageWrittenAtOnce => campaigns::checkpoints(test, SEEDS, Engine::write_back()),
+        Bug::OpeningNotRecorded => campaigns::bad_regions(test, SEEDS, 2),
+        Bug::OneMapImage => {
+            let (campaign, engine) = campaigns::in_turn(test, SEEDS);
+            (campaign, Engine { checkpoints: true, ..engine })
+        }
+        Bug::ReturnedWithoutCheckpoint | Bug::StatesRecordedLate | Bug::MissedWriteUnrecorded => campaigns::in_turn_of_two(test, SEEDS),
+        Bug::ClearedThoughLost | Bug::DoubtsForgotten | Bug::LapsesForgotten => {
+            campaigns::in_turn_of_three(test, SEEDS)
+        }
+        Bug::SuspectsRead | Bug::PromotedAfterLoss => campaigns::failing_mirror_cache(test, SEEDS),
+        Bug::OlderReturnTaken => campaigns::old_copies(test, SEEDS),
+        Bug::FirstOfTwoTaken => campaigns::clones(test, SEEDS, 2),
+        _ => return None,
+    })
+}
+
+/// A campaign for this bug alone.
+fn hunt_alone(bug: Bug) -> (Campaign, Engine) {
+    let mut campaign = campaign("planted", "every_planted_bug_is_found", SEEDS);
+    campaign.states = States { go_on: 0.2, ..campaign.states };
+    // Most of these need a span that guests leave alone.
+    campaign.setup.spans = vec![1];
+    let chaos = Engine { chaos: true, ..Engine::wardrop() };
+    let mirror = Engine { copies: 2, ..Engine::wardrop() };
+    let setup = &mut campaign.setup;
+    let engine = match bug {
+        Bug::FailedFlushForgotten => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = vec![Disturbance::LossyFlushes];
+            // Without extra copies: the engine writes back what it lost.
+            Engine { checkpoints: false, ..Engine::wardrop() }
+        }
+        Bug::LostWritesRead => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = vec![Disturbance::LossyFlushes];
+            setup.workload.mix = Mix { discard: 10, ..BUSY_JOURNAL };
+            campaign.states.go_on = 0.5;
+            chaos
+        }
+        Bug::NumberOfReaderTaken => {
+            // Openings that fail after they have read the log.
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];
+            campaign.states = States { killed: 0.0, deaths: 0.8, go_on: 1.0, ..campaign.states };
+            mirror
+        }
+        Bug::LogPublishedLate | Bug::LogForgottenEarly | Bug::OlderLogReplayed => {
+            campaign.states = States { killed: 0.0, deaths: 0.8, go_on: 1.0, ..campaign.states };
+            Engine { checkpoints: false, ..Engine::wardrop() }
+        }
+        Bug::PaddingForgotten => {
+            setup.workload.largest = KIB * 9;
+            Engine { extent_size: KIB * 256, ..chaos }
+        }
+        Bug::SecondCopyNotWritten => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = vec![Disturbance::ReadErrors];
+            Engine { copies: 2, ..chaos }
+        }
+        Bug::StaleDeviceTaken => {
+            (setup.disturbances, setup.stale_openings) = (vec![Disturbance::StaleDevice], 2);
+            campaign.states.go_on = 1.0;
+            chaos
+        }
+        Bug::LateWriteForgotten => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = vec![Disturbance::Stalls];
+            Engine { checkpoints: false, ..Engine::wardrop() }
+        }
+        Bug::IntentTooLate | Bug::BehindIsRead | Bug::NoResync => Engine { copies: 2, ..chaos },
+        Bug::FirstExtentBehind => {
+            setup.spans = vec![2, 8, 64];
+            Engine { copies: 2, ..chaos }
+        }
+        Bug::CacheTableNotWritten | Bug::LeftCacheEntryKept | Bug::CachePageAheadOfJournal => {
+            Engine::write_back()
+        }
+        Bug::CleanExtrasTrusted
+        | Bug::CleanExtrasNotSaved
+        | Bug::CleanBlockReusedEarly
+        | Bug::ForgottenExtrasLeft
+        | Bug::OlderBytesPromoted
+        | Bug::ExtraIntentSkipped => {
+            campaign.states.go_on = 1.0;
+            Engine::read_cache()
+        }
+        Bug::GoneExtraForgotten => {
+            // Few blocks, and hardly a batch: writes to those that have just been evicted.
+            setup.workload.mix =
+                Mix { read: 50, write: 45, fua: 0, flush: 1, discard: 4, zero: 0, prefetch: 0 };
+            setup.workload.largest = KIB * 8;
+            Engine { size: KIB * 416, checkpoints: false, ..Engine::read_cache() }
+        }
+        Bug::JournalGapLeft => {
+            // One device fails after the other has come through a crash.
+            setup.workload.mix = BUSY_JOURNAL;
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances =
+                vec![Disturbance::MissingDevice, Disturbance::WriteErrors, Disturbance::LossyFlushes];
+            campaign.states.go_on = 1.0;
+            Engine { copies: 2, checkpoints: false, ..Engine::wardrop() }
+        }
+        Bug::PageWrittenOnce => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
+            campaign.states.go_on = 0.5;
+            Engine { copies: 2, ..Engine::wardrop() }
+        }
+        Bug::MoveWithoutIntent => {
+            // Extents move only if there is a third device, and it fails before what moved there is flushed. Where a guest has just written, the
+            // journal says all the same that copies may differ: so guests leave most spans alone for long.
+            setup.workload.errors = Errors::Tolerated;
+            (setup.workload.pause, setup.workload.requests) = (Nanos::from_secs(20), 30);
+            campaign.states.every = 500;
+            setup.disturbances = vec![Disturbance::LossyFlushes];
+            setup.disks.push(DiskOptions::ssd(MIB * 5));
+            campaign.states.go_on = 1.0;
+            Engine { copies: 2, ..chaos }
+        }
+        Bug::SourceNotNoted | Bug::MemoryKeptAfterLoss => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = vec![Disturbance::LossyFlushes];
+            setup.disks.push(DiskOptions::ssd(MIB * 5));
+            campaign.states.go_on = 1.0;
+            match bug {
+                Bug::SourceNotNoted => Engine { copies: 2, past: false, ..chaos },
+                _ => Engine { copies: 2, ..Engine::wardrop() },
+            }
+        }
+        Bug::BehindRangeShort => {
+            setup.disturbances = vec![Disturbance::MissingDevice];
+            setup.workload.errors = Errors::Tolerated;
+            let policy = "pass,window=64KiB,max-lag=160KiB,idle=2ms,base=100us".to_owned();
+            Engine { copies: 2, policy, ..Engine::wardrop() }
+        }
+        Bug::WriteBackErrorIgnored => {
+            setup.disturbances = vec![Disturbance::WriteErrors];
+            setup.workload.errors = Errors::Tolerated;
+            Engine { past: false, ..Engine::write_back() }
+        }
+        Bug::OpeningNotAnnounced => {
+            campaign.states = States { killed: 0.4, go_on: 1.0, ..campaign.states };
+            Engine::wardrop()
+        }
+        Bug::AheadNotDropped => {
+            setup.workload.streams = 0.6;
+            Engine { ahead: MIB, cache_extents: 0, ..chaos }
+        }
+        Bug::ShrinkingDropsDirty => {
+            // Under one that caches what guests write, and others that allow it less.
+            setup.disturbances = vec![Disturbance::PolicyChanges];
+            let cache =
+                |share: u32| format!("cache,cache={share}%,mode=write-back,dirty-high=90%,dirty-low=80%");
+            let changes = vec![cache(2), cache(50), cache(100)];
+            Engine { policy: cache(100), changes, ..Engine::wardrop() }
+        }
+        _ => chaos,
+    };
+    (campaign, engine)
+}
