@@ -23,7 +23,8 @@ pub struct Workload {
     pub largest: Bytes,
     /// The longest pause between two requests of a client; most are far shorter.
     pub pause: Nanos,
-    /// If not 0: clients work for a moment ([`BURST`]) each time that so much time has passed, all of them, and rest in between.
+    /// If not 0: each time that so much time has passed, all clients work for a moment ([`BURST`]), and rest in
+    /// between.
     pub bursts_every: Nanos,
     /// How often each kind of request comes.
     pub mix: Mix,
@@ -204,8 +205,8 @@ impl<E: Export> Client<E> {
         self.shared.ended.notify();
     }
 
-    /// Half of the requests follow at once; few wait as long as the pause may be, so that background work gets its turn. Between bursts
-    /// all wait for the next one.
+    /// Half of the requests follow at once; few wait as long as the pause may be, so that background work gets its
+    /// turn. Between bursts all wait for the next one.
     async fn rest(&mut self) {
         let pause = self.shared.workload.pause.0;
         let longest = [0, 0, pause / 16, pause][self.rng.below(4) as usize];

@@ -29,8 +29,8 @@ pub fn in_turn_of_two(test: &str, seeds: u64) -> (Campaign, Engine) {
     (campaign, engine)
 }
 
-/// The same with one checkpoint after the other, of map pages whose sectors all change: a power cut tears a page, and then the
-/// disk is missing that has another copy of the page.
+/// The same with one checkpoint after the other, of map pages of which all sectors change: a power cut tears a
+/// page, and then the disk is missing that has another copy of the page.
 pub fn in_turn_of_two_torn(test: &str, seeds: u64) -> (Campaign, Engine) {
     let (mut campaign, engine) = in_turn_of_two(test, seeds);
     campaign.name = "in-turn-torn";
@@ -72,8 +72,8 @@ pub fn bad_places(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     let (mut campaign, engine) = bad_regions(test, seeds, copies);
     campaign.name = "bad-places";
     campaign.setup.disturbances = vec![Disturbance::BadPlaces];
-    // After a crash a device cannot be given up that has the only current copies: a place of its metadata that cannot be written keeps the volume
-    // from being opened.
+    // After a crash a device cannot be given up that has the only current copies: a place of its metadata that
+    // cannot be written keeps the volume from being opened.
     campaign.setup.refusals = vec![ErrorKind::Io];
     (campaign, engine)
 }
@@ -98,13 +98,15 @@ pub fn clones(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     (campaign, Engine { copies, ..Engine::random(5) })
 }
 
-/// With two copies, an old copy of a disk is refused or brought up to date, also if the others went on without the disk.
+/// With two copies, an old copy of a disk is refused or brought up to date, also if the others went on without
+/// the disk.
 pub fn old_copies(test: &str, seeds: u64) -> (Campaign, Engine) {
     let mut campaign = campaign("old-copies", test, seeds);
     campaign.setup.disturbances = vec![Disturbance::StaleDevice, Disturbance::MissingDevice];
     campaign.setup.refuses_stale = false;
     campaign.setup.workload.errors = Errors::Tolerated;
-    campaign.states = States { every: 120, go_on: 1.0, ..campaign.states };
+    campaign.setup.stale_openings = 2;
+    campaign.states = States { every: 150, outcomes: 6, go_on: 1.0, ..campaign.states };
     (campaign, Engine { copies: 2, ..Engine::wardrop() })
 }
 
@@ -119,7 +121,20 @@ pub fn idle_spans(test: &str, seeds: u64) -> (Campaign, Engine) {
     (campaign, Engine { policy: "raid1".to_owned(), ..engine })
 }
 
-/// Three disks with two copies and a read cache: one of them loses data, or does not take it, while policies change.
+/// The same, while a disk fails, or another one is missing each time: spans are called clean beside a disk that is
+/// given up, or away.
+pub fn idle_spans_in_turn(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let (mut campaign, engine) = idle_spans(test, seeds);
+    campaign.name = "idle-in-turn";
+    campaign.setup.disturbances =
+        vec![Disturbance::MissingInTurn, Disturbance::LossyFlushes, Disturbance::WriteErrors];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states = States { every: 60, go_on: 1.0, ..campaign.states };
+    (campaign, engine)
+}
+
+/// Three disks with two copies and a read cache: one of the disks loses data, or does not take data, while
+/// policies change.
 pub fn failing_mirror_cache(test: &str, seeds: u64) -> (Campaign, Engine) {
     let mut campaign = campaign("failing-mirror-cache", test, seeds);
     campaign.setup.disks.push(DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)));

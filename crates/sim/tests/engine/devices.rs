@@ -19,8 +19,8 @@ fn two_devices_that_fail_or_are_missing_in_turn_lose_nothing_that_a_flush_promis
     run(&campaign, &engine);
 }
 
-/// Pages of the map that lay in the double-write area without a flush were written to their places: a page was torn in both on one disk,
-/// and the other disk was gone.
+/// Pages of the map that lay in the double-write area without a flush were written to their places: on one disk a
+/// page was torn in both, and the other disk was gone.
 #[test]
 fn a_device_that_is_missing_after_a_checkpoint_was_cut_costs_no_page_of_the_map() {
     let test = "devices::a_device_that_is_missing_after_a_checkpoint_was_cut_costs_no_page_of_the_map";

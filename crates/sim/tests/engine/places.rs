@@ -56,6 +56,14 @@ fn a_mirror_whose_guests_rest_for_long_loses_nothing_flushed() {
     run(&campaign, &engine);
 }
 
+/// A span was called clean while a disk was away, and what the disk lacked was forgotten.
+#[test]
+fn a_mirror_whose_guests_rest_while_a_disk_is_away_loses_nothing_that_a_flush_promised() {
+    let test = "places::a_mirror_whose_guests_rest_while_a_disk_is_away_loses_nothing_that_a_flush_promised";
+    let (campaign, engine) = campaigns::idle_spans_in_turn(test, 8);
+    run(&campaign, &engine);
+}
+
 #[test]
 fn a_mirror_with_a_cache_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
     let test = "places::a_mirror_with_a_cache_on_disks_that_fail_loses_nothing_that_a_flush_promised";

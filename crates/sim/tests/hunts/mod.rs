@@ -29,9 +29,7 @@ fn hunt_shared(bug: Bug) -> Option<(Campaign, Engine)> {
             (campaign, Engine { checkpoints: true, ..engine })
         }
         Bug::ReturnedWithoutCheckpoint | Bug::StatesRecordedLate | Bug::MissedWriteUnrecorded => campaigns::in_turn_of_two(test, SEEDS),
-        Bug::ClearedThoughLost | Bug::DoubtsForgotten | Bug::LapsesForgotten => {
-            campaigns::in_turn_of_three(test, SEEDS)
-        }
+        Bug::ClearedThoughLost | Bug::LossNotDoubted => campaigns::idle_spans_in_turn(test, SEEDS),
         Bug::SuspectsRead | Bug::PromotedAfterLoss => campaigns::failing_mirror_cache(test, SEEDS),
         Bug::OlderReturnTaken => campaigns::old_copies(test, SEEDS),
         Bug::FirstOfTwoTaken => campaigns::clones(test, SEEDS, 2),

@@ -1,10 +1,10 @@
 //! The end of a resync: batches say that spans are dirty and no longer behind, and commits of guests call spans
 //! clean, in the same moments in which guests write to these spans.
 
-use crate::rig::life::{disk, names};
-use crate::rig::options;
+use crate::rig::life::{disk, open};
+use crate::rig::{Rig, options, sound};
 use braid_base::{Bytes, KIB, Nanos, Rng};
-use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
+use braid_engine::{CreateOptions, Durability, Export, create};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, FaultPlan, StoredDisk, World};
 use std::cell::{Cell, RefCell};
@@ -14,13 +14,7 @@ const EXTENT: Bytes = Bytes(16 << 10);
 /// Writes to as many different extents follow the end of a resync.
 const WRITES: usize = 48;
 
-type Mirror = Volume<World, Disk>;
-
-async fn open(world: &World, disks: &[Disk]) -> Mirror {
-    Volume::open(world.clone(), disks.to_vec(), OpenOptions::new(names(2))).await.expect("the volume opens").0
-}
-
-async fn write(volume: &Mirror, extent: u64, value: u8) {
+async fn write(volume: &Rig, extent: u64, value: u8) {
     let buf = Arena::new(EXTENT).alloc(EXTENT).await;
     buf.with_bytes_mut(|bytes| bytes.fill(value));
     volume.write(EXTENT * extent, &buf, Durability::Volatile).await.expect("the disks are sound");
@@ -41,8 +35,8 @@ pub fn end_of_resync(seed: u64) {
             span_size: EXTENT,
             ..options(1)
         };
-        create(&disks, &create_options).await.expect("the disks are fit");
-        let volume = open(&rt, &disks).await;
+        create(&sound(&disks), &create_options).await.expect("the disks are fit");
+        let volume = open(&rt, disks.to_vec()).await;
         let mut extents: Vec<u64> = (0..volume.size() / EXTENT).collect();
         rng.shuffle(&mut extents);
         extents.truncate(rng.between(40, 250) as usize);
@@ -51,7 +45,7 @@ pub fn end_of_resync(seed: u64) {
         }
         volume.flush().await.expect("the disks are sound");
         let disks = disks.map(|disk| disk.fork(&rt));
-        let volume = open(&rt, &disks).await;
+        let volume = open(&rt, disks.to_vec()).await;
         let stop = Rc::new(Cell::new(false));
         begin_flushes(&rt, &volume, &stop);
         hold_the_end(&rt, &volume, &disks, &mut rng).await;
@@ -78,7 +72,7 @@ pub fn end_of_resync(seed: u64) {
         let moments = moments.take();
         for (i, mut moment) in moments.into_iter().enumerate() {
             moment.iter_mut().for_each(|disk| disk.power_cut(&mut rng));
-            let volume = open(&rt, &moment.map(|disk| disk.attach(&rt))).await;
+            let volume = open(&rt, moment.map(|disk| disk.attach(&rt)).to_vec()).await;
             let alike = volume.audit().await;
             alike.unwrap_or_else(|error| panic!("seed {seed}, moment {i}: {error}"));
         }
@@ -87,7 +81,7 @@ pub fn end_of_resync(seed: u64) {
 
 /// Has the resync end about when the engine looks for idle spans, once in a second: one disk does not answer
 /// until then.
-async fn hold_the_end(rt: &World, volume: &Mirror, disks: &[Disk], rng: &mut Rng) {
+async fn hold_the_end(rt: &World, volume: &Rig, disks: &[Disk], rng: &mut Rng) {
     let opened = rt.now();
     let until = async |left: Bytes| {
         while volume.status().behind > left {
@@ -104,7 +98,7 @@ async fn hold_the_end(rt: &World, volume: &Mirror, disks: &[Disk], rng: &mut Rng
 }
 
 /// A guest that flushes all the time.
-fn begin_flushes(rt: &World, volume: &Mirror, stop: &Rc<Cell<bool>>) {
+fn begin_flushes(rt: &World, volume: &Rig, stop: &Rc<Cell<bool>>) {
     let (rt, volume, stop) = (rt.clone(), volume.clone(), stop.clone());
     let mut rng = rt.fork_rng();
     rt.clone().spawn(async move {

@@ -96,7 +96,8 @@ fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
     assert!(lost > 100 && read > 1000, "{lost} extents lost, {read} blocks read");
 }
 
-/// Some work, some deaths of the daemon, and the loss of one device: how many extents are lost, and how many blocks are read.
+/// Some work, some deaths of the daemon, and the loss of one device: how many extents are lost, and how many
+/// blocks are read.
 pub fn lose_a_device(seed: u64) -> (usize, usize) {
     let bench = bench(100 + seed);
     let (world, arena, mut disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
