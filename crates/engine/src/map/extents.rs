@@ -14,6 +14,8 @@ pub(crate) struct Map {
     homes: Vec<u64>,
     /// Second copies, by extent; empty for a volume that requires one copy.
     seconds: Vec<u32>,
+    /// Which chunks of [`CHUNK`] extents ever had a home, so that nothing reads the memory of the others.
+    used: Vec<bool>,
     mapped: u32,
     lost: u32,
     /// Of an adopted disk, where nothing is stored.
@@ -32,19 +34,24 @@ struct OwnAddresses {
 
 /// One extra copy: an extent has at most 16,384 blocks.
 const EXTRA: u64 = 1 << 48;
+/// Extents whose homes lie in one page of the machine's memory.
+const CHUNK: u32 = 512;
 /// The parts that are not valid are lost.
 const PARTLY_LOST: u64 = 1 << 63;
 
 impl Map {
     pub fn new(extents: u32, copies: u8) -> Map {
         let seconds = if copies > 1 { vec![0; extents as usize] } else { Vec::new() };
-        Map { homes: vec![0; extents as usize], seconds, mapped: 0, lost: 0, own: None }
+        // Zeros that are allocated take no memory until something reads or writes them.
+        let (homes, used) = (vec![0; extents as usize], vec![false; extents.div_ceil(CHUNK) as usize]);
+        Map { homes, seconds, used, mapped: 0, lost: 0, own: None }
     }
 
     /// The map of an adopted disk with this first slot; all parts of its extents are valid.
     pub fn of_adopted(first: SlotNumber, extents: u32, valid: u16) -> Map {
         let own = OwnAddresses { first, extents, valid, extras: HashMap::default() };
-        Map { homes: Vec::new(), seconds: Vec::new(), mapped: extents, lost: 0, own: Some(own) }
+        let (homes, seconds, used) = (Vec::new(), Vec::new(), Vec::new());
+        Map { homes, seconds, used, mapped: extents, lost: 0, own: Some(own) }
     }
 
     /// Whether every extent lies at its own address on an adopted disk, and stays there.
@@ -93,6 +100,7 @@ impl Map {
     /// Sets the required copies of an extent; the count of extra copies stays.
     pub fn set(&mut self, extent: ExtentId, entry: Entry) {
         assert!(!self.is_of_adopted(), "no home of an adopted disk moves: {extent:?} to {entry:?}");
+        self.used[(extent.0 / CHUNK) as usize] |= entry.home != SlotNumber::NONE;
         let word = &mut self.homes[extent.index()];
         self.mapped -= u32::from(*word as u32 != 0);
         self.mapped += u32::from(entry.home != SlotNumber::NONE);
@@ -140,7 +148,9 @@ impl Map {
 
     /// Every extent that has a home, as far as that is stored: none of an adopted disk.
     pub fn iter(&self) -> impl Iterator<Item = (ExtentId, Entry)> {
-        let all = (0..self.homes.len() as u32).map(ExtentId).map(|e| (e, self.get(e)));
+        let chunks = (0..).zip(&self.used).filter(|(_, is_used)| **is_used).map(|(chunk, _)| chunk);
+        let extents = |chunk: u32| chunk * CHUNK..(chunk * CHUNK + CHUNK).min(self.homes.len() as u32);
+        let all = chunks.flat_map(extents).map(ExtentId).map(|e| (e, self.get(e)));
         all.filter(|(_, entry)| entry.home != SlotNumber::NONE)
     }
 
