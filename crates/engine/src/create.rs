@@ -49,6 +49,9 @@ pub struct CreateOptions {
     pub layouts: Vec<Layout>,
     /// Whether devices may be overwritten that hold something else.
     pub overwrite: bool,
+    /// Pages of the map in a group of its summary. None for what fits the size of the map: a small one has no
+    /// summary.
+    pub map_group: Option<u32>,
 }
 
 impl CreateOptions {
@@ -67,6 +70,7 @@ impl CreateOptions {
             adoption: None,
             layouts: Vec::new(),
             overwrite: false,
+            map_group: None,
         }
     }
 }
@@ -114,7 +118,7 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
         }
     }
     let all: Vec<Option<&D>> = devices.iter().map(Some).collect();
-    write_empty_regions(&all, &superblock).await?;
+    write_empty_regions(&all, &superblock, options.map_group).await?;
     write_new(&[&all], &superblock).await?;
     Ok(superblock)
 }

@@ -88,7 +88,7 @@ pub async fn replace<R: Runtime, D: Device>(
         there.map(|(device, entry)| device.as_deref().filter(|_| was_current(entry))).collect();
     let mut alone = vec![None; others.len()];
     alone[device.index()] = Some(new);
-    write_empty_regions(&alone, &superblock).await?;
+    write_empty_regions(&alone, &superblock, None).await?;
     // The new one before those that will expect it: where this is interrupted, they have not heard of it.
     write_new(&[&alone, &others], &superblock).await?;
     Ok(superblock)

@@ -24,6 +24,7 @@ pub mod intent_page;
 pub mod journal;
 pub mod layout;
 pub mod map_page;
+pub mod map_summary;
 pub mod pending_log;
 pub mod policy_state;
 pub mod proof;

@@ -38,6 +38,7 @@
 
 mod device;
 mod given_up;
+mod map;
 mod raw;
 mod region;
 mod table;
@@ -205,12 +206,16 @@ impl Features {
     /// Incompat: of some homes the parts that are not valid are lost, and marked so. An older version would
     /// take the mark for a slot number.
     pub const PARTLY_LOST: u64 = 16;
+    /// Incompat: a summary behind each image of the map says which pages were ever written. An older version
+    /// would take the others for damage.
+    pub const MAP_SUMMARY: u64 = 32;
     /// All incompat features that this version knows.
     pub(crate) const INCOMPAT: u64 = Features::CLEAN_EXTRAS
         | Features::REMOVED_DEVICES
         | Features::UNAPPLIED
         | Features::VOID_REGIONS
-        | Features::PARTLY_LOST;
+        | Features::PARTLY_LOST
+        | Features::MAP_SUMMARY;
 }
 
 /// Where one copy of the device table lies: two halves of `len / 2`, of which `sequence % 2` says the current one.

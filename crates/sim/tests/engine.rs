@@ -10,6 +10,8 @@ mod devices;
 mod engine_subject;
 #[path = "engine/places.rs"]
 mod places;
+#[path = "engine/summary.rs"]
+mod summary;
 
 use braid_base::{DeviceClass, KIB, MIB, Nanos};
 use braid_engine::ErrorKind;

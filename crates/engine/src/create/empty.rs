@@ -7,15 +7,24 @@ use crate::{Error, Result};
 use braid_base::Bytes;
 use braid_format::intent_page::{self, Difference};
 use braid_format::map_page;
+use braid_format::map_summary::{self, Summary};
 use braid_format::superblock::{Mapping, RegionKind, Superblock};
 use braid_runtime::{Arena, Device};
 
-/// Writes all regions that lie on these devices, by id, with nothing in them.
+/// Writes all regions that lie on these devices, by id, with nothing in them. `map_group`: pages of a group
+/// of the map's summary, if it is to be another one than the size of the map asks for.
 pub(crate) async fn write_empty_regions<D: Device>(
     devices: &[Option<&D>],
     superblock: &Superblock,
+    map_group: Option<u32>,
 ) -> Result<()> {
-    write_empty_map(devices, superblock).await?;
+    match superblock.mapping() {
+        Mapping::OwnAddress => {}
+        Mapping::Dense if superblock.has_map_summary() => {
+            write_empty_summary(devices, superblock, map_group).await?;
+        }
+        Mapping::Dense => write_empty_map(devices, superblock).await?,
+    }
     write_empty_intents(devices, superblock).await?;
     write_empty_directories(devices, superblock).await?;
     if let Some(region) = superblock.region(RegionKind::DirtySpans, 0)
@@ -36,12 +45,33 @@ pub(crate) async fn write_empty_regions<D: Device>(
     Ok(())
 }
 
+/// Says behind both map images that no page of them was ever written: what lay there before counts for
+/// nothing then.
+async fn write_empty_summary<D: Device>(
+    devices: &[Option<&D>],
+    superblock: &Superblock,
+    map_group: Option<u32>,
+) -> Result<()> {
+    let pages = superblock.map_pages();
+    let group = map_group.or_else(|| map_summary::group_pages(pages)).unwrap_or(pages);
+    let summary = Summary::new(pages, group.max(pages.div_ceil(map_summary::MOST_GROUPS)));
+    let buf = buffer(map_summary::SIZE).await;
+    for number in pages..pages + map_summary::PAGES {
+        buf.with_bytes_mut(|bytes| summary.encode(bytes, superblock.volume, number));
+        for (device, image) in images(superblock, RegionKind::Map) {
+            let Some(target) = devices[device.index()] else { continue };
+            let written = target.write(image + map_summary::SIZE * u64::from(number), &buf).await;
+            written.map_err(|e| {
+                Error::io(format_args!("the map's summary could not be written to {device}"), &e)
+            })?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes both map images with nothing mapped: what lay there before must not be taken for pages.
 async fn write_empty_map<D: Device>(devices: &[Option<&D>], superblock: &Superblock) -> Result<()> {
-    if superblock.mapping() == Mapping::OwnAddress {
-        return Ok(());
-    }
-    let pages = map_page::pages(superblock.extents(), superblock.copies);
+    let pages = superblock.map_pages();
     let buf = buffer(Arena::LARGEST).await;
     let group = (Arena::LARGEST / map_page::SIZE) as u32;
     for first in (0..pages).step_by(group as usize) {

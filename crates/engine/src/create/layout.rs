@@ -8,7 +8,7 @@ use braid_format::superblock::{
     DeviceEntry, DeviceState, DirtyBlocks, Features, Layout, Mapping, Phase, Region, RegionKind, Role,
     Superblock, TablePlace,
 };
-use braid_format::{Fingerprint, Uuid, map_page};
+use braid_format::{Fingerprint, Uuid, map_page, map_summary};
 use braid_runtime::Device;
 
 /// Where everything lies, for a volume of at most `volume_size`. The first SSD and the first other device each have a journal, a proof, a map
@@ -65,6 +65,10 @@ pub(super) fn lay_out<D: Device>(
         devices: entries,
         regions: Vec::new(),
     };
+    let is_large = map_summary::group_pages(superblock.map_pages()).is_some();
+    if options.adoption.is_none() && (is_large || options.map_group.is_some()) {
+        superblock.features.incompat |= Features::MAP_SUMMARY;
+    }
     let id = |place: usize| DeviceId(place as u16);
     superblock.regions = regions(&superblock, id(first), id(second), image.map(id))?;
     if superblock.region(RegionKind::CacheTable, 0).is_some() {
@@ -168,7 +172,7 @@ fn cache_tables(superblock: &Superblock, device: DeviceId, entry: &DeviceEntry) 
 /// Which regions there are and how long they are; their offsets are left open.
 fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Vec<Region> {
     let map = match superblock.mapping() {
-        Mapping::Dense => layout::map_len(superblock.extents(), superblock.copies),
+        Mapping::Dense => superblock.map_len(),
         Mapping::OwnAddress => Bytes::ZERO,
     };
     let intents = layout::intents_len(superblock.spans());

@@ -87,7 +87,10 @@ impl Adopted {
     /// ([`super::recovered`]).
     pub fn take_over(&self, superblock: &Superblock, shape: &Shape, state: &mut State) -> Result<()> {
         let device = self.place.device;
-        *state = State::new(shape, superblock);
+        let mut taken_over = State::new(shape, superblock);
+        // Which pages of the map lie on the disk stays as it was.
+        std::mem::swap(&mut taken_over.groups, &mut state.groups);
+        *state = taken_over;
         for extent in (0..shape.extents()).map(ExtentId) {
             let index = state.space.place(device, extent);
             let home = state.space.take_at(device, index).ok_or_else(|| {

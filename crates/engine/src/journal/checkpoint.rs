@@ -10,6 +10,7 @@ use crate::Result;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_format::map_summary::{self, Summary};
 use braid_format::superblock::{Region, RegionKind, Superblock};
 use braid_format::{double_write, intent_page, map_page};
 use braid_policy::Origin;
@@ -26,24 +27,31 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let _alone = self.journal.checkpoints.acquire(1).await;
         self.confirm_own().await?;
         let done = self.journal.newest();
-        let (pages, intents): (Vec<u32>, Vec<u32>) = {
+        let (pages, intents, summary): (Vec<u32>, Vec<u32>, Option<Summary>) = {
             let mut state = self.state.borrow_mut();
-            (state.take_stale_pages().into_iter().collect(), state.take_stale_intents().into_iter().collect())
+            let (pages, summary) = state.take_stale_pages();
+            (pages.into_iter().collect(), state.take_stale_intents().into_iter().collect(), summary)
         };
         if planted(Bug::TailMovedEarly) {
             self.append_checkpoint(done).await?;
         }
         let result = async {
             self.write_pages(RegionKind::Map, &pages).await?;
+            self.write_summary(summary.as_ref()).await?;
             self.write_pages(RegionKind::Intents, &intents).await?;
             self.write_cache_tables().await?;
             self.append_checkpoint(done).await
         };
         if let Err(error) = result.await {
-            self.state.borrow_mut().put_back(pages, intents);
+            let mut state = self.state.borrow_mut();
+            state.groups.end(summary, true);
+            state.put_back(pages, intents);
             return Err(error);
         }
-        self.state.borrow_mut().end_checkpoint(done);
+        let mut state = self.state.borrow_mut();
+        state.groups.end(summary, false);
+        state.end_checkpoint(done);
+        drop(state);
         self.journal.listed.forget(done);
         self.background.borrow_mut().checkpoints += 1;
         self.jobs.wake();
@@ -107,6 +115,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let written = if planted(Bug::OneMapImage) { &images[..1] } else { &images[..] };
         self.write_copies(kind, group, buffer, written).await
+    }
+
+    /// Writes the summary behind every image of the map. The pages of the groups that it names are durable.
+    /// One of the two pages in each image is whole at every instant.
+    async fn write_summary(&self, summary: Option<&Summary>) -> Result<()> {
+        let Some(summary) = summary else { return Ok(()) };
+        let (volume, pages) = {
+            let superblock = self.devices.superblock();
+            (superblock.volume, superblock.map_pages())
+        };
+        let buffer = Arena::new(PAGE).alloc(PAGE).await;
+        for number in pages..pages + map_summary::PAGES {
+            buffer.with_bytes_mut(|bytes| summary.encode(bytes, volume, number));
+            let images = self.places(RegionKind::Map);
+            self.write_copies(RegionKind::Map, &[number], &buffer, &images).await?;
+        }
+        Ok(())
     }
 
     /// Writes a group of pages to several devices at once. One that fails costs its region or its device, if

@@ -10,8 +10,10 @@
 mod batches;
 mod cache_table;
 mod damage;
+mod map_pages;
 mod pages;
 mod pending_log;
+mod summary;
 
 use crate::adopted::DirtySpans;
 use crate::copies::Member;

@@ -101,7 +101,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.change_superblock(|_| ()).await?;
         let mut alone: Vec<Option<&D>> = vec![None; id.index()];
         alone.push(Some(&*device));
-        write_empty_regions(&alone, planned).await?;
+        write_empty_regions(&alone, planned, None).await?;
         let known = core.devices.superblock().clone();
         write_new(&[&alone], &known).await?;
         record(id)?;

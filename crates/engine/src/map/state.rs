@@ -5,6 +5,7 @@
 //! extent as it was before ([`State::durable_entry`]): so neither can run ahead of the journal.
 
 use super::changes::Changes;
+use super::groups::Groups;
 use super::neighbours::Given;
 use super::outdated::Outdated;
 use super::{Behind, CacheTables, Extras, Map, Moved, NeededLog, PendingLog, Space};
@@ -14,6 +15,7 @@ use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::{self, Difference};
 use braid_format::journal::Record;
 use braid_format::map_page::{self, Entry};
+use braid_format::map_summary::Summary;
 use braid_format::superblock::{Layout, RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, CellId, DeviceView, ExtraCopy, Homes};
@@ -54,6 +56,8 @@ pub(crate) struct State {
     trimming: usize,
     /// Map pages that are older on the devices than the journal says.
     pub(super) stale_pages: BTreeSet<u32>,
+    /// Which map pages lie on the devices.
+    pub groups: Groups,
     /// Pages of the spans' table likewise.
     stale_intents: BTreeSet<u32>,
     /// Extents that a background job is copying: a guest's write marks them, and wins.
@@ -102,6 +106,7 @@ impl State {
             outdated: Outdated::new(superblock.devices.len()),
             trimming: 0,
             stale_pages: BTreeSet::new(),
+            groups: Groups::all(map_page::pages(shape.extents(), shape.copies)),
             stale_intents: BTreeSet::new(),
             watched: HashMap::default(),
             moved: Moved::default(),
@@ -345,22 +350,27 @@ impl State {
         }
     }
 
-    /// All pages of the map and of the spans' table are to be written again.
+    /// All pages of the map that lie on the devices, and all of the spans' table, are to be written again.
     pub fn mark_all_stale(&mut self, spans: u32) {
         if !self.map.is_of_adopted() {
-            self.stale_pages.extend(0..map_page::pages(self.shape.extents(), self.shape.copies));
+            self.stale_pages.extend(self.groups.mark_all_stale());
         }
         self.mark_intents_stale((0..spans).map(SpanId));
     }
 
-    /// Map pages that are older than the journal says.
+    /// Pages that are older than the journal says, the summary of the map among them.
     pub fn stale_pages(&self) -> usize {
-        self.stale_pages.len() + self.stale_intents.len() + self.tables.stale_pages()
+        let of_map = self.stale_pages.len() + usize::from(self.groups.is_stale());
+        of_map + self.stale_intents.len() + self.tables.stale_pages()
     }
 
-    /// Takes all stale pages, for a checkpoint; those that it could not write come back by [`State::put_back`].
-    pub fn take_stale_pages(&mut self) -> BTreeSet<u32> {
-        std::mem::take(&mut self.stale_pages)
+    /// Takes all stale pages, for a checkpoint, with the whole of each group that was never written. Then
+    /// comes the summary that the checkpoint is to write behind them, if any. What it could not write comes
+    /// back by [`State::put_back`].
+    pub fn take_stale_pages(&mut self) -> (BTreeSet<u32>, Option<Summary>) {
+        let mut pages = std::mem::take(&mut self.stale_pages);
+        let summary = self.groups.begin(&mut pages);
+        (pages, summary)
     }
 
     /// Takes all stale pages of the spans' table likewise.

@@ -421,6 +421,7 @@ const OF_THE_VOLUME: &[(&[&str], Change)] = &[
     }),
     (&["proof copy 0", "4 KiB"], |s| region(s, RegionKind::Proof, 0).len = KIB * 4),
     (&["map copy 1", "64 KiB"], |s| region(s, RegionKind::Map, 1).len = KIB * 64),
+    (&["map copy 0"], |s| s.features.incompat |= Features::MAP_SUMMARY),
     (&["intents copy 0"], |s| s.span_extents = 1),
     (&["policy state copy 0", "256 KiB"], |s| region(s, RegionKind::PolicyState, 0).len = KIB * 256),
 ];

@@ -4,7 +4,7 @@ use super::table::table_len;
 use super::{DeviceEntry, Features, Layout, Mapping, Region, RegionKind, Superblock, TablePlace};
 use crate::layout::{
     MOST_DEVICES, SMALLEST_DEVICE, cache_table_len, device_table_room, dirty_spans_len, double_write_len,
-    intents_len, map_len, most_regions, policy_state_len, proof_len, sums_len,
+    intents_len, most_regions, policy_state_len, proof_len, sums_len,
 };
 use crate::map_page::MOST_MARKED;
 use crate::{Invalid, SlotNumber, count};
@@ -235,7 +235,7 @@ fn lengths(superblock: &Superblock, region: &Region) -> RangeInclusive<Bytes> {
     match region.kind {
         RegionKind::Journal => JOURNAL_LEN,
         RegionKind::Proof => at_least(proof_len()),
-        RegionKind::Map => at_least(map_len(superblock.extents(), superblock.copies)),
+        RegionKind::Map => at_least(superblock.map_len()),
         RegionKind::Intents => at_least(intents_len(superblock.spans())),
         RegionKind::DirtySpans => at_least(dirty_spans_len(superblock.spans())),
         RegionKind::Sums => at_least(sums_len()),

@@ -58,6 +58,8 @@ pub struct Engine {
     pub classes: Vec<DeviceClass>,
     /// Devices that the machine has noted as older than the others.
     pub outdated: Vec<DeviceId>,
+    /// Pages of the map in a group of its summary; none for a volume without a summary.
+    pub map_group: Option<u32>,
     /// What a change of policy chooses from; empty for all policies that fit, and for one that does everything at random.
     pub changes: Vec<String>,
 }
@@ -86,6 +88,7 @@ impl Engine {
             most_devices: 0,
             classes: vec![DeviceClass::Ssd, DeviceClass::Hdd],
             outdated: Vec::new(),
+            map_group: None,
             changes: Vec::new(),
         }
     }
@@ -109,6 +112,11 @@ impl Engine {
     pub fn hystor() -> Engine {
         let policy = "hystor,period=15ms,write-back=8%,quota=60%,budget=100%".to_owned();
         Engine { policy, cache_extents: 0, ..Engine::wardrop() }
+    }
+
+    /// A map of two pages or more, each of which is a group of the summary.
+    pub fn of_large_map() -> Engine {
+        Engine { map_group: Some(1), extent_size: KIB * 4, size: MIB * 3, ..Engine::wardrop() }
     }
 
     /// One that each seed draws anew, with up to so many devices.
@@ -152,7 +160,7 @@ impl Subject for Engine {
         let mut options = CreateOptions::new("crash", Uuid(identity));
         (options.size, options.copies) = (Some(self.size), self.copies);
         (options.extent_size, options.block_size) = (self.extent_size, self.block_size);
-        options.span_size = self.extent_size * self.span;
+        (options.span_size, options.map_group) = (self.extent_size * self.span, self.map_group);
         if self.adopted {
             options.size = None;
             options.adoption = Some(Adoption { disk: 1, identity: ADOPTED, record: 2 });

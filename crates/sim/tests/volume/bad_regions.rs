@@ -19,7 +19,7 @@ const LIVES: u64 = 4;
 
 fn made(copies: u8) -> CreateOptions {
     let policy = if copies == 1 { "stripe" } else { "ssd-first" };
-    CreateOptions { policy: policy.to_owned(), copies, ..options(1) }
+    CreateOptions { policy: policy.to_owned(), copies, map_group: Some(1), ..options(1) }
 }
 
 /// The disks as they are now, one of them with a place that cannot be written.

@@ -266,8 +266,10 @@ fn live(plan: Plan) -> (Vec<Moment>, bool) {
     let has_moved = world.block_on(async move {
         let mut rng = Rng::new(plan.seed ^ 0xD1CE);
         let disks: Vec<Disk> = (0..3).map(|i| disk(&rt, i == 0)).collect();
-        let create_options =
-            CreateOptions { copies: plan.copies, policy: plan.policy.to_owned(), ..options(1) };
+        // In half of the lives the map has a summary.
+        let map_group = (plan.seed % 2 == 1).then_some(1);
+        let policy = plan.policy.to_owned();
+        let create_options = CreateOptions { copies: plan.copies, policy, map_group, ..options(1) };
         create(&sound(&disks), &create_options).await.expect("the devices are fit");
         let opened = Volume::open(rt.clone(), sound(&disks), OpenOptions::new(names(3))).await;
         let volume = opened.expect("the volume opens").0;

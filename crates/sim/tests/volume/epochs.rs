@@ -102,6 +102,8 @@ pub fn epochs(identity: u8) -> CreateOptions {
         extent_size: EXTENT,
         layouts: vec![Layout::Head, Layout::Tail],
         policy: format!("pass,order=epoch,window={},max-lag={},idle=20ms", KIB * 128, BOUND),
+        // Half of the volumes have a map with a summary.
+        map_group: (identity % 2 == 1).then_some(1),
         ..options(identity)
     }
 }

@@ -46,6 +46,7 @@ mod fence;
 mod first_writes;
 mod interrupted;
 mod large_extents;
+mod large_maps;
 mod late_guests;
 mod loss;
 mod lost_caches;

@@ -1,0 +1,186 @@
+//! The pages of the map: the newest of all valid ones counts, those in the double-write areas among them.
+//!
+//! Pages that were never written are not read, and count as empty pages of sequence 0
+//! ([`braid_format::map_summary`]). Each page is verified once: of two images that hold the same bytes the
+//! first is verified.
+
+use super::damage::Damage;
+use super::pages::{DoubleWritten, GROUP, PAGE, read_group};
+use super::{Mode, Recovery, Source, summary};
+use crate::Result;
+use crate::create::buffer;
+use crate::journal::images;
+use crate::map::State;
+use braid_base::ExtentId;
+use braid_format::map_page::{self, Verified};
+use braid_format::superblock::{Mapping, RegionKind, Superblock};
+use braid_runtime::{Arena, Buf, Device};
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Which journal batch each map page contains at least; none for a page that is in neither image.
+pub(super) struct Loaded {
+    sequences: Vec<Option<u64>>,
+    per_page: u32,
+}
+
+impl Loaded {
+    /// The newest batch that any page contains.
+    pub fn newest(&self) -> u64 {
+        self.sequences.iter().flatten().copied().max().unwrap_or(0)
+    }
+
+    /// The newest batch that the page of an extent contains; 0 for a page that is lost, and without a map.
+    pub fn sequence_of(&self, extent: ExtentId) -> u64 {
+        self.sequences.get((extent.0 / self.per_page) as usize).copied().flatten().unwrap_or(0)
+    }
+}
+
+/// Reads the pages of both images that were ever written.
+pub(super) async fn load_map<D: Device>(
+    source: &Source<'_, D>,
+    double_written: &mut DoubleWritten,
+    state: &mut State,
+    recovery: &mut Recovery,
+    damage: &mut Damage,
+) -> Result<Loaded> {
+    let superblock = source.superblock;
+    let per_page = map_page::extents_per_page(superblock.copies);
+    if superblock.mapping() == Mapping::OwnAddress {
+        return Ok(Loaded { sequences: Vec::new(), per_page });
+    }
+    let images = images(superblock, RegionKind::Map);
+    state.groups = summary::load(source, &images).await?;
+    let mut buffers = Vec::new();
+    for _ in &images {
+        buffers.push(buffer(Arena::LARGEST).await);
+    }
+    let sequences = vec![Some(0); superblock.map_pages() as usize];
+    let runs = state.groups.runs(GROUP);
+    let mut loading = Loading { superblock, double_written, state, recovery, damage, sequences };
+    loading.take_double_written();
+    for run in runs {
+        let unread = RefCell::new(None);
+        let read = read_group(source, &images, &buffers, (run.start, run.len() as u32), &unread).await;
+        let lost = loading.take_run(&run, &buffers, &read);
+        let error = lost
+            .and_then(|page| Some((page, unread.take().or_else(|| loading.double_written.take_error())?)));
+        if let (Mode::Strict, Some((page, error))) = (source.mode, error) {
+            return Err(super::unread(superblock, format_args!("map page {page}"), &error));
+        }
+    }
+    Ok(Loaded { sequences: loading.sequences, per_page })
+}
+
+/// The map as far as it was read.
+struct Loading<'a> {
+    superblock: &'a Superblock,
+    double_written: &'a mut DoubleWritten,
+    state: &'a mut State,
+    recovery: &'a mut Recovery,
+    damage: &'a mut Damage,
+    sequences: Vec<Option<u64>>,
+}
+
+impl Loading<'_> {
+    /// Takes pages of double-write areas whose groups were about to be written for the first time.
+    fn take_double_written(&mut self) {
+        let numbers: Vec<u32> = self.double_written.numbers().collect();
+        for page in numbers.into_iter().filter(|&page| page < self.superblock.map_pages()) {
+            if !self.state.groups.contains(page)
+                && let Some(newest) = newest(self.superblock, self.double_written, page)
+            {
+                self.sequences[page as usize] = Some(newest.sequence);
+                set_entries(self.superblock, self.state, page, &newest);
+                self.state.mark_stale(self.first_extent(page));
+            }
+        }
+    }
+
+    /// Takes a run of pages from what was read of all images. Gives the first page that is valid nowhere.
+    fn take_run(&mut self, run: &Range<u32>, buffers: &[Buf], read: &[bool]) -> Option<u32> {
+        // There are one or two images.
+        let (first, last) = (buffers.first()?, buffers.last()?);
+        first.with_bytes(|first| {
+            last.with_bytes(|last| {
+                let images = [first, last];
+                let read: Vec<Option<&[u8]>> =
+                    images.iter().zip(read).map(|(bytes, is_read)| is_read.then_some(*bytes)).collect();
+                let mut lost = None;
+                for page in run.clone() {
+                    let at = (PAGE * u64::from(page - run.start)).as_usize();
+                    let bytes = read.iter().map(|image| image.map(|image| &image[at..at + PAGE.as_usize()]));
+                    let is_found = self.take_page(page, &bytes.collect::<Vec<_>>());
+                    lost = lost.or_else(|| (!is_found).then_some(page));
+                }
+                lost
+            })
+        })
+    }
+
+    /// Takes a page from its place in each image that was read, or from a double-write area; whether it is
+    /// valid anywhere.
+    fn take_page(&mut self, page: u32, images: &[Option<&[u8]>]) -> bool {
+        let superblock = self.superblock;
+        let mut found: Vec<Option<u64>> = Vec::with_capacity(images.len());
+        let mut best: Option<Verified<'_>> = None;
+        for (i, bytes) in images.iter().enumerate() {
+            if i > 0 && bytes.is_some() && images[0] == *bytes {
+                found.push(found[0]);
+                continue;
+            }
+            let verified = bytes.and_then(|bytes| verify(superblock, page, bytes));
+            found.push(verified.as_ref().map(|page| page.sequence));
+            if verified.as_ref().map(|page| page.sequence) > best.as_ref().map(|page| page.sequence) {
+                best = verified;
+            }
+        }
+        let elsewhere = newest(superblock, self.double_written, page);
+        let is_newer = |page: &Verified<'_>| best.as_ref().is_none_or(|best| page.sequence > best.sequence);
+        let newest = elsewhere.filter(is_newer).or(best);
+        let sequence = newest.as_ref().map(|page| page.sequence);
+        self.sequences[page as usize] = sequence;
+        let Some(newest) = newest else {
+            self.damage.page_lost(page, extents_of(superblock, page));
+            return false;
+        };
+        if found.iter().any(|found| *found != sequence) {
+            self.recovery.pages_from_one_image += 1;
+            self.state.mark_stale(self.first_extent(page));
+        }
+        set_entries(superblock, self.state, page, &newest);
+        true
+    }
+
+    fn first_extent(&self, page: u32) -> ExtentId {
+        ExtentId(extents_of(self.superblock, page).start)
+    }
+}
+
+/// The newest valid page with this number in the double-write areas.
+fn newest<'a>(superblock: &Superblock, areas: &'a DoubleWritten, page: u32) -> Option<Verified<'a>> {
+    areas
+        .with_number(page)
+        .filter_map(|bytes| verify(superblock, page, bytes))
+        .max_by_key(|page| page.sequence)
+}
+
+fn verify<'a>(superblock: &Superblock, page: u32, bytes: &'a [u8]) -> Option<Verified<'a>> {
+    map_page::verify(bytes, superblock.volume, page, superblock.copies).ok()
+}
+
+fn set_entries(superblock: &Superblock, state: &mut State, page: u32, verified: &Verified<'_>) {
+    let extents = extents_of(superblock, page);
+    verified.each(|place, entry| {
+        // What lies beyond the last extent of the last page is padding.
+        let extent = extents.start + place;
+        if extents.contains(&extent) {
+            state.map.set(ExtentId(extent), superblock.interpret(entry));
+        }
+    });
+}
+
+fn extents_of(superblock: &Superblock, page: u32) -> Range<u32> {
+    let per_page = map_page::extents_per_page(superblock.copies);
+    page * per_page..((page + 1) * per_page).min(superblock.extents())
+}

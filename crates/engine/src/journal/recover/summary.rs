@@ -1,0 +1,76 @@
+//! The summary of the map: which pages of the images were ever written.
+//!
+//! The newest valid page of all images that count speaks for all of them. If no page is valid, all pages of
+//! the map are read, and a page that was never written is damage.
+
+use super::pages::{PAGE, read_group};
+use super::{Mode, Source};
+use crate::Result;
+use crate::create::buffer;
+use crate::map::Groups;
+use braid_base::{Bytes, DeviceId};
+use braid_format::map_summary::{self, Summary};
+use braid_runtime::Device;
+use std::cell::RefCell;
+
+/// Reads the summaries behind all images of the map.
+///
+/// # Errors
+/// `Io` if no summary is valid and one could not be read, unless the volume is repaired.
+pub(super) async fn load<D: Device>(source: &Source<'_, D>, images: &[(DeviceId, Bytes)]) -> Result<Groups> {
+    let (superblock, pages) = (source.superblock, source.superblock.map_pages());
+    if !superblock.has_map_summary() {
+        return Ok(Groups::all(pages));
+    }
+    let unread = RefCell::new(None);
+    let found = read(source, images, &unread).await;
+    let is_valid = found.iter().flatten();
+    let newest = is_valid.max_by_key(|summary| (summary.sequence, summary.written().count())).cloned();
+    let is_stale = found.iter().any(|found| found.is_none() || *found != newest);
+    match (newest, unread.take()) {
+        (Some(newest), _) => Ok(Groups::of(pages, newest, is_stale)),
+        (None, Some(error)) if source.mode == Mode::Strict => {
+            Err(super::unread(superblock, format_args!("the summary of the map"), &error))
+        }
+        (None, _) => Ok(Groups::of(pages, Summary::of_all(pages), true)),
+    }
+}
+
+/// Both pages of each image, as far as they are valid. An error goes to `unread`.
+async fn read<D: Device>(
+    source: &Source<'_, D>,
+    images: &[(DeviceId, Bytes)],
+    unread: &RefCell<Option<std::io::Error>>,
+) -> Vec<Option<Summary>> {
+    let (superblock, pages) = (source.superblock, source.superblock.map_pages());
+    let mut buffers = Vec::new();
+    for _ in images {
+        buffers.push(buffer(PAGE * u64::from(map_summary::PAGES)).await);
+    }
+    let read = read_group(source, images, &buffers, (pages, map_summary::PAGES), unread).await;
+    let mut found = Vec::new();
+    for (buffer, is_read) in buffers.iter().zip(read) {
+        buffer.with_bytes(|bytes| {
+            for (number, page) in (pages..).zip(bytes.chunks_exact(PAGE.as_usize())) {
+                let decoded = is_read.then(|| Summary::decode(page, superblock.volume, number, pages).ok());
+                found.push(decoded.flatten());
+            }
+        });
+    }
+    found
+}
+
+/// The damage of the summary behind one image, for a check: a sentence for each page that is not valid.
+pub(super) async fn check<D: Device>(
+    source: &Source<'_, D>,
+    image: u8,
+    place: (DeviceId, Bytes),
+) -> Vec<String> {
+    let (pages, device) = (source.superblock.map_pages(), place.0);
+    let found = read(source, &[place], &RefCell::default()).await;
+    let invalid = (pages..).zip(found).filter(|(_, found)| found.is_none()).map(|(number, _)| {
+        let at = place.1 + PAGE * u64::from(number);
+        format!("map image {image} on {device}: the summary at byte {} is damaged", at.0)
+    });
+    invalid.collect()
+}
