@@ -20,6 +20,8 @@ pub enum Bug {
     FailedFlushForgotten,
     /// The journal forgets before the map pages are durable.
     TailMovedEarly,
+    /// The summary of the map names groups of pages before these are durable.
+    SummaryBeforeGroups,
     /// With two required copies, a page is overwritten in place without having been written elsewhere before.
     PageWrittenOnce,
     /// A checkpoint writes no page of the cache tables.
@@ -171,6 +173,9 @@ impl Bug {
 
 #[cfg(feature = "planted")]
 impl Bug {
+    /// Those of the summary of a large map.
+    pub const OF_SUMMARY: [Bug; 1] = [Bug::SummaryBeforeGroups];
+
     /// Those of devices that come and go.
     pub const OF_DEVICES: [Bug; 2] = [Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
 

@@ -159,6 +159,12 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             campaign.states.go_on = 1.0;
             Engine { copies: 2, checkpoints: false, ..Engine::wardrop() }
         }
+        Bug::SummaryBeforeGroups => {
+            let test = "every_planted_bug_of_the_summary_is_found";
+            let (shared, engine) = campaigns::checkpoints(test, SEEDS, Engine::of_large_map());
+            campaign = Campaign { name: "planted", shortening: 0, ..shared };
+            engine
+        }
         Bug::PageWrittenOnce => {
             setup.workload.errors = Errors::Tolerated;
             setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
@@ -218,6 +224,12 @@ fn every_planted_bug_is_found() {
 fn every_planted_bug_of_the_pending_log_is_found() {
     let escaped: Vec<Bug> = Bug::OF_DEATH.into_iter().filter(|bug| find(*bug).is_none()).collect();
     assert!(escaped.is_empty(), "no death of the software finds {escaped:?}");
+}
+
+#[test]
+fn every_planted_bug_of_the_summary_is_found() {
+    let escaped: Vec<Bug> = Bug::OF_SUMMARY.into_iter().filter(|bug| find(*bug).is_none()).collect();
+    assert!(escaped.is_empty(), "no campaign with a summary of the map finds {escaped:?}");
 }
 
 /// The first seed of a trial that fails with this bug.
