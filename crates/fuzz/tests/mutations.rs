@@ -122,6 +122,7 @@ targets!(
     witness,
     epoch_journal,
     map_page,
+    map_summary,
     intent_page,
     cache_page,
     dirty_spans,
