@@ -87,8 +87,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         into: &Buf,
         origin: Origin,
     ) -> Result<()> {
-        let parts = self.shape.parts_touched(&range);
-        if entry.home == SlotNumber::LOST || entry.partly_lost && entry.valid & parts != parts {
+        let is_any_lost = || self.shape.parts_touched(&range) & !entry.valid != 0;
+        if entry.home == SlotNumber::LOST || entry.partly_lost && is_any_lost() {
             return Err(lost(&self.shape, extent));
         }
         let copies = self.copies_of(extent, entry);

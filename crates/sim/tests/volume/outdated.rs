@@ -104,10 +104,10 @@ fn a_half_that_was_given_up_is_refused_without_any_note() {
     }
 }
 
-/// A device that takes no write goes without the mark, and a device that has just been given up comes back: the
-/// mark holds nobody up.
+/// A device that takes no write goes without the mark, and a device that has just been given up comes back: no
+/// request and no return waits for the mark.
 #[test]
-fn the_mark_of_a_device_that_was_given_up_holds_nobody_up() {
+fn no_request_waits_for_the_mark_of_a_device_that_was_given_up() {
     let bench = bench(27);
     let (world, arena) = parts(&bench);
     let (all, faults, disk) = (bench.devices(), bench.faults.clone(), bench.disks[1].clone());
