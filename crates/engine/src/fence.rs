@@ -150,7 +150,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         guests.reads + guests.writes + guests.flushes + guests.discards + self.journal.newest()
     }
 
-    fn is_of_another(&self, header: &Header, member: &Member<D>) -> bool {
+    /// Whether a superblock copy comes from an opening after this one, or from one beside this one.
+    pub fn is_of_another(&self, header: &Header, member: &Member<D>) -> bool {
         let own = self.devices.superblock();
         let is_same = header.volume == own.volume && header.device.uuid == member.entry.uuid;
         let is_newer = header.epoch > own.epoch

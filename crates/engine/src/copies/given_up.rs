@@ -62,12 +62,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Ok(());
             }
             member.read(offset, &buf, Deadline::Brief).await?;
-            // A copy that is damaged says nothing.
+            // A copy that is damaged says nothing, and one of another opening is not for this one to change.
             let is_marked = buf.with_bytes_mut(|bytes| {
-                Header::decode(bytes).is_ok_and(|header| self.is_own(&header, member))
-                    && Header::mark_given_up(bytes).is_ok()
+                let is_own = |header: Header| self.is_own(&header, member) && !self.is_of_another(&header, member);
+                Header::decode(bytes).is_ok_and(is_own) && Header::mark_given_up(bytes).is_ok()
             });
             if is_marked {
+                self.confirm_own().await.map_err(io::Error::other)?;
                 member.write(offset, &buf, Deadline::Brief).await?;
             }
         }
