@@ -6,7 +6,7 @@ use crate::campaign::run::{OpenVolume, close};
 use crate::campaign::trial::{End, Kind, Trial};
 use crate::campaign::{Disturbance, Report, Subject, Tally};
 use crate::verify::Verify;
-use crate::{Disk, Errors, SharedOracle, Workload, World};
+use crate::{Disk, Errors, SharedOracle, StoredMemory, Workload, World};
 use braid_base::{Nanos, Rng};
 use braid_engine::{Error, ErrorKind};
 use braid_runtime::Arena;
@@ -70,6 +70,11 @@ impl<S: Subject> Trial<'_, S> {
             self.subject = self.subject.noted(&export);
         }
         self.keep_memory(&world);
+        if !self.has_memory && !is_open.get() && self.oracle.borrow().may_have_lost() {
+            // An opening that knows no pending log, and ends before a superblock says so, leaves no sign of the flush
+            // that failed: software cannot see that the log is no better than the devices.
+            self.memory.iter_mut().for_each(StoredMemory::restart_machine);
+        }
         // An old copy that was refused is out of play: the disk itself comes back.
         if is_open.get() || !is_stale {
             self.disks = present.iter().map(Disk::store).collect();

@@ -22,7 +22,7 @@ pub(super) struct Trial<'a, S> {
     /// What software that died has left, if worlds have memory that lasts.
     pub memory: Option<StoredMemory>,
     /// Whether the software of this life finds that memory.
-    has_memory: bool,
+    pub has_memory: bool,
     pub rng: Rng,
     pub life: u64,
 }

@@ -64,6 +64,11 @@ impl Oracle {
         self.history.add(self.now, None, Kind::Suspicion);
     }
 
+    /// Whether a flush of a device has failed in this life, or may have.
+    pub fn may_have_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
     /// A device failed to flush, and keeps what it had accepted. The software cannot know that.
     pub fn suspect(&mut self) {
         let now = self.tick();

@@ -4,11 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
 use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options};
-use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
+use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Noted, OpenOptions, Recovery, Result};
-use braid_format::layout::superblock_offsets;
-use braid_format::superblock::{self, Header, Layout};
-use braid_runtime::{Arena, Device, Runtime, join_all};
+use braid_runtime::{Arena, Runtime, join_all};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -201,39 +199,6 @@ type Opening<'a> = Pin<Box<dyn Future<Output = Option<Rig>> + 'a>>;
 
 fn boxed<'a>(opening: impl Future<Output = Result<(Rig, Recovery)>> + 'a) -> Opening<'a> {
     Box::pin(async move { opening.await.ok().map(|(volume, _)| volume) })
-}
-
-/// A daemon gave a device up, and was slow to mark the superblock copies there while another one opened the volume:
-/// the copies of the other one would be older again.
-#[test]
-fn an_opening_that_was_taken_over_marks_no_superblock() {
-    for seed in 0..12 {
-        let bench = bench(400 + seed);
-        let (world, disks) = (bench.world.clone(), bench.disks.clone());
-        bench.run(async move {
-            let made = CreateOptions { copies: 2, policy: "raid1".to_owned(), ..options(75) };
-            let slow = Faults::new(FaultPlan::default(), world.fork_rng());
-            let size = handles(&world, &disks)[0].geometry().size;
-            let old = Faulty::new(disks[0].clone(), &slow);
-            let of_first = vec![old, handles(&world, &disks[1..]).remove(0)];
-            let first = make(world.clone(), of_first, &made).await;
-            first.fail_device(DeviceId(0)).await.unwrap();
-            let stall = Nanos::from_millis(300)..Nanos::from_millis(900);
-            slow.set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
-            world.sleep(Nanos::from_millis(seed * 100)).await;
-            let strange = Some(Noted { epoch: 1, owner: 5, batch: 0 });
-            let how = |o: &mut OpenOptions| (o.noted, o.owner) = (strange, 8);
-            let (second, _) = open_with(world.clone(), handles(&world, &disks), how).await.unwrap();
-            world.sleep(SECOND * 30).await;
-            let mut copy = vec![0; superblock::SIZE.as_usize()];
-            for offset in superblock_offsets(size, Layout::Head) {
-                disks[0].peek_durable(offset, &mut copy);
-                let header = Header::decode(&copy).unwrap();
-                assert_eq!(header.epoch, second.noted().epoch, "seed {seed}: the copy at {offset}");
-            }
-            second.close().await.unwrap();
-        });
-    }
 }
 
 /// A bad place under the first superblock copies, or a device that hangs for a moment, is no other daemon.
