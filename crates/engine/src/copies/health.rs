@@ -87,7 +87,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether all that lies on a device is elsewhere, as new: copies of extents, and the journal. An extent that was discarded, or has got
+    /// Whether all that lies on a device is elsewhere, as new: copies of extents, the journal, and the map. An extent that was discarded, or has got
     /// other copies, counts as before, too, as long as a crash would bring these back. A deferred write under way counts for nothing: no guest was told
     /// of it, and it goes to the other copy before one is ([`Core::write_required`]).
     pub fn survives(&self, device: DeviceId) -> bool {
@@ -102,7 +102,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.shape.copies < 2 {
             return self.is_cache_of_adopted(device) && self.adopted_survives(device);
         }
-        if !self.journal.survives(device, is_current) {
+        if !self.journal.survives(device, is_current) || !self.pages_survive(device) {
             return false;
         }
         let state = self.state.borrow();

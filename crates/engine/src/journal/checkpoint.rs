@@ -6,9 +6,9 @@
 //! the images then. The journal forgets only once all that is durable. A page shows what is durable, never what waits for a commit, so a
 //! checkpoint needs no commit and holds up no flush.
 
-use crate::Result;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
+use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::map_summary::{self, Summary};
 use braid_format::superblock::{Region, RegionKind, Superblock};
@@ -98,6 +98,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_written = |(device, _): &(DeviceId, Bytes)| self.member(*device).is_written();
         let has_both = named.len() > 1 && images.iter().all(is_written) || areas.is_empty();
         if self.shape.copies == 1 && has_both {
+            let mut is_written = false;
             for image in &images {
                 // Should the device with the journal be lost now, this image would be the only one.
                 let is_area =
@@ -106,15 +107,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     let area = slice::from_ref(area);
                     self.write_copies(RegionKind::DoubleWrite, &places, buffer, area).await?;
                 }
-                self.write_copies(kind, group, buffer, slice::from_ref(image)).await?;
+                is_written |= self.write_copies(kind, group, buffer, slice::from_ref(image)).await?;
             }
-            return Ok(());
+            return require(is_written, kind);
         }
         if !planted(Bug::PageWrittenOnce) {
-            self.write_copies(RegionKind::DoubleWrite, &places, buffer, &areas).await?;
+            let is_written = self.write_copies(RegionKind::DoubleWrite, &places, buffer, &areas).await?;
+            require(is_written, RegionKind::DoubleWrite)?;
         }
         let written = if planted(Bug::OneMapImage) { &images[..1] } else { &images[..] };
-        self.write_copies(kind, group, buffer, written).await
+        require(self.write_copies(kind, group, buffer, written).await?, kind)
     }
 
     /// Writes the summary behind every image of the map. The pages of the groups that it names are durable.
@@ -129,34 +131,38 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for number in pages..pages + map_summary::PAGES {
             buffer.with_bytes_mut(|bytes| summary.encode(bytes, volume, number));
             let images = self.places(RegionKind::Map);
-            self.write_copies(RegionKind::Map, &[number], &buffer, &images).await?;
+            let is_written = self.write_copies(RegionKind::Map, &[number], &buffer, &images).await?;
+            require(is_written, RegionKind::Map)?;
         }
         Ok(())
     }
 
     /// Writes a group of pages to several devices at once. One that fails costs its region or its device, if
-    /// that can be.
+    /// that can be. Whether a device that is current has got them.
     async fn write_copies(
         &self,
         kind: RegionKind,
         places: &[u32],
         buffer: &Buf,
         copies: &[(DeviceId, Bytes)],
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let written = copies.iter().filter(|(device, _)| self.member(*device).is_written());
         let writes = written.map(async |&(device, region)| {
             if let Err(error) = self.write_group(places, buffer, device, region).await {
-                return self.spare_region(kind, (device, region), error).await;
+                return self.spare_region(kind, (device, region), error).await.map(|()| false);
             }
             if kind == RegionKind::DoubleWrite && planted(Bug::AreaNotFlushed) {
-                return Ok(());
+                return Ok(true);
             }
             // A device that cannot flush may have lost more than these pages.
-            let flushed = self.flush_member(self.member(device), "the map").await;
-            flushed.or_else(|error| self.lose(device, error))
+            match self.flush_member(self.member(device), "the map").await {
+                Ok(()) => Ok(self.member(device).is_current()),
+                Err(error) => self.lose(device, error).map(|()| false),
+            }
         });
-        join_all(writes).await.into_iter().collect::<Result<()>>()?;
-        self.record_states().await
+        let written = join_all(writes).await.into_iter().collect::<Result<Vec<bool>>>()?;
+        self.record_states().await?;
+        Ok(written.contains(&true))
     }
 
     fn encode_map(&self, pages: &[u32], buffer: &Buf) {
@@ -198,6 +204,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         Ok(())
     }
+}
+
+/// The journal forgets only what a device has that the next opening reads.
+fn require(is_written: bool, kind: RegionKind) -> Result<()> {
+    if is_written {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Degraded, format!("no device that holds the {kind} is there")))
 }
 
 fn for_each_page(pages: &[u32], buffer: &Buf, mut encode: impl FnMut(&mut [u8], u32)) {

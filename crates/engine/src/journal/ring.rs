@@ -429,7 +429,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 |e| Error::io(format_args!("{} could not flush the journal", self.describe(device)), &e);
             // Given up at once: others would read what it may have lost.
             match flushed.map_err(failed) {
-                Ok(_) => Ok(true),
+                // The next opening does not read it on a device that is being brought up to date.
+                Ok(_) => Ok(member.is_current()),
                 Err(error) => self.lose(device, error).map(|()| false),
             }
         });

@@ -61,11 +61,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Whether every page of a structure is whole elsewhere at every instant, without this copy of it.
+    /// Whether every page of a structure is whole elsewhere at every instant, without this copy of it. The next
+    /// opening reads nothing from a device that is being brought up to date.
     fn can_spare(&self, region: &Region) -> bool {
         let superblock = self.devices.superblock();
-        let is_written = |region: &&Region| self.member(region.device).is_written();
-        let has = |kind, copy| superblock.region(kind, copy).is_some_and(|r| r != region && is_written(&r));
+        let is_read = |region: &&Region| self.member(region.device).is_current();
+        let has = |kind, copy| superblock.region(kind, copy).is_some_and(|r| r != region && is_read(&r));
         let has_area = (0..2).any(|copy| has(RegionKind::DoubleWrite, copy));
         match region.kind {
             // A single image is written by way of an area.
@@ -74,6 +75,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             RegionKind::Journal => superblock.copies > 1 && has(region.kind, 1 - region.copy),
             _ => false,
         }
+    }
+
+    /// Whether a copy of each structure that is written page by page lies on another device that is current.
+    pub fn pages_survive(&self, device: DeviceId) -> bool {
+        let superblock = self.devices.superblock();
+        let is_elsewhere =
+            |&(other, _): &(DeviceId, Bytes)| other != device && self.member(other).is_current();
+        paged(&superblock).all(|kind| images(&superblock, kind).iter().any(is_elsewhere))
     }
 
     /// Where the rings of the journal lie that are in use, as superblocks say that.
@@ -88,9 +97,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// Whether two copies of each structure count that is written page by page.
+/// Whether two copies of each structure count that is written in place, page by page.
 fn has_pairs(superblock: &Superblock) -> bool {
+    paged(superblock)
+        .filter(|kind| *kind != RegionKind::DoubleWrite)
+        .all(|kind| images(superblock, kind).len() == 2)
+}
+
+/// What a volume has of the structures that are written page by page, and the areas for that.
+fn paged(superblock: &Superblock) -> impl Iterator<Item = RegionKind> {
     let is_dense = superblock.mapping() == Mapping::Dense;
-    let kinds = [(RegionKind::Map, is_dense), (RegionKind::Intents, superblock.has(RegionKind::Intents))];
-    kinds.into_iter().all(|(kind, is_there)| !is_there || images(superblock, kind).len() == 2)
+    let has_spans = superblock.has(RegionKind::Intents);
+    let kinds = [
+        (RegionKind::Map, is_dense),
+        (RegionKind::Intents, has_spans),
+        (RegionKind::DoubleWrite, is_dense || has_spans),
+    ];
+    kinds.into_iter().filter(|(_, is_there)| *is_there).map(|(kind, _)| kind)
 }

@@ -366,15 +366,27 @@ fn finish<D>(
     // The volume went on without the others: no copy that counts is missing with these. But what one alone holds that is given up now is not looked for.
     let newly = || lacking.iter().filter(|&&i| was_current(&superblock.devices[i]));
     let is_sure = newly().count() <= 1 && !newly().any(given_up);
+    let lost = lost_metadata(&superblock, states);
     let enough = match superblock.copies {
         1 => {
             let may_lack = |i: &usize| allowed == Lacking::Examined || given_up(i) || is_cache(i);
-            lacking.is_empty() || lacking.iter().all(may_lack) && keeps_metadata(&superblock, states)
+            lacking.is_empty() || lacking.iter().all(may_lack) && lost.is_none()
         }
         // What a recovery needs is there, if that disk is.
         _ if allowed == Lacking::Recovered => true,
-        _ => lacking.len() <= 1 || is_sure && keeps_metadata(&superblock, states),
+        _ => lacking.is_empty() || (lacking.len() == 1 || is_sure) && lost.is_none(),
     };
+    if let Some(kind) = lost.filter(|_| !enough && superblock.copies > 1 && lacking.len() == 1) {
+        let lacks = describe(&superblock, lacking[0], states[lacking[0]]);
+        return refuse(
+            ErrorKind::Degraded,
+            format!(
+                "volume '{}' lacks {lacks}, which alone has its {kind}: that of the other device was given up for a bad place there; bring \
+                 the device back (nothing was changed)",
+                superblock.name
+            ),
+        );
+    }
     if !enough {
         let described: Vec<String> = lacking.iter().map(|&i| describe(&superblock, i, states[i])).collect();
         return refuse(
@@ -440,17 +452,17 @@ pub(crate) fn was_current(entry: &DeviceEntry) -> bool {
     !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
 }
 
-/// Whether a map image, a journal and a double-write area lie on devices that are not lacking.
-fn keeps_metadata(superblock: &Superblock, states: &[DeviceState]) -> bool {
+/// What does not lie on any device that is not lacking: of the journal, and of the map with an area for its pages.
+fn lost_metadata(superblock: &Superblock, states: &[DeviceState]) -> Option<RegionKind> {
     let is_there = |device: DeviceId| {
         !matches!(states[device.index()], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
     };
     let is_kept = |kind| superblock.regions.iter().any(|r| r.kind == kind && !r.void && is_there(r.device));
-    let map: &[_] = match superblock.mapping() {
-        Mapping::Dense => &[RegionKind::Map, RegionKind::DoubleWrite],
-        Mapping::OwnAddress => &[],
+    let needed: &[_] = match superblock.mapping() {
+        Mapping::Dense => &[RegionKind::Journal, RegionKind::Map, RegionKind::DoubleWrite],
+        Mapping::OwnAddress => &[RegionKind::Journal],
     };
-    is_kept(RegionKind::Journal) && map.iter().all(|&kind| is_kept(kind))
+    needed.iter().copied().find(|&kind| !is_kept(kind))
 }
 
 fn describe(superblock: &Superblock, place: usize, state: DeviceState) -> String {

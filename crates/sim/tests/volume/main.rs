@@ -79,5 +79,6 @@ mod split;
 mod stalled_cache;
 mod tables;
 mod vanished;
+mod void_and_lost;
 mod witness;
 mod write_back;

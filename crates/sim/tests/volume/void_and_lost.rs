@@ -1,0 +1,205 @@
+//! A region of metadata that was given up on one half of a mirror, while the other half is brought up to date,
+//! or is lost next: the map must lie on a device that counts at every instant.
+
+use crate::rig::{Bench, Rig, bench, filled, holds, make, open, open_with, options};
+use braid_base::{Bytes, DeviceId, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
+use braid_format::superblock::{Region, RegionKind};
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
+
+const EXTENT: Bytes = Bytes(128 << 10);
+/// Of a device, and what superblocks take at its end.
+const SIZE: Bytes = Bytes(8 << 20);
+const SUPERBLOCKS: Bytes = Bytes(128 << 10);
+
+/// As large as the devices allow.
+fn mirror() -> CreateOptions {
+    CreateOptions { policy: "raid1".to_owned(), copies: 2, size: None, ..options(1) }
+}
+
+/// The disks as they are now, with all writes that one has taken. The region cannot be written, nor what lies
+/// behind `used` on its device: it finds no other place.
+fn killed(world: &World, disks: &[Disk], bad: &Region, used: Bytes) -> (Vec<Disk>, Vec<Faulty<Disk>>) {
+    let forks: Vec<Disk> = disks.iter().map(|disk| disk.fork(world)).collect();
+    let plan = FaultPlan {
+        bad_writes: Some(bad.offset..bad.offset + bad.len),
+        no_room: Some(used..SIZE - SUPERBLOCKS),
+        ..FaultPlan::default()
+    };
+    let faults = |i| if DeviceId(i) == bad.device { plan.clone() } else { FaultPlan::default() };
+    let handle =
+        |(i, disk): (u16, &Disk)| Faulty::new(disk.clone(), &Faults::new(faults(i), world.fork_rng()));
+    let handles = (0..).zip(&forks).map(handle).collect();
+    (forks, handles)
+}
+
+/// Behind the last extent on a device.
+fn used(volume: &Rig, device: DeviceId) -> Bytes {
+    let extents = 0..volume.size() / EXTENT;
+    let places = extents.flat_map(|extent| {
+        let told = volume.explain(EXTENT * extent).expect("within the volume");
+        [told.home, told.second.map(|(device, at, _)| (device, at))].into_iter().flatten()
+    });
+    let last = places.filter(|(on, _)| *on == device).map(|(_, at)| at).max();
+    last.expect("a mirror has a copy of everything there") + EXTENT
+}
+
+async fn write(volume: &Rig, arena: &Arena, extent: u64, value: u8) -> bool {
+    let bytes = filled(arena, EXTENT, value);
+    volume.write(EXTENT * extent, &bytes, Durability::Fua).await.is_ok()
+}
+
+/// The values that must be there; `None` where a write has failed.
+async fn check_all(volume: &Rig, arena: &Arena, values: &[Option<u8>], what: &str) {
+    for (extent, value) in (0..).zip(values) {
+        if let Some(value) = *value {
+            let is_there = holds(volume, arena, EXTENT * extent, EXTENT, value).await;
+            assert!(is_there.unwrap_or_else(|e| panic!("{what}: {e}")), "{what}: extent {extent}");
+        }
+    }
+}
+
+/// Runs a test for each region of either half.
+fn for_each_region(test: impl AsyncFn(&Bench, Rig, Region) + Copy + 'static) {
+    let mut at = 0;
+    loop {
+        let bench = bench(80);
+        let world = bench.world.clone();
+        let is_last = world.clone().block_on(async move {
+            let volume = make(world.clone(), bench.devices(), &mirror()).await;
+            let is_tried = |region: &&Region| {
+                let kinds = [
+                    RegionKind::Map,
+                    RegionKind::Intents,
+                    RegionKind::DoubleWrite,
+                    RegionKind::Journal,
+                    RegionKind::Proof,
+                ];
+                kinds.contains(&region.kind)
+            };
+            let all: Vec<Region> = volume.superblock().regions.iter().filter(is_tried).copied().collect();
+            test(&bench, volume, all[at]).await;
+            world.halt();
+            at + 1 == all.len()
+        });
+        if is_last {
+            return;
+        }
+        at += 1;
+    }
+}
+
+/// One half was brought up to date, and a place of the journal could not be written on the other one: the ring
+/// there was given up, since the half that counted for nothing yet had one. Flushes went on, and after a crash
+/// neither ring was read: what had been flushed was gone, and the volume passed for clean.
+#[test]
+fn a_region_is_not_given_up_for_one_on_a_device_that_is_being_brought_up_to_date() {
+    for_each_region(async |bench, volume, region| {
+        let (world, arena) = (&bench.world, &bench.arena);
+        let what = format!("{region}");
+        let extents = volume.size() / EXTENT;
+        let mut values = vec![];
+        for extent in 0..extents {
+            assert!(write(&volume, arena, extent, 1 + extent as u8).await, "{what}");
+            values.push(Some(1 + extent as u8));
+        }
+        let used = used(&volume, region.device);
+        volume.close().await.unwrap();
+        let old = DeviceId(1 - region.device.0);
+        let (disks, devices) = killed(world, &bench.disks, &region, used);
+        // Its bytes are no one's.
+        disks[old.index()].poke(MIB * 4, &vec![0xee; MIB.as_usize()]);
+        let opened = open_with(world.clone(), devices, |options| options.distrust = vec![old]).await;
+        let Ok((volume, _)) = opened else { return };
+        for extent in 0..6 {
+            let is_written = write(&volume, arena, extent, 100 + extent as u8).await;
+            values[extent as usize] = is_written.then_some(100 + extent as u8);
+            if extent == 2 {
+                // A checkpoint meets what a batch does not write.
+                let _may_fail = volume.checkpoint().await;
+            }
+        }
+        let (disks, devices) = killed(world, &disks, &region, used);
+        let again = open(world.clone(), devices).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+        check_all(&again, arena, &values, &what).await;
+        world.sleep(Nanos::from_secs(60)).await;
+        check_all(&again, arena, &values, &what).await;
+        let (_, devices) = killed(world, &disks, &region, used);
+        let again = open(world.clone(), devices).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+        check_all(&again, arena, &values, &what).await;
+    });
+}
+
+/// A region of one half was given up after a crash, while both counted, and could not be made anew. Then the
+/// other half was taken out of use, with the only map, though a mirror survives the loss of either: the volume
+/// was closed without an error, and had no map.
+#[test]
+fn a_half_with_the_only_copy_of_a_region_is_not_taken_out_of_use() {
+    let voids = std::rc::Rc::new(std::cell::Cell::new(0));
+    let counted = voids.clone();
+    let counted: &'static _ = Box::leak(Box::new(counted));
+    for_each_region(async |bench, volume, region| {
+        let (world, arena) = (&bench.world, &bench.arena);
+        for fails in [true, false] {
+            let what = format!("{region}, taken out: {fails}");
+            let mut values = vec![];
+            for extent in 0..volume.size() / EXTENT {
+                assert!(write(&volume, arena, extent, 1 + extent as u8).await, "{what}");
+                values.push(Some(1 + extent as u8));
+            }
+            let used = used(&volume, region.device);
+            let (disks, mut devices) = killed(world, &bench.disks, &region, used);
+            let other = 1 - region.device.index();
+            let faults = Faults::new(FaultPlan::default(), world.fork_rng());
+            devices[other] = Faulty::new(disks[other].clone(), &faults);
+            let volume = open(world.clone(), devices).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            volume.checkpoint().await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            world.sleep(Nanos::from_secs(120)).await;
+            check_all(&volume, arena, &values, &what).await;
+            let is_void = volume.superblock().void_regions().count() > 0;
+            counted.set(counted.get() + usize::from(is_void));
+            if fails {
+                match volume.fail_device(DeviceId(other as u16)).await {
+                    Ok(()) => {}
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Degraded, "{what}: {error}"),
+                }
+            } else {
+                faults.set(FaultPlan { vanished: true, ..FaultPlan::default() });
+            }
+            for extent in 0..6 {
+                let is_written = write(&volume, arena, extent, 100 + extent as u8).await;
+                values[extent as usize] = is_written.then_some(100 + extent as u8);
+            }
+            let _may_fail = volume.checkpoint().await;
+            let is_closed = volume.close().await.is_ok();
+            let outdated = volume.outdated_devices();
+            let (disks, devices) = killed(world, &disks, &region, used);
+            // What is left serves all, or says that something is missing, and nothing is changed then.
+            if !fails || !outdated.is_empty() {
+                let left = vec![devices[region.device.index()].clone()];
+                match open(world.clone(), left).await {
+                    Ok(alone) => check_all(&alone, arena, &values, &what).await,
+                    // The place may be met only now, when it is the only one of its kind.
+                    Err(error) => {
+                        assert!(
+                            [ErrorKind::Degraded, ErrorKind::Io].contains(&error.kind()),
+                            "{what}: {error}"
+                        );
+                        assert!(!is_closed || !is_void || outdated.is_empty(), "{what}: closed, and {error}");
+                    }
+                }
+            }
+            let (_, devices) = killed(world, &disks, &region, used);
+            match open(world.clone(), devices).await {
+                Ok(again) => check_all(&again, arena, &values, &what).await,
+                // Two faults: the other half is older, and the place is bad where the only map is.
+                Err(error) if !fails && !outdated.is_empty() => {
+                    assert_eq!(error.kind(), ErrorKind::Io, "{what}")
+                }
+                Err(error) => panic!("{what}: {error}"),
+            }
+        }
+    });
+    assert!(voids.get() > 0, "no region stayed void");
+}
