@@ -1,10 +1,14 @@
-//! What uses a block device: mounts, swap, and devices stacked upon it, as `/proc` and `/sys` show them.
+//! What uses a block device: mounts in every mount namespace that this process may see, swap, and devices
+//! stacked upon it, as `/proc` and `/sys` show them. A use that these do not show is found by asking the kernel for the
+//! device alone.
 
 use braid_engine::{Error, Result};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file system type that a served volume is mounted with: FUSE, and of what kind.
@@ -24,18 +28,26 @@ pub(crate) struct Mount {
 pub enum Use {
     /// It, or a partition of it, is mounted there.
     Mounted(PathBuf),
+    /// It, or a partition of it, is mounted there in the mount namespace of this process: a container.
+    MountedElsewhere(PathBuf, u32),
     /// It, or a partition of it, is swap space.
     Swap,
-    /// A device of that name is made of it: device mapper, md.
+    /// A device of that name is made of it: device mapper, md, a loop device.
     Holder(String),
+    /// Something in the kernel has it for itself, and nothing shows what.
+    Claimed,
 }
 
 impl fmt::Display for Use {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Use::Mounted(point) => write!(f, "mounted on {}", point.display()),
+            Use::MountedElsewhere(point, process) => {
+                write!(f, "mounted on {} in the mount namespace of process {process}", point.display())
+            }
             Use::Swap => write!(f, "in use as swap"),
             Use::Holder(name) => write!(f, "in use by {name}"),
+            Use::Claimed => write!(f, "in use by the kernel, perhaps mounted in another mount namespace"),
         }
     }
 }
@@ -45,20 +57,74 @@ pub(crate) fn mounts() -> Result<Vec<Mount>> {
     Ok(read("/proc/self/mountinfo")?.lines().filter_map(parse).collect())
 }
 
-/// Every use of a block device and of its partitions, as far as this process sees: a mount in another mount namespace
-/// does not show here.
+/// Every use of a block device and of its partitions.
 pub fn uses(device: &Path) -> Result<Vec<Use>> {
     let is_it = |source: &Path| source == device || is_partition(device, source);
-    let mounted =
-        mounts()?.into_iter().filter(|mount| is_it(&mount.source)).map(|mount| Use::Mounted(mount.point));
+    let mut uses: Vec<Use> = mounts()?
+        .into_iter()
+        .filter(|mount| is_it(&mount.source))
+        .map(|mount| Use::Mounted(mount.point))
+        .collect();
+    let number = fs::metadata(device).map(|known| known.rdev()).unwrap_or_default();
+    let number = (rustix::fs::major(number), rustix::fs::minor(number));
+    // The device may have another name there. A namespace may have a copy of a mount that is named already.
+    let elsewhere = mounts_elsewhere(|mount| is_it(&mount.source) || mount.device == number);
+    let is_named = |point: &PathBuf| uses.contains(&Use::Mounted(point.clone()));
+    let elsewhere: Vec<Use> = elsewhere
+        .into_iter()
+        .filter(|(point, _)| !is_named(point))
+        .map(|(point, process)| Use::MountedElsewhere(point, process))
+        .collect();
+    uses.extend(elsewhere);
     let swaps = read("/proc/swaps")?;
     let swap =
         swaps.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| is_it(Path::new(name)));
+    uses.extend(swap.map(|_| Use::Swap));
     let name = device.file_name().unwrap_or_default();
-    let holders =
-        fs::read_dir(Path::new("/sys/class/block").join(name).join("holders")).into_iter().flatten();
-    let holder = holders.flatten().map(|entry| Use::Holder(entry.file_name().to_string_lossy().into_owned()));
-    Ok(mounted.chain(swap.map(|_| Use::Swap)).chain(holder).collect())
+    let blocks = Path::new("/sys/class/block");
+    let holders = fs::read_dir(blocks.join(name).join("holders")).into_iter().flatten().flatten();
+    uses.extend(holders.map(|entry| Use::Holder(entry.file_name().to_string_lossy().into_owned())));
+    let all = fs::read_dir(blocks).into_iter().flatten().flatten();
+    uses.extend(all.filter(|entry| is_it(&loop_file(&entry.path()))).map(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        Use::Holder(format!("/dev/{name}"))
+    }));
+    if uses.is_empty() && is_claimed(device) {
+        uses.push(Use::Claimed);
+    }
+    Ok(uses)
+}
+
+/// Mounts in other mount namespaces, each with a process that sees it. A process that ends meanwhile, or belongs to another
+/// user, says nothing.
+fn mounts_elsewhere(is_it: impl Fn(&Mount) -> bool) -> Vec<(PathBuf, u32)> {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let mut seen = BTreeSet::from([namespace("self")]);
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Ok(process) = name.parse::<u32>() else { continue };
+        if !seen.insert(namespace(&name)) {
+            continue;
+        }
+        let text = read(&format!("/proc/{process}/mountinfo")).unwrap_or_default();
+        let mounts = text.lines().filter_map(parse).filter(&is_it);
+        found.extend(mounts.map(|mount| (mount.point, process)));
+    }
+    found
+}
+
+/// The file of a loop device; an empty path for another block device.
+fn loop_file(block: &Path) -> PathBuf {
+    let text = fs::read_to_string(block.join("loop/backing_file")).unwrap_or_default();
+    PathBuf::from(text.trim_end())
+}
+
+/// Whether a file system or the like has the device for itself.
+fn is_claimed(device: &Path) -> bool {
+    let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
+    let opened = OpenOptions::new().read(true).custom_flags(exclusive).open(device);
+    opened.is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()))
 }
 
 /// What is in use and by whom, as the end of a sentence.

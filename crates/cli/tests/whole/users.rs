@@ -40,6 +40,43 @@ fn stop_refuses_while_something_uses_the_block_device_and_names_the_user() {
     assert_eq!(daemon.wait().status, 0);
 }
 
+/// The volume was mounted in a container, or was the file of another loop device. `stop` saw no user: the daemon
+/// ended, and what had not been synced was lost.
+#[test]
+fn stop_refuses_while_another_mount_namespace_or_a_loop_device_uses_the_volume() {
+    if !have_block_devices() || !have(&["mkfs.ext4", "unshare", "losetup"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let mut daemon = machine.serve(&["vault"]);
+    let device = machine.ok(&["attach", "vault"]).trim().to_owned();
+    client("mkfs.ext4", &["-q", &device]);
+    std::fs::create_dir(machine.path("elsewhere")).unwrap();
+    let point = machine.path("elsewhere").display().to_string();
+    let script = "mount \"$1\" \"$2\" && echo mounted && read line";
+    let mut container = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, "sh", &device, &point])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 8];
+    std::io::Read::read_exact(container.stdout.as_mut().unwrap(), &mut said).unwrap();
+    machine.refused(&["stop", "vault"], "busy", &[&point, &container.id().to_string(), "--force"]);
+    machine.refused(&["detach", "vault"], "busy", &[&point]);
+    drop(container.stdin.take());
+    container.wait().unwrap();
+    let stacked = client("losetup", &["--find", "--show", &device]).trim().to_owned();
+    let refused = std::panic::catch_unwind(|| {
+        machine.refused(&["stop", "vault"], "busy", &[&stacked]);
+    });
+    client("losetup", &["--detach", &stacked]);
+    assert!(refused.is_ok(), "stop did not name {stacked}");
+    machine.ok(&["stop", "vault"]);
+    assert_eq!(daemon.wait().status, 0);
+}
+
 #[test]
 fn stop_refuses_while_the_volume_is_swap_space() {
     if !have_block_devices() || !have(&["mkswap", "swapon", "swapoff"]) {

@@ -35,8 +35,8 @@ pub(crate) fn left_behind(state: &StateDir, name: &VolumeName) -> (Vec<PathBuf>,
     let (mut devices, mut mounts) = (Vec::new(), Vec::new());
     for left in stale(&directory).unwrap_or_default() {
         mounts.extend(left.uses.into_iter().filter_map(|used| match used {
-            Use::Mounted(point) => Some(as_text(&point)),
-            Use::Swap | Use::Holder(_) => None,
+            Use::Mounted(point) | Use::MountedElsewhere(point, _) => Some(as_text(&point)),
+            Use::Swap | Use::Holder(_) | Use::Claimed => None,
         }));
         devices.push(left.device);
     }
