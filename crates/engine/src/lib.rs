@@ -52,7 +52,7 @@ pub use journal::Recovery;
 pub use latency::Latency;
 pub use life::{Addition, DrainStatus};
 pub use moves::MovesStatus;
-pub use open::{AdoptedDisk, OpenOptions, Sighting, Standing, Survey, identify};
+pub use open::{AdoptedDisk, BeforeOpen, OpenOptions, Sighting, Standing, Survey, identify};
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};
 pub use replace::{Replacement, replace};

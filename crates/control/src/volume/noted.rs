@@ -9,9 +9,10 @@
 
 use crate::Result;
 use crate::serve::daemon::Daemon;
+use crate::volume::outdated::note_outdated;
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use braid_base::Nanos;
-use braid_engine::{Noted, OpenOptions};
+use braid_engine::{BeforeOpen, Noted, OpenOptions};
 use braid_runtime::Runtime;
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
@@ -38,10 +39,19 @@ pub(crate) fn noted(state: &StateDir, record: &VolumeRecord) -> Noted {
     note.map_or(Noted::default(), |Note { epoch, owner, batch, .. }| Noted { epoch, owner, batch })
 }
 
-/// The options with what this host noted, and with a random number for the opening.
+/// The options with what this host noted, with a random number for the opening, and with a note of the devices that are
+/// outdated from now on: an opening that dies must not leave a half that says so, and no note for the other half.
 pub(crate) fn with_notes(options: OpenOptions, state: &StateDir, record: &VolumeRecord) -> OpenOptions {
     let owner = uuid::Uuid::new_v4().as_u64_pair().0;
-    OpenOptions { owner, noted: Some(noted(state, record)), ..options }
+    let (host, name) = (state.clone(), record.name.clone());
+    let before_open = BeforeOpen(Rc::new(move |outdated| {
+        if let Err(error) = note_outdated(&host, &name, outdated) {
+            tracing::error!(
+                "which devices of volume '{name}' are outdated ({outdated:?}) is not noted: {error}"
+            );
+        }
+    }));
+    OpenOptions { owner, noted: Some(noted(state, record)), before_open: Some(before_open), ..options }
 }
 
 /// Writes the note durably. The caller holds the volume's lock.

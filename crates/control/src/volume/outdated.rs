@@ -20,6 +20,18 @@ impl VolumeRecord {
     }
 }
 
+/// Notes durably which devices of a volume are outdated that is about to be opened.
+pub(crate) fn note_outdated(state: &StateDir, name: &VolumeName, outdated: &[DeviceId]) -> Result<()> {
+    if state.load(name)?.outdated() == outdated {
+        return Ok(());
+    }
+    let noted = state.change(name, |record| {
+        record.set_outdated(outdated);
+        Ok(())
+    });
+    noted.map(drop)
+}
+
 /// Notes durably where the devices of a volume are that was opened, and which of them are outdated: before
 /// anything else changes the record.
 pub(crate) fn note_opened(

@@ -35,4 +35,4 @@ pub(crate) use outdated::{newer_elsewhere, refuse_outdated};
 pub use superblock::identify;
 pub(crate) use superblock::{Table, Written, ask_superblock, write_new, write_superblocks};
 pub use survey::{Sighting, Standing, Survey};
-pub use volume::OpenOptions;
+pub use volume::{BeforeOpen, OpenOptions};

@@ -24,6 +24,7 @@ use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
 use braid_format::superblock::{DirtyBlocks, Features};
 use braid_runtime::{Device, LastingMemory, LockTable, Runtime};
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 
 /// How a volume is opened.
@@ -45,6 +46,9 @@ pub struct OpenOptions {
     /// Devices that are known to be older than the others, from [`Volume::outdated_devices`] when the volume was open last: if they are all that would count as
     /// current, the others must be there, or be given up by name. It may be a moment older than the truth. A recovery goes by what its disk says.
     pub outdated: Vec<DeviceId>,
+    /// Told which devices count as outdated before the others say so: their note must not come after a crash of the
+    /// opening.
+    pub before_open: Option<BeforeOpen>,
     /// Opens the volume as the disk that keeps epochs is alone: without the devices that are given up, and without what was written since.
     pub recover: bool,
     /// A random number of this opening. Two openings that are begun at the same time are told apart by it.
@@ -60,6 +64,17 @@ pub struct OpenOptions {
     pub memory: Option<Rc<dyn LastingMemory>>,
 }
 
+/// What a host does before a volume is open: it notes the devices that this opening counts as outdated
+/// ([`OpenOptions::outdated`]).
+#[derive(Clone)]
+pub struct BeforeOpen(pub Rc<dyn Fn(&[DeviceId])>);
+
+impl fmt::Debug for BeforeOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BeforeOpen")
+    }
+}
+
 impl OpenOptions {
     /// Devices with these names, no memory cache, nothing repaired.
     pub fn new(names: Vec<String>) -> OpenOptions {
@@ -72,6 +87,7 @@ impl OpenOptions {
             repair: false,
             distrust: Vec::new(),
             outdated: Vec::new(),
+            before_open: None,
             recover: false,
             owner: 0,
             noted: None,
@@ -222,6 +238,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         number(&members, &mut superblock, &highest, clean || needed.is_some());
         needed.iter().for_each(|log| log.note_reader(superblock.epoch));
         state.keep_left_log(needed);
+        if let Some(BeforeOpen(tell)) = &options.before_open {
+            let lacking = members.iter().filter(|member| member.is_lacking()).map(|member| member.id);
+            tell(&lacking.collect::<Vec<_>>());
+        }
         let entered = watched(rt, &members, enter(rt, &members, &mut superblock, highest)).await;
         // What a device lost that is brought up to date, the others have.
         let may_lack = |member: &Member<D>| member.is_current() && member.has_lost_writes();

@@ -63,6 +63,7 @@ impl<S: Subject> Trial<'_, S> {
         let is_stale = swapped == Some(Disturbance::StaleDevice);
         let present = if is_stale { disks.clone() } else { present };
         let open = life.open.clone();
+        self.subject = self.subject.begun();
         let opening = self.subject.clone().open(world.clone(), disks);
         let result = run_guarded(&world, life.run(opening));
         self.was_open = is_open.get();

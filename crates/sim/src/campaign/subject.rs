@@ -24,6 +24,12 @@ pub trait Subject: Clone + 'static {
     /// the campaign disturbs like that.
     fn open(self, world: World, disks: Vec<Disk>) -> impl Future<Output = EngineResult<Self::Export>>;
 
+    /// What one opening begins with. If the opening ends early, it opens the volume in the next life, with what the
+    /// machine has noted meanwhile beside its disks.
+    fn begun(&self) -> Self {
+        self.clone()
+    }
+
     /// What opens the volume in the next life, when this one ends now: with what the machine has noted of it beside its disks.
     fn noted(&self, _export: &Self::Export) -> Self {
         self.clone()

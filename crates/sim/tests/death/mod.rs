@@ -2,7 +2,7 @@
 //! all that was acknowledged is read again. Power cuts come in between, lives that find no log, and openings
 //! that die half-way.
 
-use super::{Engine, adopted, adopting, campaign, dirty, fail, hystor, run};
+use super::{Engine, adopted, adopting, campaign, campaigns, dirty, fail, hystor, run};
 use braid_base::{DeviceClass, KIB, MIB};
 use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 
@@ -42,6 +42,16 @@ fn what_two_copies_acknowledged_outlives_the_software_and_a_device() {
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];
     run(&campaign, &Engine { copies: 2, ..Engine::random(4) });
+}
+
+/// One half of a mirror is missing in turn, and openings die. One that had said on one half that the other one was
+/// outdated, and had noted that nowhere else, left two halves that count as used apart.
+#[test]
+fn openings_with_one_half_that_die_leave_no_halves_that_were_used_apart() {
+    let test = "death::openings_with_one_half_that_die_leave_no_halves_that_were_used_apart";
+    let (mut campaign, engine) = campaigns::idle_spans_in_turn(test, 8);
+    (campaign.name, campaign.states.deaths) = ("death-in-turn", 0.6);
+    run(&campaign, &engine);
 }
 
 #[test]

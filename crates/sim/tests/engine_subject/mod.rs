@@ -8,13 +8,15 @@ mod configuration;
 use crate::chaos::Chaos;
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{
-    AdoptedDisk, Adoption, CreateOptions, ErrorKind, OpenOptions, Readahead, Result, Volume, create,
+    AdoptedDisk, Adoption, BeforeOpen, CreateOptions, ErrorKind, OpenOptions, Readahead, Result, Volume,
+    create,
 };
 use braid_format::Uuid;
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{DeviceEntry, Layout};
 use braid_runtime::{Device, LastingMemory, Runtime};
 use braid_sim::{Blank, Campaign, Disk, DiskOptions, Setup, States, Subject, World};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -57,7 +59,7 @@ pub struct Engine {
     /// The classes of the disks, for the policies that fit them.
     pub classes: Vec<DeviceClass>,
     /// Devices that the machine has noted as older than the others.
-    pub outdated: Vec<DeviceId>,
+    pub outdated: Rc<RefCell<Vec<DeviceId>>>,
     /// Pages of the map in a group of its summary; none for a volume without a summary.
     pub map_group: Option<u32>,
     /// What a change of policy chooses from; empty for all policies that fit, and for one that does everything at random.
@@ -87,7 +89,7 @@ impl Engine {
             adopted: false,
             most_devices: 0,
             classes: vec![DeviceClass::Ssd, DeviceClass::Hdd],
-            outdated: Vec::new(),
+            outdated: Rc::default(),
             map_group: None,
             changes: Vec::new(),
         }
@@ -182,10 +184,13 @@ impl Subject for Engine {
         let is_adopted = |disk: &Disk| self.adopted && disk.geometry().size % (KIB * 4) != Bytes::ZERO;
         let place = disks.iter().position(is_adopted);
         let adopted = place.map(|place| AdoptedDisk { place, identity: ADOPTED, force: false });
-        let outdated = self.outdated.clone();
+        let outdated = self.outdated.borrow().clone();
+        let notes = self.outdated.clone();
+        let note = move |devices: &[DeviceId]| drop(notes.replace(devices.to_vec()));
+        let before_open = Some(BeforeOpen(Rc::new(note)));
         let memory = world.memory().map(|memory| Rc::new(memory) as Rc<dyn LastingMemory>);
         let open = OpenOptions { cache_extents, readahead, ahead, adopted, ..OpenOptions::new(names) };
-        let options = OpenOptions { outdated, memory, ..open };
+        let options = OpenOptions { outdated, before_open, memory, ..open };
         let (volume, _) = Volume::open(world.clone(), disks, options).await?;
         if self.chaos || self.dirties || self.caches {
             let chaos = self.chaos(world.fork_rng());
@@ -199,8 +204,12 @@ impl Subject for Engine {
         Ok(volume)
     }
 
+    fn begun(&self) -> Engine {
+        Engine { outdated: Rc::new(RefCell::new(self.outdated.borrow().clone())), ..self.clone() }
+    }
+
     fn noted(&self, volume: &Volume<World, Disk>) -> Engine {
-        Engine { outdated: volume.outdated_devices(), ..self.clone() }
+        Engine { outdated: Rc::new(RefCell::new(volume.outdated_devices())), ..self.clone() }
     }
 
     async fn close(self, volume: Volume<World, Disk>) -> Result<()> {
