@@ -182,6 +182,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         deadline: Deadline,
     ) -> Result<()> {
         let _noted = self.begin_disk_write(member.id, (at, from.len()), Some(from)).await;
+        self.confirm_before_write().await?;
         let attempt = self.begin(member, Direction::Write, at, from.len(), origin);
         self.end(&attempt, member.write(at, from, deadline).await)
     }
@@ -200,6 +201,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         from: &Buf,
         node: Option<NodeId>,
     ) -> Result<()> {
+        self.confirm_before_write().await?;
         let attempt = self.begin(member, Direction::Write, at, from.len(), Origin::Background);
         self.end(&attempt, member.write_moved(at, from, node).await)
     }

@@ -7,8 +7,8 @@
 //! only one. It fails then: no flush succeeds, and nothing is read or written any more.
 //!
 //! - A job looks every 0.8 s while the volume is used. Steady flushes do not wait for that.
-//! - A flush is acknowledged, and a batch, a page or a superblock written, only after a look that is at most a second
-//!   old: the volume looks first otherwise. What guests write to their extents waits for no look.
+//! - A flush is acknowledged, and anything written to a device, only after a look that is at most a second old: the
+//!   volume looks first otherwise. So the first write after a pause waits for a look, and others do not.
 //!
 //! So what was acknowledged between the other opening and the next look, at most a second, may be lost,
 //! unless the other opening waits ([`TAKEOVER`]): an opening that finds the volume in use, and does not know
@@ -100,11 +100,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
+    /// As [`Core::confirm_own`], before data are written: nothing is awaited if the last look is recent.
+    #[inline]
+    pub async fn confirm_before_write(&self) -> Result<()> {
+        if self.is_looked_at() && !self.fence.is_taken() {
+            return Ok(());
+        }
+        Box::pin(self.confirm_own()).await
+    }
+
+    /// Whether nobody waits for a look now.
+    #[inline]
+    fn is_looked_at(&self) -> bool {
+        D::ALWAYS_ANSWERS || self.fence.is_silent.get() || self.rt.now() < self.fence.looked.get() + OLDEST
+    }
+
     /// An error if another opening has taken the devices over. Called before something is promised or overwritten: has a
     /// superblock read if the last look is old. If the device does not answer for a second, nobody waits for the look.
     pub async fn confirm_own(&self) -> Result<()> {
-        let is_recent = |now: Nanos| now < self.fence.looked.get() + OLDEST;
-        if D::ALWAYS_ANSWERS || is_recent(self.rt.now()) || self.fence.is_silent.get() {
+        if self.is_looked_at() {
             return self.refuse_taken();
         }
         if self.jobs.are_ending() {

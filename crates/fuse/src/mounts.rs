@@ -84,11 +84,7 @@ pub fn uses(device: &Path) -> Result<Vec<Use>> {
     let blocks = Path::new("/sys/class/block");
     let holders = fs::read_dir(blocks.join(name).join("holders")).into_iter().flatten().flatten();
     uses.extend(holders.map(|entry| Use::Holder(entry.file_name().to_string_lossy().into_owned())));
-    let all = fs::read_dir(blocks).into_iter().flatten().flatten();
-    uses.extend(all.filter(|entry| is_it(&loop_file(&entry.path()))).map(|entry| {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        Use::Holder(format!("/dev/{name}"))
-    }));
+    uses.extend(loops_over(is_it).into_iter().map(|device| Use::Holder(device.display().to_string())));
     if uses.is_empty() && is_claimed(device) {
         uses.push(Use::Claimed);
     }
@@ -114,10 +110,16 @@ fn mounts_elsewhere(is_it: impl Fn(&Mount) -> bool) -> Vec<(PathBuf, u32)> {
     found
 }
 
-/// The file of a loop device; an empty path for another block device.
-fn loop_file(block: &Path) -> PathBuf {
-    let text = fs::read_to_string(block.join("loop/backing_file")).unwrap_or_default();
-    PathBuf::from(text.trim_end())
+/// The loop devices over a file.
+pub fn loop_devices(file: &Path) -> Vec<PathBuf> {
+    loops_over(|over| over == file)
+}
+
+fn loops_over(is_it: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let blocks = fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
+    let file = |block: &Path| fs::read_to_string(block.join("loop/backing_file")).unwrap_or_default();
+    let over = blocks.filter(|block| is_it(Path::new(file(&block.path()).trim_end())));
+    over.map(|block| Path::new("/dev").join(block.file_name())).collect()
 }
 
 /// Whether a file system or the like has the device for itself.

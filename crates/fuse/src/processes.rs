@@ -37,10 +37,20 @@ pub fn processes(device: &Path) -> Result<Vec<Process>> {
         Some(is) == own.filter(|own| *own != (0, 0))
             || mounted.iter().any(|mount| mount.device == lies_on || is_there(&mount.point))
     };
+    Ok(those(|id| links(id).iter().any(|link| is_used(link))))
+}
+
+/// The programmes that have a file open, as far as this process may see; this process itself is left out. Asks no server of
+/// a file system.
+pub fn openers(file: &Path) -> Vec<Process> {
+    those(|id| links(id).iter().any(|link| fs::read_link(link).is_ok_and(|target| target == file)))
+}
+
+fn those(is_meant: impl Fn(u32) -> bool) -> Vec<Process> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let using = ids.filter(|&id| id != std::process::id() && links(id).iter().any(|link| is_used(link)));
-    Ok(using.map(|id| Process { id, name: name_of(id) }).collect())
+    let meant = ids.filter(|&id| id != std::process::id() && is_meant(id));
+    meant.map(|id| Process { id, name: name_of(id) }).collect()
 }
 
 /// What leads from a process to files: those that are open, where it stands, and its programme.

@@ -102,7 +102,7 @@ pub(crate) enum Operation {
 pub const HEAD: usize = 80;
 
 /// The name of the one file.
-pub(crate) const FILE_NAME: &str = "volume";
+pub const FILE_NAME: &str = "volume";
 
 const HEADER: usize = 40;
 const ROOT_NODE: u64 = 1;

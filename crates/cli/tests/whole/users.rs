@@ -73,6 +73,23 @@ fn stop_refuses_while_another_mount_namespace_or_a_loop_device_uses_the_volume()
     });
     client("losetup", &["--detach", &stacked]);
     assert!(refused.is_ok(), "stop did not name {stacked}");
+    // The file beneath the block device, and a file system that has no name any more.
+    let file = machine.state().join("vault/mount/volume");
+    let file = std::fs::canonicalize(file).unwrap();
+    let mut reader =
+        Command::new("sleep").arg("300").stdin(std::fs::File::open(&file).unwrap()).spawn().unwrap();
+    machine.refused(&["stop", "vault"], "busy", &[&format!("process {} (sleep)", reader.id())]);
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    client("mount", &[&device, &point]);
+    let letter = std::fs::File::create(machine.path("elsewhere/letter")).unwrap();
+    client("umount", &["--lazy", &point]);
+    machine.refused(&["stop", "vault"], "busy", &[&device]);
+    drop(letter);
+    wait_until("the file system is gone", || {
+        let opened = rustix::fs::open(&device, rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty());
+        opened.is_ok()
+    });
     machine.ok(&["stop", "vault"]);
     assert_eq!(daemon.wait().status, 0);
 }

@@ -5,7 +5,7 @@ use crate::admin::client::Client;
 use crate::attach::block_device::attached_device;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
-use braid_fuse::{processes, uses};
+use braid_fuse::{VOLUME_FILE, loop_devices, openers, processes, uses};
 use std::time::{Duration, Instant};
 
 /// How long a client of NBD may take to leave that has just ended: its connection is closed a moment later.
@@ -48,10 +48,16 @@ fn in_use(name: &VolumeName, users: &[String]) -> Error {
 /// Who uses the volume, each as a part of a sentence.
 fn users(state: &StateDir, name: &VolumeName, client: &mut Client) -> Result<Vec<String>> {
     let mut users = Vec::new();
-    if let Some(device) = attached_device(state, name) {
-        users.extend(uses(&device)?.iter().map(|used| format!("{} is {used}", device.display())));
-        users.extend(processes(&device)?.iter().map(|process| format!("{process} has it open")));
+    let device = attached_device(state, name);
+    if let Some(device) = &device {
+        users.extend(uses(device)?.iter().map(|used| format!("{} is {used}", device.display())));
+        users.extend(processes(device)?.iter().map(|process| format!("{process} has it open")));
     }
+    // The file beneath the block device.
+    let file = state.mount_dir(name).join(VOLUME_FILE);
+    users.extend(openers(&file).iter().map(|process| format!("{process} has {} open", file.display())));
+    let others = loop_devices(&file).into_iter().filter(|other| Some(other) != device.as_ref());
+    users.extend(others.map(|other| format!("{} is the file of {}", file.display(), other.display())));
     users.extend(nbd_clients(client)?);
     Ok(users)
 }

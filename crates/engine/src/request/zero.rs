@@ -85,6 +85,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (member, start) = self.locate(home);
         let place = (start + piece.range.start, piece.len());
         let _noted = self.begin_disk_write(member.id, place, None).await;
+        self.confirm_before_write().await?;
         if let Err(error) = member.discard(place.0, place.1).await {
             // Only a hint: the disk keeps what it has.
             let text =

@@ -90,6 +90,34 @@ pub fn no_flush_succeeds_once_another_opening_has_been_noticed() {
     }
 }
 
+/// A volume was idle when another opening took the devices, and looked at nothing: the first writes of its guest
+/// hours later were acknowledged, and lay over what the other one had flushed.
+pub fn no_write_after_a_pause_reaches_devices_that_another_opening_has() {
+    for seed in 0..12 {
+        let bench = bench(500 + seed);
+        let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+        bench.run(async move {
+            let made = CreateOptions { copies: 1 + (seed % 2) as u8, ..options(76) };
+            let first = make(world.clone(), handles(&world, &disks), &made).await;
+            first.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            world.sleep(SECOND * 75).await;
+            let second = open(world.clone(), handles(&world, &disks)).await.unwrap();
+            second.write(Bytes::ZERO, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
+            world.sleep(Nanos::from_millis(1_100) + SECOND * (seed % 4)).await;
+            let over = first.write(BLOCK, &filled(&arena, BLOCK * 3, 3), Durability::Volatile).await;
+            let error = over.expect_err("another daemon has the volume");
+            assert!(error.to_string().contains("another daemon"), "{error}");
+            assert!(holds(&second, &arena, Bytes::ZERO, MIB, 2).await.unwrap(), "seed {seed}");
+            second.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_guest_that_pauses_writes_nothing_once_the_volume_was_taken_over() {
+    no_write_after_a_pause_reaches_devices_that_another_opening_has();
+}
+
 #[test]
 fn a_volume_that_was_taken_over_promises_nothing_after_a_look() {
     no_flush_succeeds_once_another_opening_has_been_noticed();
