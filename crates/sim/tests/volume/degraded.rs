@@ -143,6 +143,8 @@ fn a_first_write_to_one_device_that_is_given_up_meanwhile_is_not_acknowledged() 
             volume.fail_device(DeviceId(2)).await.unwrap();
             rt.sleep(Nanos::from_secs(30)).await;
             assert_eq!((state(&volume, 1), volume.status().behind), (DeviceState::Draining, Bytes::ZERO));
+            // No other flush is due that could serve this one, too.
+            volume.flush().await.unwrap();
             // What the flush is for.
             volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, 1), Durability::Volatile).await.unwrap();
             stall(&disks[0], Nanos::from_secs(3));
