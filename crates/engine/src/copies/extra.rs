@@ -21,7 +21,7 @@ use std::rc::Rc;
 #[must_use]
 pub(crate) enum Updated {
     All,
-    /// A clean one could not be written.
+    /// A clean one could not be written, or does not count now and is not written.
     NotAll,
 }
 
@@ -87,8 +87,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         drop(guard);
     }
 
-    /// Brings the extra copies of what was written to the home up to date. A clean one that fails costs no guest an error: it must be dropped before
-    /// the guest hears of success. So must one whose device holds up guests: it is not even asked.
+    /// Brings the extra copies of what was written to the home up to date. A clean copy that fails costs no guest an
+    /// error: the caller must drop it before the guest hears of success. The caller must also drop a clean copy whose
+    /// device holds up guests, which is not even asked, and a clean copy that does not count: a move of the home, or the
+    /// return of a device, would make a copy count again that lacks this write.
     ///
     /// # Errors
     /// If a dirty one fails: with it is lost what only it held.
@@ -96,6 +98,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut updated = Updated::All;
         if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::ExtraNotUpdated) {
             return Ok(updated);
+        }
+        if self.has_discounted(piece) {
+            updated = Updated::NotAll;
         }
         let runs = self.runs_of(piece);
         let writes = runs.iter().map(async |run| {
@@ -115,6 +120,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         Ok(updated)
+    }
+
+    /// Whether a block of a piece has an extra copy that does not count ([`Core::extra_in`]).
+    fn has_discounted(&self, piece: &Piece) -> bool {
+        let state = self.state.borrow();
+        let is_discounted =
+            |block| state.extras.get(block).is_some() && self.extra_in(&state, block).is_none();
+        self.blocks_of(piece).any(|(block, _)| is_discounted(block))
     }
 
     /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, one

@@ -44,6 +44,7 @@ mod failed_flush_mirrored;
 mod faults;
 mod fence;
 mod first_writes;
+mod hidden_extras;
 mod interrupted;
 mod lapses;
 mod large_extents;
