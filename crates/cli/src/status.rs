@@ -9,7 +9,7 @@ use crate::watch::{Rates, watch};
 use braid_base::{Bytes, Nanos};
 use braid_control::{
     DeviceReport, Durability, OperationReport, RestingReport, Result, StateDir, StatusReport, VolumeName,
-    VolumeReport, attached_device, volume_report,
+    VolumeReport, attached_device, volume_report, waiting,
 };
 use clap::Args;
 use std::fmt::Write;
@@ -128,7 +128,10 @@ pub fn describe(state: &StateDir, name: &VolumeName, report: &VolumeReport, rate
                 + &background(status)
         }
         VolumeReport::Resting(resting) => {
-            let mut text = format!("volume '{name}' is not served: braid serve {name}\n");
+            let mut text = match waiting(state, name) {
+                Some(waits) => format!("{waits}\n"),
+                None => format!("volume '{name}' is not served: braid serve {name}\n"),
+            };
             if resting.temporary {
                 text = format!("volume '{name}' was temporary, and its daemon died: braid forget {name}\n");
             }

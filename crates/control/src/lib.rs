@@ -47,6 +47,7 @@ pub use serve::devices::AddReport;
 pub use volume::check::{CheckReport, LostRange, MissingRange, check, repair};
 pub use volume::create::{CreateReport, NewVolume, create};
 pub use volume::import::{Import, ImportReport, forget, import};
+pub use volume::lock::waiting;
 pub use volume::policy::{PolicyReport, check_policy, policy, set_policy};
 pub use volume::recover::{Apply, LookReport, RecoverReport, look, recover};
 pub use volume::replace::{ReplaceReport, replace};

@@ -231,6 +231,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
     }
 
+    /// The devices that owe an answer: until they answer, this process cannot end.
+    pub fn owing(&self) -> Vec<DeviceId> {
+        self.core.devices.iter().filter(|member| member.owes_answer()).map(|member| member.id).collect()
+    }
+
     /// As much of [`Volume::status`] as a time series needs.
     pub fn glance(&self) -> Glance {
         let core = &self.core;

@@ -115,3 +115,38 @@ fn a_file_whose_server_hangs_stops_neither_the_daemon_nor_what_lies_elsewhere() 
     assert!(matches!(ended.status, 0 | 3), "{ended:?}");
     assert!(Path::new(ssd).exists());
 }
+
+/// One half of a mirror hung. `stop` failed and left the process behind; then `serve` said "is served already:
+/// braid stop", and `stop` said "is not served: braid serve".
+#[test]
+fn a_daemon_that_waits_for_a_hanging_device_says_how_it_ends() {
+    if !have_block_devices() || !have(&["qemu-io", "nbdkit", "nbdfuse"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let Some(remote) = Remote::mount(&machine) else { return };
+    let ssd = remote.file.to_str().unwrap();
+    let shape = ["--policy", "raid1", "--copies", "2", "--size", "32MiB"];
+    machine.ok(&[&["create", "v", "--ssd", ssd, "--hdd", "disk,size=96MiB"], &shape[..]].concat());
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["write -P 6 0 4M", "flush"]);
+    remote.signal(Signal::STOP);
+    qemu_io_ok(&daemon.uri, &["write -P 7 0 1M"]);
+    let kill = format!("kill -9 {}", daemon.process());
+    machine.refused(&["stop", "v"], "unsafe", &[ssd, &kill]);
+    for (verb, kind) in [("serve", "busy"), ("stop", "not_served"), ("check", "busy")] {
+        let said = machine.refused(&[verb, "v"], kind, &[ssd, &kill, "umount -f", "last successful flush"]);
+        assert!(
+            !said.contains("braid serve") && !said.contains("braid stop"),
+            "no such command helps: {said}"
+        );
+    }
+    let status = machine.braid(&["status", "v"]).stdout;
+    assert!(status.contains(&kill) && !status.contains("braid serve"), "{status}");
+    // What the message names helps: the device answers.
+    remote.signal(Signal::CONT);
+    daemon.kill();
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["read -P 7 0 1M", "read -P 6 1M 3M"]);
+    assert_eq!(daemon.terminate().status, 0);
+}

@@ -6,6 +6,7 @@ use crate::device::spec::{DeviceSpec, absolute};
 use crate::report::resting::resting_report;
 use crate::report::types::{ExplainReport, StatusReport, VolumeReport};
 use crate::serve::devices::AddReport;
+use crate::volume::lock::waiting;
 use crate::volume::replace::ReplaceReport;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, PolicyReport, Result};
@@ -218,7 +219,10 @@ pub fn volume_report(state: &StateDir, name: &VolumeName) -> Result<VolumeReport
 fn not_served(state: &StateDir, name: &VolumeName) -> Error {
     match state.load(name) {
         Ok(_) => {
-            Error::new(ErrorKind::NotServed, format!("volume '{name}' is not served: braid serve {name}"))
+            let problem = waiting(state, name);
+            let problem =
+                problem.unwrap_or_else(|| format!("volume '{name}' is not served: braid serve {name}"));
+            Error::new(ErrorKind::NotServed, problem)
         }
         Err(error) => error,
     }

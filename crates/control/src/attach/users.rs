@@ -3,6 +3,7 @@
 
 use crate::admin::client::Client;
 use crate::attach::block_device::attached_device;
+use crate::volume::lock::waiting;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_fuse::{VOLUME_FILE, loop_devices, openers, processes, uses};
@@ -29,7 +30,10 @@ pub fn stop(state: &StateDir, name: &VolumeName, forced: bool) -> Result<()> {
             return Err(in_use(name, &users));
         }
     }
-    client.stop()
+    client.stop().map_err(|error| match waiting(state, name) {
+        Some(waits) => Error::new(error.kind(), format!("{error}; {waits}")),
+        None => error,
+    })
 }
 
 fn in_use(name: &VolumeName, users: &[String]) -> Error {

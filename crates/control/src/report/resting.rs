@@ -5,7 +5,7 @@ use crate::Result;
 use crate::attach::block_device::as_text;
 use crate::report::types::RestingReport;
 use crate::volume::lasting::Lasting;
-use crate::volume::lock::ended_unclean;
+use crate::volume::lock::{ended_unclean, waiting};
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use braid_fuse::{Use, is_dead_mount, stale};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub(crate) fn resting_report(state: &StateDir, name: &VolumeName) -> Result<Rest
     let VolumeRecord { name, uuid, temporary, devices, .. } = record;
     let (dead_block_devices, dead_mounts) = left_behind(state, &name);
     Ok(RestingReport {
-        ended_unclean: ended_unclean(state, &name),
+        ended_unclean: ended_unclean(state, &name) && waiting(state, &name).is_none(),
         pending_log,
         name: name.to_string(),
         served: false,

@@ -150,7 +150,8 @@ pub fn serve(
     options: &ServeOptions,
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
-    let (mut lock, record) = VolumeLock::take_known(state, name, "served")?;
+    let (lock, record) = VolumeLock::take_known(state, name, "served")?;
+    let lock = RefCell::new(lock);
     if record.temporary {
         let problem = format!("volume '{name}' was temporary, and its daemon died: braid forget {name}");
         return Err(Error::new(ErrorKind::Invalid, problem));
@@ -159,14 +160,10 @@ pub fn serve(
         let doors = Doors::bind(&world.ring, state, name, options)?;
         let purpose = Purpose::Use(&options.distrust);
         let members = open_members(&world.ring, state, &record, purpose).await?;
-        let ready = |told: &Ready| {
-            lock.note_open();
-            ready(told);
-        };
-        run(world, state, &record, members, doors, ready).await
+        run(world, state, &record, members, (doors, &lock), ready).await
     });
     if served.is_ok() {
-        lock.note_closed();
+        lock.borrow_mut().note_closed();
     }
     served
 }
@@ -184,7 +181,7 @@ pub fn serve_temporary(
         return Err(Error::new(ErrorKind::Usage, problem));
     }
     check_policy(&new.policy, &new.devices)?;
-    let _lock = VolumeLock::take(state, &new.name, "served")?;
+    let lock = RefCell::new(VolumeLock::take(state, &new.name, "served")?);
     if !state.load(&new.name).is_ok_and(|record| record.went_with_its_daemon()) {
         refuse_known(state, &new.name)?;
     }
@@ -192,7 +189,7 @@ pub fn serve_temporary(
         let doors = Doors::bind(&world.ring, state, &new.name, options)?;
         let (members, _, record) = make(&world.ring, state, new, true).await?;
         let served = match state.save(&record) {
-            Ok(()) => run(world, state, &record, Members::made(members), doors, ready).await,
+            Ok(()) => run(world, state, &record, Members::made(members), (doors, &lock), ready).await,
             Err(error) => Err(error),
         };
         // Devices may have come since.
@@ -229,7 +226,7 @@ async fn run(
     state: &StateDir,
     record: &VolumeRecord,
     members: Members,
-    doors: Doors,
+    (doors, lock): (Doors, &RefCell<VolumeLock>),
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
     let name = &record.name;
@@ -261,6 +258,7 @@ async fn run(
     }
     let daemon = Daemon::start(world, state, name, members, (volume, lasting), doors)?;
     daemon.ring.spawn(keep_noted(daemon.clone(), noted));
+    lock.borrow_mut().note_open();
     ready(&Ready {
         name: name.to_string(),
         nbd_uris: daemon.nbd_uris.clone(),
@@ -273,6 +271,7 @@ async fn run(
         First::Right(()) => tracing::info!("asked to stop"),
     }
     let closed = daemon.close(&world.signals).await;
+    lock.borrow_mut().note_waiting(closed.is_ok(), &daemon.owing());
     daemon.tell_how_it_went(&closed).await;
     closed
 }

@@ -225,6 +225,13 @@ impl Daemon {
         Ok(AddReport { name: self.name.to_string(), device: device.to_string(), devices })
     }
 
+    /// The paths of the devices that owe an answer.
+    pub fn owing(&self) -> Vec<String> {
+        let (owing, members) = (self.volume.owing(), self.members.borrow());
+        let owing = members.iter().filter(|member| owing.contains(&member.id));
+        owing.map(|member| member.name.clone()).collect()
+    }
+
     /// The devices that are noted; on an error the new one alone, so that nothing is taken for unused.
     fn record_or(&self, new: &DeviceRecord) -> Vec<DeviceRecord> {
         self.state.load(&self.name).map_or_else(|_| vec![new.clone()], |record| record.devices)

@@ -5,6 +5,7 @@ use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
+use rustix::process::Pid;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -22,6 +23,8 @@ pub(crate) struct VolumeLock {
 /// The word of a daemon that has the volume open. If the file says this and nobody has the lock, the daemon
 /// did not close the volume.
 const SERVING: &str = "serving";
+/// The word of a daemon that has closed the volume, and waits for a device before it can end.
+const CLOSED: &str = "closed";
 
 impl VolumeLock {
     /// Takes the lock of a volume; `verb` says what for: `served`, `created`.
@@ -62,6 +65,15 @@ impl VolumeLock {
     pub fn note_open(&mut self) {
         self.leaves = format!("{SERVING} {}\n", std::process::id());
         self.write(&self.leaves.clone());
+    }
+
+    /// Notes which devices the process waits for before it can end; whether it could close the volume.
+    pub fn note_waiting(&mut self, is_closed: bool, devices: &[String]) {
+        let Some((first, others)) = devices.split_first() else { return };
+        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        let word = if is_closed { CLOSED } else { SERVING };
+        self.write(&format!("{word} {} {first}{more}\n", std::process::id()));
+        tracing::error!("this process cannot end before {first}{more} answers, or is taken away");
     }
 
     /// Notes that the volume was closed as it should be.
@@ -151,8 +163,8 @@ fn text_of(file: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Far more than a verb and a number.
-const LONGEST_TEXT: u64 = 256;
+/// More than a verb, a number and the longest path.
+const LONGEST_TEXT: u64 = 8192;
 
 fn write(file: &mut File, text: &str) -> io::Result<()> {
     file.set_len(0)?;
@@ -192,8 +204,45 @@ fn lock(
     }
 }
 
+/// What keeps a daemon from ending that serves no guests any more, and what ends it: for the commands that
+/// find no daemon to talk to. None if no such process has the lock.
+pub fn waiting(state: &StateDir, name: &VolumeName) -> Option<String> {
+    let mut file = open_file(OpenOptions::new().read(true), &state.lock_file(name)).ok()?;
+    let text = text_of(&mut file).ok()?;
+    let told = waits(name, &text)?;
+    // A look at the lock could refuse a process that takes it now: the text alone rules nearly all looks out.
+    let process = text.split_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)?;
+    let is_there = rustix::process::test_kill_process(process) != Err(Errno::SRCH);
+    let is_held =
+        || rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK);
+    (is_there && is_held()).then_some(told)
+}
+
+/// The text of a lock file as a message, if the process that has the lock waits for a device.
+fn waits(name: &VolumeName, text: &str) -> Option<String> {
+    let (word, rest) = text.trim().split_once(' ')?;
+    let (process, device) = rest.split_once(' ')?;
+    let (state, cost) = match word {
+        CLOSED => ("closed it", "which loses nothing"),
+        SERVING => (
+            "could not close it",
+            "which may lose what guests wrote after their last successful flush; before the volume is served \
+             again, see that the device answers, or take it away: it may still carry out old requests",
+        ),
+        _ => return None,
+    };
+    Some(format!(
+        "process {process} served volume '{name}', {state}, and cannot end: {device} does not answer; let the \
+         device answer, or take it away, so that the kernel ends its requests (a file on a network or FUSE: umount \
+         -f); if the process stays then: kill -9 {process}, {cost}"
+    ))
+}
+
 fn held(name: &VolumeName, file: &mut File) -> Error {
     let text = text_of(file).unwrap_or_default();
+    if let Some(waits) = waits(name, &text) {
+        return Error::new(ErrorKind::Busy, waits);
+    }
     let (verb, process) = match text.trim().split_once(' ') {
         Some((SERVING, process)) => ("served".to_owned(), format!("process {process}")),
         Some((verb, process)) => (verb.to_owned(), format!("process {process}")),
@@ -244,6 +293,30 @@ mod tests {
         lock.note_closed();
         drop(lock);
         assert!(!ended_unclean(&state, &name));
+    }
+
+    /// A daemon that waited for a device was "served already: braid stop" to one command, and "not served:
+    /// braid serve" to the other.
+    #[test]
+    fn a_daemon_that_waits_for_a_device_names_it_and_the_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, name) = (StateDir::new(dir.path()).unwrap(), "vault".parse().unwrap());
+        let mut lock = VolumeLock::take(&state, &name, "served").unwrap();
+        lock.note_open();
+        assert_eq!(waiting(&state, &name), None, "it serves");
+        let device = format!("/{}", "long name/".repeat(400));
+        for (is_closed, word) in [(false, "last successful flush"), (true, "loses nothing")] {
+            lock.note_waiting(is_closed, &[device.clone(), "/b".to_owned()]);
+            let told = waiting(&state, &name).unwrap();
+            let kill = format!("kill -9 {},", std::process::id());
+            for part in [&*device, "and 1 more", &kill, word] {
+                assert!(told.contains(part), "{part}: {told}");
+            }
+            let refused = VolumeLock::take(&state, &name, "checked").unwrap_err();
+            assert_eq!((refused.kind(), refused.to_string()), (ErrorKind::Busy, told));
+        }
+        drop(lock);
+        assert_eq!(waiting(&state, &name), None, "it has ended");
     }
 
     #[test]

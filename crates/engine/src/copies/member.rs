@@ -206,6 +206,11 @@ impl<D: Device> Member<D> {
         self.requests.late() > 0
     }
 
+    /// Whether the device owes an answer: the kernel may still read or write memory of this process.
+    pub fn owes_answer(&self) -> bool {
+        !self.requests.is_idle()
+    }
+
     /// Whether it makes those wait who ask it: it is late, or has become far slower than it was.
     #[inline]
     pub fn is_slow(&self) -> bool {
