@@ -328,3 +328,47 @@ fn an_adopted_disk_is_served_though_another_volume_has_its_ssd() {
     machine.ok(&["forget", "a"]);
     assert_eq!(number(&machine.json(&["check", "b"]), "resync_bytes"), 0.0);
 }
+
+/// An old copy lay at the recorded path, and the current device beside it under a new name. The volume has one
+/// copy, and was refused with advice that gave up all that lies on the device.
+#[test]
+fn an_old_copy_at_the_recorded_path_gives_way_to_the_device_beside_it() {
+    for copies in ["1", "2"] {
+        let machine = Machine::new();
+        let shape = ["--copies", copies, "--policy", "ssd-first", "--size", "32MiB"];
+        let devices = ["--ssd", "a.img,size=64MiB", "--ssd", "b.img,size=64MiB"];
+        machine.ok(&[&["create", "m"], &devices[..], &shape[..]].concat());
+        fill(&machine, "m", 3);
+        let backup = std::fs::read(machine.path("a.img")).unwrap();
+        fill(&machine, "m", 4);
+        rename(&machine, &[("a.img", "true.img")]);
+        std::fs::write(machine.path("a.img"), &backup).unwrap();
+        let m = serve_with(&machine, "m", 4);
+        assert_eq!(states(&machine, "m"), ["active", "active"]);
+        assert_eq!(m.terminate().status, 0);
+        assert_eq!(noted(&machine, "m"), ["true.img", "b.img"]);
+        assert!(std::fs::read(machine.path("a.img")).unwrap() == backup, "it is a backup");
+        if copies == "1" {
+            // Without the device, the message names no way out that keeps its data, for none exists.
+            rename(&machine, &[("true.img", "gone"), ("a.img", "true.img")]);
+            std::fs::create_dir(machine.path("away")).unwrap();
+            rename(&machine, &[("gone", "away/gone")]);
+            let words = ["true.img", "--distrust d0 gives up for good"];
+            machine.refused(&["serve", "m"], "invalid", &words);
+        }
+    }
+}
+
+/// Old copies of all devices agree with each other: they were taken for the volume, whose current devices lay
+/// beside them.
+#[test]
+fn old_copies_of_all_devices_give_way_to_the_devices_beside_them() {
+    let machine = Machine::new();
+    machine.ok(&["create", "m", "--ssd", "a.img,size=64MiB", "--size", "32MiB"]);
+    fill(&machine, "m", 3);
+    std::fs::copy(machine.path("a.img"), machine.path("a.bak")).unwrap();
+    fill(&machine, "m", 4);
+    rename(&machine, &[("a.img", "true.img"), ("a.bak", "a.img")]);
+    assert_eq!(serve_with(&machine, "m", 4).terminate().status, 0);
+    assert_eq!(noted(&machine, "m"), ["true.img"]);
+}

@@ -95,14 +95,22 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
             Ok(Judged { state: DeviceState::Returning, lacks_all: true, is_cut })
         }
         state if is_in_step(newest, header, entry) => Ok(Judged { state, lacks_all: false, is_cut }),
-        _ => refuse(
-            ErrorKind::Invalid,
-            format!(
+        _ => {
+            let other_way = match newest.copies {
+                1 => format!(
+                    "no other copy of its data exists: --distrust {id} gives up for good all that lies on {id} alone"
+                ),
+                _ => format!(
+                    "or have this one brought up to date from another copy (--distrust {id}), which overwrites it"
+                ),
+            };
+            let text = format!(
                 "{name} is an old copy of device {id} of volume '{volume}': it was last used in opening {used} ({:?}), the \
-                 others in {} ({:?}); give the one that was in use last, or have it brought up to date from another copy (--distrust {id})",
+                 others in {} ({:?}); give the one that was in use last; {other_way}",
                 header.phase, newest.epoch, newest.phase
-            ),
-        ),
+            );
+            refuse(ErrorKind::Invalid, text)
+        }
     }
 }
 

@@ -88,7 +88,10 @@ pub enum Standing {
 impl Survey {
     /// Compares devices of one volume. There may be several for one place.
     pub fn of(sightings: &[&Sighting]) -> Survey {
-        let found: Vec<Candidate<'_, Seen>> = sightings.iter().map(|sighting| sighting.candidate()).collect();
+        let mut found: Vec<Candidate<'_, Seen>> =
+            sightings.iter().map(|sighting| sighting.candidate()).collect();
+        // Of several for one place, the newest has the table that belongs to the newest superblock.
+        found.sort_by_key(|candidate| Reverse((candidate.header.epoch, candidate.header.sequence)));
         let mut headers: Vec<&Header> = found.iter().map(|candidate| &candidate.header).collect();
         headers.sort_by_key(|header| Reverse((header.epoch, header.sequence)));
         let newest = newest_of(&found, &headers, &[]).ok().and_then(Result::ok);

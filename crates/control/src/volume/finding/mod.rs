@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! 1. recorded paths              a path that leads to no device of the volume leads nowhere
-//! 2. if a device lacks           paths of other records, files beside recorded files, all block devices
-//!                                (places.rs)
+//! 2. if a device lacks, or an    paths of other records, files beside recorded files, all block devices
+//!    old copy is in its place    (places.rs)
 //! 3. for each place one device   of several, the one at a recorded path, else the one that was in use last
 //! ```
 //!
@@ -17,6 +17,7 @@ mod sightings;
 
 use crate::device::look::{Look, look_at};
 use crate::device::spec::Storage;
+use crate::volume::noted::noted;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
@@ -138,7 +139,9 @@ pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
     }
     sightings.survey();
     let mut wanted = wanted(record, &sightings);
-    if wanted.iter().any(|&place| !sightings.has(place)) {
+    // Old copies of all devices agree with each other: the note of this host alone tells.
+    let is_older = sightings.newest().is_some_and(|header| header.epoch < noted(state, record).epoch);
+    if is_older || wanted.iter().any(|&place| sightings.lacks(place)) {
         let elsewhere = places::elsewhere(state, record);
         let denied = sightings.add_all(&elsewhere, &look_at(&elsewhere, ELSEWHERE));
         if denied > 0 {

@@ -82,6 +82,12 @@ impl Sightings {
         self.of(place).any(Claim::counts)
     }
 
+    /// Whether the device that was in use last may be at another path: none has this place, or old copies
+    /// alone do.
+    pub fn lacks(&self, place: usize) -> bool {
+        !self.of(place).any(|claim| claim.counts() && !claim.is_old())
+    }
+
     fn of(&self, place: usize) -> impl Iterator<Item = &Claim> {
         self.claims.iter().filter(move |claim| claim.sighting.header.this_device.index() == place)
     }
@@ -92,6 +98,10 @@ impl Sightings {
     /// `Invalid` if there are several, and nothing tells which one was in use last: names them.
     pub fn choose(&self, place: usize, volume: &VolumeName) -> Result<Option<&Claim>> {
         let mut claims: Vec<&Claim> = self.of(place).filter(|claim| claim.counts()).collect();
+        // An old copy at a recorded path is not the device if the device is at another path.
+        if claims.iter().any(|claim| !claim.is_old()) {
+            claims.retain(|claim| !claim.is_old());
+        }
         // A path of the record says which of several is meant, its own path above all.
         for is_meant in [
             |claim: &Claim, place| claim.recorded == Some(place),
@@ -148,6 +158,10 @@ impl Claim {
             Standing::Old(_) | Standing::Removed => self.recorded.is_some(),
             Standing::Replaced => false,
         }
+    }
+
+    fn is_old(&self) -> bool {
+        matches!(self.standing, Standing::Old(_))
     }
 
     fn age(&self) -> (u64, u64) {
