@@ -6,7 +6,7 @@ use crate::serve::device_id;
 use braid_base::{Bytes, DeviceClass, DeviceId, Nanos};
 use braid_control::{
     CalibrateOptions, CalibrateReport, Client, DeviceSpec, Error, ErrorKind, Result, StateDir, VolumeName,
-    calibrate, models, replace, show_model,
+    calibrate, models, replace, return_disk, show_model,
 };
 use clap::{Args, Subcommand};
 use std::io::IsTerminal;
@@ -109,6 +109,7 @@ struct FailArguments {
 ///
 /// For a volume of two copies. The device is the same one, with what it held then: only what guests have changed since is copied to it, beside them.
 /// braid status says when it is up to date. A device that is missing when a volume is served, and one that failed, is used again at the next braid serve, too.
+/// While the volume is not served, the path of the disk that it adopted is noted, if the disk is the one that it was.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -270,7 +271,16 @@ fn fail(state: &StateDir, arguments: &FailArguments, output: Output) -> Result<u
 
 fn run_return(state: &StateDir, arguments: &ReturnArguments, output: Output) -> Result<u8> {
     let ReturnArguments { name, device, path } = arguments;
-    let report = Client::connect(state, name)?.return_device(*device, path.as_deref())?;
+    let report = match (Client::connect(state, name), path) {
+        (Err(error), Some(path)) if error.kind() == ErrorKind::NotServed => {
+            let report = return_disk(state, name, *device, path)?;
+            output.show(&report, || {
+                format!("{device} of volume '{name}' is at {}\nNext: braid serve {name}", path.display())
+            });
+            return Ok(0);
+        }
+        (client, path) => client?.return_device(*device, path.as_deref())?,
+    };
     output.show(&report, || {
         format!("{device} of volume '{name}' is back, and is brought up to date: braid status {name}")
     });

@@ -41,6 +41,7 @@ mod stats;
 mod status;
 mod volume;
 
+pub use adopted::{Likeness, Wanted};
 pub use braid_format::pending_log::LARGEST as LARGEST_LOG;
 pub use check::{Report, check, check_noted};
 pub use create::{Adoption, CreateOptions, create, planned_slots, record_len};

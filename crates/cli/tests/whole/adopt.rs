@@ -164,13 +164,13 @@ fn what_is_no_disk_to_adopt_is_refused_by_name() {
     machine.refused(&["device", "replace", "vault", "d0", "other.img,size=64MiB"], "unsupported", &["d0"]);
     machine.refused(&["forget", "vault"], "degraded", &["d0", "braid forget vault --force"]);
     // Another disk, and one that has grown.
-    std::fs::rename(machine.path("disk.img"), machine.path("aside.img")).unwrap();
+    std::fs::rename(machine.path("disk.img"), machine.far_away("aside.img")).unwrap();
     machine.refused(&["serve", "vault"], "degraded", &["disk.img"]);
-    std::fs::copy(machine.path("aside.img"), machine.path("disk.img")).unwrap();
+    std::fs::copy(machine.far_away("aside.img"), machine.path("disk.img")).unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(machine.path("disk.img")).unwrap();
     file.set_len(80 << 20).unwrap();
     machine.refused(&["serve", "vault"], "invalid", &["disk.img"]);
-    std::fs::rename(machine.path("aside.img"), machine.path("disk.img")).unwrap();
+    std::fs::rename(machine.far_away("aside.img"), machine.path("disk.img")).unwrap();
     assert_eq!(machine.braid(&["check", "vault"]).status, 0);
     // The SSD is gone, and the disk is to be a disk again.
     machine.ok(&["forget", "vault", "--force"]);

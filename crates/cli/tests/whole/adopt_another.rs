@@ -15,7 +15,7 @@ fn after_kill_9_another_disk_at_the_same_path_is_refused_and_neither_disk_change
     }
     let machine = Machine::new();
     let (disk, other, aside) =
-        (machine.path("disk.img"), machine.path("other.img"), machine.path("aside.img"));
+        (machine.path("disk.img"), machine.path("other.img"), machine.far_away("aside.img"));
     fs::write(&disk, vec![b'A'; 64 << 20]).unwrap();
     fs::write(&other, vec![b'B'; 64 << 20]).unwrap();
     machine.ok(&[
@@ -143,4 +143,132 @@ fn clean_copies_are_forgotten_of_a_file_system_that_was_mounted_elsewhere_after_
         let ended = daemon.terminate();
         assert!(ended.status == 0 && ended.stderr.contains("was changed"), "{make:?}: {ended:?}");
     }
+}
+
+/// Bytes that no other seed has.
+fn content(seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    std::iter::repeat_with(&mut next).take(32 << 20).collect()
+}
+
+/// A volume that has adopted a disk of this content, with dirty blocks of a value.
+fn with_dirty(machine: &Machine, name: &str, disk: &str, seed: u64) {
+    fs::write(machine.path(disk), content(seed)).unwrap();
+    let ssd = format!("{name}.ssd,size=16MiB");
+    machine.ok(&["create", name, "--adopt", disk, "--ssd", &ssd, "--policy", KEEP_DIRTY]);
+    let daemon = machine.serve(&[name]);
+    qemu_io_ok(&daemon.uri, &[&format!("write -P {seed} 8M 1M"), "flush"]);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+/// Serves a volume of [`with_dirty`], which must have its dirty blocks; ends it cleanly or not.
+fn has_dirty(machine: &Machine, name: &str, seed: u64, is_killed: bool) {
+    let daemon = machine.serve(&[name]);
+    qemu_io_ok(&daemon.uri, &[&format!("read -P {seed} 8M 1M")]);
+    match is_killed {
+        true => daemon.kill(),
+        false => assert_eq!(daemon.terminate().status, 0),
+    }
+}
+
+/// The name of the file that the record has for the adopted disk.
+fn at(machine: &Machine, name: &str) -> String {
+    crate::names::noted(machine, name)[1].clone()
+}
+
+/// Disks without serial numbers changed names, as `/dev/vdb` and `/dev/vdc` do. Each volume refused the other
+/// disk, and no command took its own.
+#[test]
+fn adopted_disks_that_change_names_are_found_by_their_content() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    with_dirty(&machine, "m", "vdb", 3);
+    with_dirty(&machine, "o", "vdc", 4);
+    for is_killed in [true, false] {
+        crate::names::rename(&machine, &[("vdb", "x"), ("vdc", "vdb"), ("x", "vdc")]);
+        for (name, seed) in [("m", 3), ("o", 4)] {
+            machine.braid(&["check", name]);
+            has_dirty(&machine, name, seed, is_killed);
+        }
+    }
+    assert_eq!([at(&machine, "m"), at(&machine, "o")], ["vdb", "vdc"]);
+    // The name of one is free, and that of the SSD is the other's.
+    crate::names::rename(&machine, &[("vdb", "vdd"), ("vdc", "x"), ("o.ssd", "vdc"), ("x", "o.ssd")]);
+    has_dirty(&machine, "m", 3, false);
+    has_dirty(&machine, "o", 4, false);
+    assert_eq!([at(&machine, "m"), at(&machine, "o")], ["vdd", "o.ssd"]);
+}
+
+/// Two disks that may be the adopted one are named, and neither is written to.
+#[test]
+fn a_copy_of_an_adopted_disk_is_never_taken_for_it_unasked() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    with_dirty(&machine, "m", "vdb", 3);
+    crate::names::rename(&machine, &[("vdb", "one")]);
+    fs::copy(machine.path("one"), machine.path("two")).unwrap();
+    machine.refused(&["serve", "m"], "invalid", &["one", "two", "m"]);
+    // An older copy at the recorded path: the message says which one is meant.
+    fs::remove_file(machine.path("two")).unwrap();
+    let mut older = content(3);
+    older[..4096].fill(9);
+    fs::write(machine.path("vdb"), older).unwrap();
+    machine.refused(&["serve", "m"], "invalid", &["one", "vdb", "take the copy away"]);
+    fs::remove_file(machine.path("vdb")).unwrap();
+    has_dirty(&machine, "m", 3, false);
+    assert_eq!(at(&machine, "m"), "one");
+}
+
+/// A disk in another directory: the message named an import, which refuses such a volume.
+#[test]
+fn a_missing_adopted_disk_is_named_by_the_command_that_the_message_names() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    with_dirty(&machine, "m", "vdb", 3);
+    fs::create_dir(machine.path("away")).unwrap();
+    crate::names::rename(&machine, &[("vdb", "away/vdz")]);
+    for other in [None, Some("another disk")] {
+        if other.is_some() {
+            fs::write(machine.path("vdb"), content(5)).unwrap();
+        }
+        for verb in ["serve", "check"] {
+            let said = machine.refused(&[verb, "m"], "degraded", &["vdb", "braid device return m d1 PATH"]);
+            assert!(!said.contains("import"), "{said}");
+        }
+    }
+    for command in [&["import", "m.ssd"][..], &["device", "replace", "m", "d1", "away/vdz"]] {
+        let said = machine.braid(command).stderr;
+        assert!(said.contains("braid device return m d1 PATH"), "{command:?}: {said}");
+    }
+    machine.refused(&["device", "return", "m", "d1", "vdb"], "invalid", &["vdb"]);
+    machine.refused(&["device", "return", "m", "d1", "none"], "io", &["none"]);
+    machine.ok(&["device", "return", "m", "d1", "away/vdz"]);
+    has_dirty(&machine, "m", 3, false);
+    assert_eq!(at(&machine, "m"), "vdz");
+}
+
+/// Disks that were made from one image are alike until guests write: each is its own volume's.
+#[test]
+fn the_disk_of_another_volume_is_not_taken_though_it_is_alike() {
+    let machine = Machine::new();
+    for (name, disk) in [("m", "vdb"), ("o", "vdc")] {
+        fs::write(machine.path(disk), content(7)).unwrap();
+        machine.ok(&["create", name, "--adopt", disk, "--ssd", &format!("{name}.ssd,size=16MiB")]);
+    }
+    fs::rename(machine.path("vdb"), machine.far_away("vdb")).unwrap();
+    machine.refused(&["serve", "m"], "degraded", &["vdb", "braid device return m d1 PATH"]);
+    machine.refused(&["device", "return", "m", "d1", "vdc"], "invalid", &["vdc", "another volume"]);
+    machine.ok(&["device", "return", "m", "d1", "far/vdb"]);
+    assert_eq!(machine.serve(&["m"]).terminate().status, 0);
+    assert_eq!(machine.serve(&["o"]).terminate().status, 0);
 }

@@ -106,22 +106,15 @@ fn look(path: &Path) -> Look {
     if !is_block_device && !found.is_file() {
         return Look::Blank(format!("{shown} is neither a block device nor a regular file"));
     }
-    let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path) {
+    let plain = match Plain::open(path) {
         Err(error) => return failed(path, &error),
-        Ok(file) => file,
-    };
-    let size = match size(&file) {
-        Err(error) => return failed(path, &error),
-        Ok(size) => size.align_down(SECTOR),
+        Ok(plain) => plain,
     };
     let place = match Place::of(path) {
         Err(error) => return failed(path, &error),
         Ok(place) => place,
     };
-    let (alignment, memory_alignment) = (SECTOR, Bytes(1));
-    let geometry = Geometry { size, class: DeviceClass::Hdd, alignment, memory_alignment };
-    match at_once(Sighting::read(&Plain { file, geometry }, &shown.to_string())) {
+    match at_once(Sighting::read(&plain, &shown.to_string())) {
         Ok(sighting) => Look::Device(Box::new(sighting), place),
         Err(error) => match error.kind() {
             ErrorKind::Io => Look::Unreadable(error.to_string()),
@@ -150,7 +143,7 @@ fn size(mut file: &File) -> io::Result<Bytes> {
 }
 
 /// A future that never waits: its device answers before the call returns.
-fn at_once<T>(work: impl Future<Output = T>) -> T {
+pub(crate) fn at_once<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     loop {
         if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -161,9 +154,20 @@ fn at_once<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// A file that is only read, by this thread.
-struct Plain {
+pub(crate) struct Plain {
     file: File,
     geometry: Geometry,
+}
+
+impl Plain {
+    /// Opens a file or a block device, beside whatever else uses it. May hang in the kernel.
+    pub fn open(path: &Path) -> io::Result<Plain> {
+        let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+        let size = size(&file)?.align_down(SECTOR);
+        let (alignment, memory_alignment) = (SECTOR, Bytes(1));
+        Ok(Plain { file, geometry: Geometry { size, class: DeviceClass::Hdd, alignment, memory_alignment } })
+    }
 }
 
 impl Device for Plain {

@@ -158,6 +158,7 @@ pub(crate) fn check_known(state: &StateDir, record: &VolumeRecord) -> Result<Che
         let found = braid_engine::check_noted(ring, handles(list), &names, adopted, Some(noted))
             .await
             .map_err(|error| members.explain(error))?;
+        members.refuse_other_disk(record)?;
         Ok(CheckReport::new(record.name.as_str(), found, &record.outdated()))
     })
 }

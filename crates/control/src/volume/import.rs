@@ -115,6 +115,14 @@ async fn given_on(ring: &Ring, state: &StateDir, paths: &[PathBuf], given: OwnMo
     };
     models.extend(given);
     if let Some(header) = headers.iter().find(|header| header.mapping == Mapping::OwnAddress) {
+        if let Some(known) = state.names_of(&header.volume.to_string())?.first() {
+            let disk = state.load(known)?.adopted().map_or(0, |(place, _)| place);
+            let problem = format!(
+                "volume '{known}' is known here, lies on an adopted disk, and finds its devices by itself: braid serve {known}; if \
+                 its disk lies in another directory: braid device return {known} d{disk} PATH"
+            );
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        }
         let problem = format!(
             "volume '{}' lies on an adopted disk, and this version does not import such a volume: copy its directory from the state \
              directory of the machine that served it",

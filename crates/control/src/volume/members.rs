@@ -4,7 +4,7 @@ use crate::device::adopted;
 use crate::device::open::{OpenDevice, look, refuse_duplicates};
 use crate::device::spec::Storage;
 use crate::model::library::{self, OwnModels};
-use crate::volume::finding::{Found, Lack, Place, Whereabouts, find};
+use crate::volume::finding::{Disk, Found, Lack, Place, Whereabouts, find, find_disk};
 use crate::volume::import::quoted;
 use crate::volume::lasting::Lasting;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeRecord};
@@ -15,7 +15,6 @@ use braid_format::Uuid;
 use braid_format::layout::MOST_DEVICES;
 use braid_format::superblock::Header;
 use braid_uring::Ring;
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// A device as the daemon holds it, beside what the engine knows of it.
@@ -40,6 +39,10 @@ pub(crate) struct Members {
     pub records: Vec<(usize, DeviceRecord)>,
     /// Why the others are not there.
     lacks: Vec<String>,
+    /// Why an adopted disk is not there, and what helps.
+    disk_lack: Option<String>,
+    /// Whether the volume has adopted a disk: then no import finds its devices.
+    has_adopted: bool,
 }
 
 /// What a volume is opened for, which says what it may lack beside devices that are away.
@@ -70,7 +73,7 @@ pub(crate) async fn open_members(
     refuse_unreadable(record, &found, purpose)?;
     refuse_two_records(state, record, &found, purpose)?;
     let opened = open_found(ring, record, &found, None).await?;
-    with_adopted(record, opened, |storage, device| {
+    with_adopted(state, record, &found, opened, |storage, device| {
         let model = device.model.as_deref();
         let model =
             model.map(|model| library::reopen(DeviceClass::Hdd, model, &record.models)).transpose()?;
@@ -88,7 +91,7 @@ pub(crate) async fn open_members_to_read(
     refuse_unreadable(record, &found, Purpose::Use(&[]))?;
     let (first, list) = open_paths_to_read(ring, &there(record, &found)?).await?;
     let opened = with_missing(record, &found, (first, list), None)?;
-    with_adopted(record, opened, |storage, _| match storage {
+    with_adopted(state, record, &found, opened, |storage, _| match storage {
         Storage::Path(path) => OpenDevice::open_to_read(ring, path, DeviceClass::Hdd),
         Storage::Memory => Err(Error::new(ErrorKind::Invalid, "memory is no disk that was there before")),
     })
@@ -220,21 +223,24 @@ fn refuse_two_records(
 
 /// Adds the disk that the volume adopted, which has no superblock.
 fn with_adopted(
+    state: &StateDir,
     record: &VolumeRecord,
+    found: &Found,
     mut members: Members,
     open: impl FnOnce(&Storage, &DeviceRecord) -> Result<OpenDevice>,
 ) -> Result<Members> {
-    let Some((place, device)) = record.adopted() else { return Ok(members) };
+    let Some(disk) = find_disk(state, record, found)? else { return Ok(members) };
+    let Disk { id, record: device, is_there, lack } = disk;
     let (Some(path), name) = (device.path.clone(), device.name()) else { return Ok(members) };
-    let id = DeviceId(place as u16);
-    if std::fs::metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        members.lacks.push(format!("{name} does not exist"));
-        members.list.push(Member { id, device: None, name, adopted: None });
-    } else {
+    members.disk_lack = lack;
+    if is_there {
         let identity = adopted::identity(&path)?;
         adopted::refuse_used(&path)?;
-        let opened = open(&Storage::Path(path), device)?;
+        let opened = open(&Storage::Path(path), &device)?;
         members.list.push(Member { id, device: Some(opened), name, adopted: Some(identity) });
+        members.records.push((id.index(), device));
+    } else {
+        members.list.push(Member { id, device: None, name, adopted: None });
     }
     members.list.sort_by_key(|member| member.id);
     Ok(members)
@@ -261,25 +267,44 @@ fn with_missing(
         list.push(Member { id: place.id, device: None, name: place.recorded.clone(), adopted: None });
     }
     list.sort_by_key(|member| member.id);
-    Ok(Members { list, records: found.records(), lacks })
+    let has_adopted = record.adopted().is_some();
+    Ok(Members { list, records: found.records(), lacks, disk_lack: None, has_adopted })
 }
 
 impl Members {
     /// Those of a volume that was just made: its record knows them.
     pub fn made(list: Vec<Member>) -> Members {
-        Members { list, records: Vec::new(), lacks: Vec::new() }
+        Members { list, records: Vec::new(), lacks: Vec::new(), disk_lack: None, has_adopted: false }
+    }
+
+    /// Refuses to call a volume whole whose adopted disk is another one: what a check reads from the other
+    /// devices says nothing of the disk.
+    ///
+    /// # Errors
+    /// `Degraded`: says what is in the place of the disk, and what helps.
+    pub fn refuse_other_disk(&self, record: &VolumeRecord) -> Result<()> {
+        let Some(lack) = &self.disk_lack else { return Ok(()) };
+        let problem = format!("volume '{}' lacks the disk that it adopted: {lack}", record.name);
+        Err(Error::new(ErrorKind::Degraded, problem))
     }
 
     /// What the engine says of the volume; if that lacks devices, with what was found in their places.
     pub fn explain(&self, error: braid_engine::Error) -> Error {
-        if error.kind() != braid_engine::ErrorKind::Degraded || self.lacks.is_empty() {
+        let is_degraded = error.kind() == braid_engine::ErrorKind::Degraded;
+        let is_of_disk = is_degraded || error.kind() == braid_engine::ErrorKind::Invalid;
+        let mut reasons: Vec<&str> = self.disk_lack.as_deref().filter(|_| is_of_disk).into_iter().collect();
+        if is_degraded && !self.lacks.is_empty() {
+            reasons.extend(self.lacks.iter().map(String::as_str));
+            reasons.push(match self.has_adopted {
+                true => BESIDE,
+                false => "devices in other directories: name all of them with braid import PATH…",
+            });
+        }
+        if reasons.is_empty() {
             return error.into();
         }
-        let problem = format!(
-            "{error}; {}; devices in other directories: name all of them with braid import PATH…",
-            self.lacks.join("; ")
-        );
-        Error::new(ErrorKind::Degraded, problem)
+        let problem = format!("{error}; {}", reasons.join("; "));
+        Error::new(Error::from(error).kind(), problem)
     }
 }
 
@@ -292,6 +317,9 @@ impl Purpose<'_> {
     }
 }
 
+/// No import finds the devices of a volume that has adopted a disk.
+const BESIDE: &str = "a device in another directory is found if it is moved or linked beside its old path";
+
 /// Says of all devices at once what was found in their places.
 pub(crate) fn lacks_all(record: &VolumeRecord, found: &Found) -> Error {
     let describe = |(place, lack): (&Place, &Lack)| {
@@ -299,9 +327,12 @@ pub(crate) fn lacks_all(record: &VolumeRecord, found: &Found) -> Error {
         format!("{} ({class}): {}", place.id, lack.why())
     };
     let described: Vec<String> = found.lacking().map(describe).collect();
+    let elsewhere = match record.adopted() {
+        Some(_) => BESIDE,
+        None => "if they are in another directory now, name all of them: braid import PATH…",
+    };
     let problem = format!(
-        "volume '{}' lacks all of its {} devices: {}; bring them back, or, if they are in another directory now, name all of them: \
-         braid import PATH… (nothing was changed)",
+        "volume '{}' lacks all of its {} devices: {}; bring them back; {elsewhere} (nothing was changed)",
         record.name,
         described.len(),
         described.join("; ")

@@ -105,6 +105,13 @@ pub(crate) fn old_and_new(
     };
     if record.adopted().is_some() {
         let name = &record.name;
+        if old.adopted {
+            let problem = format!(
+                "{device} is the disk that volume '{name}' adopted: it is the volume, and no other disk replaces it; if it is at \
+                 another path now: braid device return {name} {device} PATH"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, problem));
+        }
         let problem = format!(
             "{device} belongs to a volume on an adopted disk, where a lost SSD is removed and another one added: braid serve {name}, braid \
              device remove {name} {device}, braid device add {name} --ssd PATH"

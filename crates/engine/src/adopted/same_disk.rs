@@ -8,18 +8,19 @@
 //! | half of the samples differ, no serial number or file system is the same | refused | refused |
 //! | too little is known after an unclean stop | are forgotten | kept if the serial number is the same |
 
-use super::fingerprint::{Marks, fingerprint_of_member, look};
+use super::fingerprint::{Marks, fingerprint_of, look};
 use super::sums::{DiskSums, FEW, SampleState, Sector, Table, allows};
 use crate::copies::{Deadline, Member};
 use crate::journal::Recovery;
 use crate::map::State;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
-use braid_format::Fingerprint;
 use braid_format::fingerprint::NO_SERIAL;
 use braid_format::sums::{HALF, Noted, SAMPLE, Sample, Sums, addresses, decode, sum_of};
 use braid_format::superblock::{RegionKind, Superblock};
+use braid_format::{Fingerprint, Uuid};
 use braid_runtime::{Buf, Device, Semaphore};
+use std::io;
 
 /// The adopted disk at an opening.
 pub(crate) struct Looked {
@@ -73,9 +74,20 @@ impl Looked {
         !self.has_changed && !self.may_have_changed && !self.is_unproved
     }
 
+    /// Whether what the disk has of the adopted one is no blank: a mark, or a sample with content.
+    pub(super) fn is_telling(&self) -> bool {
+        let blank = [0, 0xff].map(|byte| sum_of(&[byte; SAMPLE.as_usize()]));
+        let Some(sums) = &self.sums else { return false };
+        let samples = sums.table.iter().flat_map(|table| &table.samples).zip(&sums.now);
+        let has_sample = |(known, now): (&Sample, &Sample)| {
+            !known.is_written && known.sum == now.sum && !blank.contains(&now.sum)
+        };
+        samples.into_iter().any(has_sample) || sums.marks(&self.marks).any(|(_, is_there)| is_there)
+    }
+
     /// How many samples differ, of so many that are known, if it is another disk: no file system of the disk
     /// is there, either.
-    fn is_another(&self) -> Option<(usize, usize)> {
+    pub(super) fn is_another(&self) -> Option<(usize, usize)> {
         let sums = self.sums.as_ref()?;
         let (known, differing) = sums.compared();
         let has_one = |noted: &Noted| {
@@ -98,8 +110,39 @@ pub(crate) async fn look_at<D: Device>(
 ) -> Result<Option<Looked>> {
     let Some(disk) = superblock.adopted() else { return Ok(None) };
     let member = &members[disk.index()];
-    let (now, marks) = fingerprint_of_member(member).await?;
-    let sums = load(members, superblock, member).await?;
+    let table = load(members, superblock, member).await?;
+    let read = async |at: Bytes, into: &Buf| member.read(at, into, Deadline::Only).await;
+    let geometry = (member.id, member.entry.size, member.alignment);
+    let mut looked = compare(superblock, table, geometry, (clean, is_vouched), &read).await?;
+    let record = superblock.region(RegionKind::DirtySpans, 0).map(|region| region.device);
+    looked.may_have_changed = record.is_some_and(|record| lately.contains(&record));
+    Ok(Some(looked))
+}
+
+/// Compares a disk with what is known of the adopted one: its table, and where that lies. Whether the volume
+/// was shut down, and whether a serial number says that it is the disk. `read` reads whole sectors.
+pub(super) async fn compare(
+    superblock: &Superblock,
+    table: Option<((DeviceId, Bytes), Option<Sums>)>,
+    geometry: (DeviceId, Bytes, Bytes),
+    (clean, is_vouched): (bool, bool),
+    read: &impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
+) -> Result<Looked> {
+    let (disk, size, _) = geometry;
+    let (now, marks) = fingerprint_of(geometry, read).await?;
+    let mut sums = None;
+    if let Some((place, table)) = table {
+        let places = match &table {
+            Some(table) => table.samples.iter().map(|sample| sample.at).collect(),
+            None => addresses(superblock.volume, size),
+        };
+        let mut now = Vec::new();
+        for at in places {
+            let bytes = look(geometry, at..at + SAMPLE, read).await?;
+            now.push(Sample { at, sum: sum_of(&bytes), is_written: false });
+        }
+        sums = Some(Known { place, table, now });
+    }
     let has_table = sums.as_ref().is_some_and(|sums| sums.table.is_some());
     let (known, differing) = sums.as_ref().map_or((0, 0), Known::compared);
     let (mut known_marks, mut differing_marks) = (0, 0);
@@ -110,46 +153,46 @@ pub(crate) async fn look_at<D: Device>(
     let content = superblock.devices[disk.index()].fingerprint.content;
     let has_changed = clean && now.content != content || differing > 0 || differing_marks > 0;
     let is_unproved = !clean && (!has_table || known < FEW && known_marks == 0);
-    let record = superblock.region(RegionKind::DirtySpans, 0).map(|region| region.device);
-    let may_have_changed = record.is_some_and(|record| lately.contains(&record));
     // Without a table a serial number says which disk it is, and not that it was left alone.
     let is_vouched = is_vouched && (clean || has_table);
-    Ok(Some(Looked { disk, now, marks, sums, has_changed, may_have_changed, is_unproved, is_vouched }))
+    Ok(Looked { disk, now, marks, sums, has_changed, may_have_changed: false, is_unproved, is_vouched })
 }
 
-/// The table on the record, and the samples of the disk as they are now.
+/// The table on the record, and where it lies. The table is none if no half is valid.
 async fn load<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
     disk: &Member<D>,
-) -> Result<Option<Known>> {
+) -> Result<Option<((DeviceId, Bytes), Option<Sums>)>> {
     let region = superblock.region(RegionKind::Sums, 0);
     let Some(region) = region.filter(|region| members[region.device.index()].is_current()) else {
         return Ok(None);
     };
     let (record, size) = (&members[region.device.index()], disk.entry.size);
+    let read = async |at: Bytes, into: &Buf| record.read(at, into, Deadline::Only).await;
+    let table = read_table((superblock.volume, size), region.offset, &read).await;
+    let table =
+        table.map_err(|e| Error::io(format_args!("the sums of the adopted disk on {}", record.id), &e))?;
+    Ok(Some(((region.device, region.offset), table)))
+}
+
+/// The newest valid half of a table of the sums of a disk of this size; none if no half is valid.
+pub(super) async fn read_table(
+    (volume, size): (Uuid, Bytes),
+    at: Bytes,
+    read: &impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
+) -> io::Result<Option<Sums>> {
     let buf = crate::create::buffer(HALF).await;
     let mut table: Option<Sums> = None;
-    for at in [region.offset, region.offset + HALF] {
-        let read = record.read(at, &buf, Deadline::Only).await;
-        read.map_err(|e| Error::io(format_args!("the sums of the adopted disk on {}", record.id), &e))?;
-        let Ok(found) = buf.with_bytes(|bytes| decode(bytes, superblock.volume)) else { continue };
+    for at in [at, at + HALF] {
+        read(at, &buf).await?;
+        let Ok(found) = buf.with_bytes(|bytes| decode(bytes, volume)) else { continue };
         let is_newer = table.as_ref().is_none_or(|table| table.sequence < found.sequence);
         if is_newer && found.samples.last().is_none_or(|last| last.at.0 <= size.0.saturating_sub(SAMPLE.0)) {
             table = Some(found);
         }
     }
-    let places = match &table {
-        Some(table) => table.samples.iter().map(|sample| sample.at).collect(),
-        None => addresses(superblock.volume, size),
-    };
-    let read = async |at: Bytes, into: &Buf| disk.read(at, into, Deadline::Only).await;
-    let mut now = Vec::new();
-    for at in places {
-        let bytes = look((disk.id, size, disk.alignment), at..at + SAMPLE, &read).await?;
-        now.push(Sample { at, sum: sum_of(&bytes), is_written: false });
-    }
-    Ok(Some(Known { place: (region.device, region.offset), table, now }))
+    Ok(table)
 }
 
 /// Takes the disk as it is, if nothing that is to be written back there would destroy what was written

@@ -98,6 +98,10 @@ impl Survey {
         Survey { newest }
     }
 
+    pub(crate) fn newest(&self) -> Option<&Superblock> {
+        self.newest.as_ref()
+    }
+
     /// The devices of the volume by place, removed ones too; none if no table of devices was found.
     pub fn devices(&self) -> Option<&[DeviceEntry]> {
         self.newest.as_ref().map(|newest| &newest.devices[..])

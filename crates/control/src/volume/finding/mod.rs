@@ -12,8 +12,12 @@
 //! superblocks and tables alone, takes no locks, and ends after two limits of time. Whether the devices that
 //! were found suffice is for the engine to judge.
 
+mod disk;
 mod places;
 mod sightings;
+
+pub use disk::return_disk;
+pub(crate) use disk::{Disk, find_disk};
 
 use crate::device::look::{Look, look_at};
 use crate::device::spec::Storage;
@@ -21,6 +25,7 @@ use crate::volume::noted::noted;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
+use braid_engine::Wanted;
 use braid_format::superblock::{DeviceState, Layout};
 use sightings::{Claim, Sightings};
 use std::path::PathBuf;
@@ -39,6 +44,8 @@ pub(crate) struct Found {
     pub is_mirrored: bool,
     /// The policy that the volume was left with.
     pub policy: Option<String>,
+    /// What the superblocks say of an adopted disk.
+    wanted: Option<Wanted>,
 }
 
 /// The place of a device in a volume.
@@ -167,6 +174,7 @@ pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
         places,
         is_mirrored: sightings.newest().is_some_and(|header| header.copies > 1),
         policy: sightings.newest().map(|header| header.policy.clone()),
+        wanted: sightings.wanted(),
     })
 }
 

@@ -17,11 +17,13 @@ const MOST_BLOCK_DEVICES: usize = 4_096;
 /// How long a directory may take to be listed.
 const LISTING: Duration = Duration::from_secs(10);
 
-/// The paths to look at for the devices of a record, the likeliest first; each once, and none of the record's
-/// own.
+/// The paths to look at for the devices of a record, the likeliest first; each once, and none of those that
+/// the record has for devices with a superblock.
 pub(super) fn elsewhere(state: &StateDir, record: &VolumeRecord) -> Vec<PathBuf> {
     let own: BTreeSet<&PathBuf> = record.devices.iter().filter_map(|device| device.path.as_ref()).collect();
-    let mut seen: BTreeSet<PathBuf> = own.iter().map(|path| path.to_path_buf()).collect();
+    // The path of an adopted disk was not looked at: another device of the volume may be there now.
+    let looked_at = record.devices.iter().filter(|device| !device.adopted);
+    let mut seen: BTreeSet<PathBuf> = looked_at.filter_map(|device| device.path.clone()).collect();
     let mut paths = vec![state.record_of_adopted(&record.name)];
     paths.extend(of_other_records(state, record));
     let folders: BTreeSet<PathBuf> = own.iter().filter_map(|path| folder_of_files(path)).collect();

@@ -5,7 +5,7 @@ use crate::device::place::Place;
 use crate::volume::state_dir::VolumeName;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, KIB};
-use braid_engine::{Sighting, Standing, Survey};
+use braid_engine::{Sighting, Standing, Survey, Wanted};
 use braid_format::superblock::{DeviceEntry, Header};
 use std::path::{Path, PathBuf};
 
@@ -69,6 +69,11 @@ impl Sightings {
     /// The newest table of devices.
     pub fn devices(&self) -> Option<&[DeviceEntry]> {
         self.survey.as_ref().and_then(Survey::devices)
+    }
+
+    /// What is known of the disk that the volume adopted.
+    pub fn wanted(&self) -> Option<Wanted> {
+        self.survey.as_ref().and_then(Wanted::of)
     }
 
     /// The newest superblock.

@@ -1,0 +1,233 @@
+//! Where the disk is that a volume adopted. The disk has no superblock: it is known by its size, its serial
+//! number, its file systems and sums of its bytes ([`Wanted`]), and its path is a hint.
+//!
+//! | at the recorded path | elsewhere | the disk |
+//! |---|---|---|
+//! | the same disk | not searched | at the recorded path |
+//! | another disk, or none | one that is the same | is that one, and is noted there |
+//! | a disk that is doubtful | none that is the same | at the recorded path, for the engine to judge |
+//! | a disk that is doubtful | one that is the same | refused: one is a copy of the other |
+//! | any | several that are the same | refused |
+
+use super::{ELSEWHERE, Found, RECORDED, find, places};
+use crate::device::adopted::identity;
+use crate::device::look::{Plain, at_once, within};
+use crate::device::place::Place;
+use crate::device::spec::absolute;
+use crate::volume::import::quoted;
+use crate::volume::lock::VolumeLock;
+use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
+use crate::{AddReport, Error, ErrorKind, Result};
+use braid_base::DeviceId;
+use braid_engine::{Likeness, Wanted};
+use braid_runtime::Device;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// The disk that a volume adopted.
+pub(crate) struct Disk {
+    pub id: DeviceId,
+    /// What the record is to say.
+    pub record: DeviceRecord,
+    /// Whether anything is at the path of the record.
+    pub is_there: bool,
+    /// Why the disk is not there, and what helps; none if the disk is there, as far as is known.
+    pub lack: Option<String>,
+}
+
+/// Finds the disk that the volume adopted, if it has adopted one. Reads only.
+///
+/// # Errors
+/// `Invalid` if several disks may be the one: names them.
+pub(crate) fn find_disk(state: &StateDir, record: &VolumeRecord, found: &Found) -> Result<Option<Disk>> {
+    let Some((place, noted)) = record.adopted() else { return Ok(None) };
+    let Some(recorded) = noted.path.clone() else { return Ok(None) };
+    let (id, name) = (DeviceId(place as u16), &record.name);
+    let at = |path: PathBuf, lack: Option<String>| {
+        let is_there = !is_gone(&path);
+        let record = DeviceRecord { path: Some(path), missing: false, ..noted.clone() };
+        Ok(Some(Disk { id, record, is_there, lack }))
+    };
+    let likeness = match found.known_disk() {
+        Some(wanted) if !is_gone(&recorded) => match compare(&wanted, &recorded, Instant::now() + RECORDED) {
+            // The opening says why the disk cannot be read.
+            None | Some(Likeness::Same) => return at(recorded, None),
+            likeness => likeness,
+        },
+        _ => None,
+    };
+    let seen = search(state, record, found, &recorded);
+    match (likeness, &seen.same[..]) {
+        (Some(Likeness::Doubtful), []) => at(recorded, None),
+        (_, []) => {
+            let lack = describe_lack((name, id), &recorded, likeness, &seen.doubtful);
+            at(recorded, Some(lack))
+        }
+        (Some(Likeness::Doubtful), [one, ..]) => Err(several(name, &recorded, one)),
+        (_, [one, two, ..]) => Err(several(name, one, two)),
+        (_, [one]) => {
+            let (was, is) = (recorded.display(), one.display());
+            tracing::warn!("the disk that volume '{name}' adopted was at {was}, and is at {is} now");
+            at(one.clone(), None)
+        }
+    }
+}
+
+/// Notes that the disk that a volume adopted is at this path, after a look at its bytes. The next opening
+/// judges the disk.
+///
+/// # Errors
+/// `NotServed` if the device is no adopted disk: then a daemon takes it back. `Invalid` for another disk, and
+/// if the disk is at its recorded path.
+pub fn return_disk(state: &StateDir, name: &VolumeName, device: DeviceId, path: &Path) -> Result<AddReport> {
+    let (_lock, mut record) = VolumeLock::take_known(state, name, "given its disk back")?;
+    let Some((place, noted)) = record.adopted().filter(|(place, _)| *place == device.index()) else {
+        let problem = format!("volume '{name}' is not served: braid serve {name}");
+        return Err(Error::new(ErrorKind::NotServed, problem));
+    };
+    let (path, recorded) = (absolute(path)?, noted.path.clone().unwrap_or_default());
+    let shown = path.display();
+    let wanted = find(state, &record)?.known_disk().ok_or_else(|| {
+        let problem =
+            format!("no device of volume '{name}' is there that knows its disk: bring one back first");
+        Error::new(ErrorKind::Degraded, problem)
+    })?;
+    if is_gone(&path) {
+        return Err(Error::io(shown, &io::Error::from(io::ErrorKind::NotFound)));
+    }
+    let compare = |path: &Path| compare(&wanted, path, Instant::now() + RECORDED);
+    let problem = match compare(&path) {
+        None => Some(format!("{shown} cannot be read")),
+        Some(Likeness::Another) => Some(format!("{shown} is not the disk that volume '{name}' adopted")),
+        Some(Likeness::Doubtful) if recorded != path && compare(&recorded) == Some(Likeness::Same) => {
+            let recorded = recorded.display();
+            Some(format!("{shown} is not as volume '{name}' left its disk, and {recorded} is"))
+        }
+        Some(_) if is_of_another(state, &record, &path, Instant::now() + RECORDED) => {
+            Some(format!("{shown} is the disk of another volume, and holds what that volume knows"))
+        }
+        Some(_) => None,
+    };
+    if let Some(problem) = problem {
+        return Err(Error::new(ErrorKind::Invalid, problem + " (nothing was changed)"));
+    }
+    record.devices[place].path = Some(path);
+    state.save(&record)?;
+    Ok(AddReport { name: name.to_string(), device: device.to_string(), devices: record.devices })
+}
+
+impl Found {
+    /// What is known of the adopted disk, with its sums if the device that keeps them is there.
+    fn known_disk(&self) -> Option<Wanted> {
+        let mut wanted = self.wanted.clone()?;
+        let record = wanted.record().and_then(|id| self.places.iter().find(|place| place.id == id));
+        let Some(path) = record.and_then(|place| place.path().cloned()) else { return Some(wanted) };
+        let read = within(RECORDED, move || {
+            at_once(wanted.read_sums(&Plain::open(&path).ok()?)).ok()?;
+            Some(wanted)
+        });
+        read.flatten().or_else(|| self.wanted.clone())
+    }
+}
+
+/// Disks of the right size that are not at the recorded path.
+#[derive(Default)]
+struct Seen {
+    same: Vec<PathBuf>,
+    doubtful: Vec<PathBuf>,
+}
+
+fn search(state: &StateDir, record: &VolumeRecord, found: &Found, recorded: &Path) -> Seen {
+    let (mut seen, end) = (Seen::default(), Instant::now() + ELSEWHERE);
+    let Some(wanted) = found.known_disk() else { return seen };
+    let devices = found.paths();
+    // A device whose name changed may be where another device of the volume was.
+    let own = record.devices.iter().filter_map(|device| device.path.clone());
+    let elsewhere = own.chain(places::elsewhere(state, record));
+    let mut known: Vec<Place> = Place::of(recorded).into_iter().collect();
+    for path in elsewhere.filter(|path| path != recorded && !devices.contains(path)) {
+        let likeness = compare(&wanted, &path, end);
+        let list = match likeness {
+            Some(Likeness::Same) => &mut seen.same,
+            Some(Likeness::Doubtful) => &mut seen.doubtful,
+            None | Some(Likeness::Another) => continue,
+        };
+        let Ok(place) = Place::of(&path) else { continue };
+        if !known.contains(&place) && !is_of_another(state, record, &path, end) {
+            known.push(place);
+            list.push(path);
+        }
+    }
+    seen
+}
+
+/// Whether a path is that of the disk of another volume, and that disk is there: two disks that were made
+/// from one image are alike until guests write.
+fn is_of_another(state: &StateDir, record: &VolumeRecord, path: &Path, end: Instant) -> bool {
+    let names = state.names().unwrap_or_default().into_iter().filter(|name| *name != record.name);
+    let others = names.filter_map(|name| state.load(&name).ok());
+    let mut others = others.filter(|other| other.uuid != record.uuid);
+    others.any(|other| {
+        let is_there = other.adopted().and_then(|(_, disk)| disk.path.as_deref()).is_some_and(|at| {
+            at == path || Place::of(at).ok().is_some_and(|at| Place::of(path).is_ok_and(|place| at == place))
+        });
+        let wanted = || find(state, &other).ok().and_then(|found| found.known_disk());
+        is_there && wanted().is_none_or(|wanted| compare(&wanted, path, end) != Some(Likeness::Another))
+    })
+}
+
+/// Compares what is at a path with the disk; none if that cannot be read in time.
+fn compare(wanted: &Wanted, path: &Path, end: Instant) -> Option<Likeness> {
+    let (wanted, path) = (wanted.clone(), path.to_owned());
+    let left = end.saturating_duration_since(Instant::now());
+    within(left, move || {
+        let disk = Plain::open(&path).ok()?;
+        if disk.geometry().size != wanted.size() {
+            return Some(Likeness::Another);
+        }
+        at_once(wanted.compare(&disk, identity(&path).ok()?)).ok()
+    })
+    .flatten()
+}
+
+fn is_gone(path: &Path) -> bool {
+    let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    std::fs::metadata(path).is_err_and(|error| gone.contains(&error.kind()))
+}
+
+fn several(name: &VolumeName, one: &Path, two: &Path) -> Error {
+    let problem = format!(
+        "{} and {} may both be the disk that volume '{name}' adopted, one a copy of the other: take the copy away \
+         (nothing was changed)",
+        one.display(),
+        two.display()
+    );
+    Error::new(ErrorKind::Invalid, problem)
+}
+
+/// Why the disk is not there, and what helps.
+fn describe_lack(
+    (name, id): (&VolumeName, DeviceId),
+    recorded: &Path,
+    likeness: Option<Likeness>,
+    doubtful: &[PathBuf],
+) -> String {
+    let shown = recorded.display();
+    let what = match likeness {
+        Some(_) => format!("{shown} is another disk, or has another size"),
+        None => format!("{shown} does not exist"),
+    };
+    let command = |path: &str| format!("braid device return {name} {id} {path}");
+    match doubtful.first() {
+        Some(path) => format!(
+            "{what}; {} may be the disk, changed or too little known: if it is, {}",
+            path.display(),
+            command(&quoted(path))
+        ),
+        None => format!(
+            "{what}; attach the disk, under any name, and try again; if it lies in another directory: {}",
+            command("PATH")
+        ),
+    }
+}

@@ -1,0 +1,103 @@
+//! Which of several disks is the one that a volume adopted, for a search before the volume is opened. An
+//! opening judges the disk again.
+//!
+//! | what is found | likeness |
+//! |---|---|
+//! | another size, or both disks have serial numbers and these differ | another |
+//! | both disks have the same serial number | same |
+//! | all known samples and marks are equal, and not all of them are blank | same |
+//! | half of the samples differ, and no file system is the same | another |
+//! | anything else: a disk that was changed, or of which too little is known | doubtful |
+
+use super::same_disk::{compare, read_table};
+use crate::Result;
+use crate::open::{Survey, was_current};
+use braid_base::{Bytes, DeviceId};
+use braid_format::Uuid;
+use braid_format::fingerprint::NO_SERIAL;
+use braid_format::sums::Sums;
+use braid_format::superblock::{Phase, RegionKind, Superblock};
+use braid_runtime::{Buf, Device};
+
+/// The disk that a volume adopted, as its other devices know it.
+#[derive(Clone)]
+pub struct Wanted {
+    superblock: Superblock,
+    disk: DeviceId,
+    table: Option<((DeviceId, Bytes), Option<Sums>)>,
+}
+
+/// Whether a disk is the adopted one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Likeness {
+    /// All that is known says so.
+    Same,
+    /// The disk was changed, or too little is known.
+    Doubtful,
+    /// It is another disk.
+    Another,
+}
+
+impl Wanted {
+    /// What superblocks say of the disk; none if the volume has adopted no disk, or none of its tables of
+    /// devices was found.
+    pub fn of(survey: &Survey) -> Option<Wanted> {
+        let superblock = survey.newest()?.clone();
+        let disk = superblock.adopted()?;
+        Some(Wanted { superblock, disk, table: None })
+    }
+
+    /// The place of the disk in the volume.
+    pub fn device(&self) -> DeviceId {
+        self.disk
+    }
+
+    /// How large the disk is.
+    pub fn size(&self) -> Bytes {
+        self.superblock.devices[self.disk.index()].size
+    }
+
+    /// The device that keeps the sums of the disk; none if the device is not current.
+    pub fn record(&self) -> Option<DeviceId> {
+        let device = self.superblock.region(RegionKind::Sums, 0)?.device;
+        was_current(self.superblock.devices.get(device.index())?).then_some(device)
+    }
+
+    /// Reads the sums from the device that keeps them.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub async fn read_sums<D: Device>(&mut self, record: &D) -> Result<()> {
+        let Some(region) = self.superblock.region(RegionKind::Sums, 0) else { return Ok(()) };
+        let read = async |at: Bytes, into: &Buf| record.read(at, into).await;
+        let table = read_table((self.superblock.volume, self.size()), region.offset, &read).await;
+        let table = table.map_err(|e| crate::Error::io("the sums of the adopted disk", &e))?;
+        self.table = Some(((region.device, region.offset), table));
+        Ok(())
+    }
+
+    /// Compares a disk, whose serial number the caller has found: [`NO_SERIAL`] if it has none.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub async fn compare<D: Device>(&self, disk: &D, serial: Uuid) -> Result<Likeness> {
+        let entry = &self.superblock.devices[self.disk.index()];
+        let geometry = disk.geometry();
+        let has_serials = ![entry.uuid, serial].contains(&NO_SERIAL);
+        if geometry.size != entry.size || has_serials && entry.uuid != serial {
+            return Ok(Likeness::Another);
+        }
+        if has_serials {
+            return Ok(Likeness::Same);
+        }
+        let clean = self.superblock.phase == Phase::Closed;
+        let read = async |at: Bytes, into: &Buf| disk.read(at, into).await;
+        let place = (self.disk, geometry.size, geometry.alignment);
+        let looked = compare(&self.superblock, self.table.clone(), place, (clean, false), &read).await?;
+        Ok(match looked.is_another() {
+            Some(_) => Likeness::Another,
+            None if looked.is_as_known() && looked.is_telling() => Likeness::Same,
+            None => Likeness::Doubtful,
+        })
+    }
+}
