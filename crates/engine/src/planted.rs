@@ -152,6 +152,8 @@ pub enum Bug {
     OlderLogReplayed,
     /// An opening without the pending log takes the number of one that had read the log and ended early.
     NumberOfReaderTaken,
+    /// An opening that reads the pending log does not note in the log which opening reads.
+    OwnerOfReaderForgotten,
     /// A page is written to its place before the double-write area that has it is durable.
     AreaNotFlushed,
     /// A device that is back is active before a checkpoint has brought its map image up to date.
@@ -209,8 +211,13 @@ impl Bug {
     pub const OF_RESYNC: &[Bug] = &[Bug::ClearedBesideBatch];
 
     /// Those of the pending log, which a crash of the daemon shows.
-    pub const OF_DEATH: &[Bug] =
-        &[Bug::LogPublishedLate, Bug::LogForgottenEarly, Bug::OlderLogReplayed, Bug::NumberOfReaderTaken];
+    pub const OF_DEATH: &[Bug] = &[
+        Bug::LogPublishedLate,
+        Bug::LogForgottenEarly,
+        Bug::OlderLogReplayed,
+        Bug::NumberOfReaderTaken,
+        Bug::OwnerOfReaderForgotten,
+    ];
     /// Those of devices that tell lies, or that were cut.
     pub const OF_LIES: &[Bug] =
         &[Bug::CutDeviceTaken, Bug::FenceSkipped, Bug::WitnessIgnored, Bug::ChangesNotListed];

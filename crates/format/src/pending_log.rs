@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! offset  size  field                                          changes
-//! 0       8     magic "BRAIDPL1"                               first and last
-//! 8       4     CRC-32C of the volume's UUID and bytes 12..64  never
+//! 0       8     magic "BRAIDPL2"                               first and last
+//! 8       4     CRC-32C of the volume's UUID, bytes 12..64     never
+//!               and the owner
 //! 12      4     0
 //! 16      16    volume UUID
 //! 32      16    life of the machine (its boot id)
@@ -16,19 +17,27 @@
 //! 88      8     position: newest journal batch that was durable
 //! 96      8     position: loss (0 none, 1 a guest's flush is still to fail, 2 a device may have lost writes,
 //!               3 entries are missing)
+//! 104     8     position: owner of the later opening that has read the log
+//! 112     8     position: owner in the superblock that the later opening has found
+//! 120     8     owner of the opening that writes the log       never
 //! 4096          entries: entry n lies at 4096 + 24 (n mod capacity)
 //!
-//! position  bits 0..48   the value
-//!           bits 48..64  the lower half of the CRC-32C of the volume's UUID, the epoch (8 bytes), the
-//!                        position's offset (8 bytes) and the value (8 bytes)
-//! entry     0            CRC-32C of the volume's UUID, the epoch (8 bytes), the number (8 bytes) and bytes 4..24
+//! position  bits 0..48   the value; of an owner, bits 0..48
+//!           bits 48..64  the lower half of the CRC-32C of the volume's UUID, the epoch (8 bytes), the owner
+//!                        (8 bytes), the position's offset (8 bytes) and the value (8 bytes)
+//! entry     0            CRC-32C of the volume's UUID, the epoch (8 bytes), the owner (8 bytes), the number
+//!                        (8 bytes) and bytes 4..24
 //!           4            a journal record of kind extent or extra (see `journal/record.rs`), zeros behind it
 //! ```
 //!
 //! The daemon writes an entry first, and then the number behind it in one store. A process that dies between
 //! two instructions leaves the entries up to that number whole. So a position and its checksum are one word.
-//! The log says nothing to another volume, another life of the machine or another opening. A later layout has
-//! another digit at the end of its magic.
+//! The log says nothing to another volume, another life of the machine or another opening. A copy of the
+//! volume has the same UUID, and may have counted as many openings: the owner, a random number of each opening
+//! (see `superblock.rs`), tells the openings apart.
+//!
+//! A later layout has another digit at the end of its magic. The layout before this one, "BRAIDPL1", is still
+//! read: bytes 104..128 are zeros there, and no checksum includes an owner.
 
 use crate::checksum::checksum;
 use crate::journal::{self, MOST_RECORD, MOST_RECORDS, Record};
@@ -42,7 +51,7 @@ pub const HEAD: Bytes = Bytes(4096);
 /// The length of an entry.
 pub const ENTRY: Bytes = Bytes(24);
 /// Bytes of the head that hold something.
-pub const HEAD_USED: usize = 104;
+pub const HEAD_USED: usize = 128;
 
 /// Where the epoch of a later opening lies that has read the log.
 pub const READER: Bytes = Bytes(64);
@@ -54,6 +63,10 @@ pub const END: Bytes = Bytes(80);
 pub const NEWEST: Bytes = Bytes(88);
 /// Where the loss lies.
 pub const LOSS: Bytes = Bytes(96);
+/// Where the owner of the later opening lies that has read the log.
+pub const READER_OWNER: Bytes = Bytes(104);
+/// Where the owner lies that the later opening has found in the superblock.
+pub const FOUND_OWNER: Bytes = Bytes(112);
 
 /// Entries for each change that may be pending: a batch may be under way with as many again, and some changes
 /// are there twice.
@@ -64,7 +77,9 @@ pub const MOST_ENTRIES: u64 = PER_PENDING * MOST_RECORDS as u64;
 pub const LARGEST: Bytes = Bytes(HEAD.0 + ENTRY.0 * MOST_ENTRIES);
 
 /// The first eight bytes of a log that counts.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"BRAIDPL1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"BRAIDPL2");
+/// The first eight bytes of a log without owners, of an older version.
+pub const MAGIC_WITHOUT_OWNER: u64 = u64::from_le_bytes(*b"BRAIDPL1");
 /// The byte of the magic in which layouts differ.
 const DIGIT: u64 = 0xff << 56;
 
@@ -88,10 +103,14 @@ pub struct Head {
     pub life: [u8; 16],
     /// The opening that writes it.
     pub epoch: u64,
+    /// The random number of that opening; none in a log of an older version.
+    pub owner: Option<u64>,
     /// Entries that it has room for.
     pub capacity: u64,
     /// A later opening that has read it, and may not have made all of it durable.
     pub reader: Option<u64>,
+    /// The owners of that later opening and of the superblock that the later opening has found, in 48 bits.
+    pub reader_owners: [u64; 2],
     /// The first entry that counts.
     pub first: u64,
     /// The entry behind the last one.
@@ -131,6 +150,9 @@ struct Raw {
     end: U64,
     newest: U64,
     loss: U64,
+    reader_owner: U64,
+    found_owner: U64,
+    owner: U64,
 }
 
 const _: () = assert!(size_of::<Raw>() == HEAD_USED);
@@ -138,6 +160,8 @@ const _: () = assert!(std::mem::offset_of!(Raw, zero) == COVERED.start);
 const _: () = assert!(std::mem::offset_of!(Raw, reader) == READER.as_usize());
 const _: () = assert!(std::mem::offset_of!(Raw, reader) == COVERED.end);
 const _: () = assert!(std::mem::offset_of!(Raw, loss) == LOSS.as_usize());
+const _: () = assert!(std::mem::offset_of!(Raw, reader_owner) == READER_OWNER.as_usize());
+const _: () = assert!(std::mem::offset_of!(Raw, found_owner) == FOUND_OWNER.as_usize());
 const _: () = assert!(RECORD + MOST_RECORD <= ENTRY.as_usize());
 
 /// The length of a log with room for so many entries.
@@ -145,11 +169,33 @@ pub fn len(capacity: u64) -> Bytes {
     HEAD + ENTRY * capacity
 }
 
+impl Head {
+    /// What seals the log's entries and positions.
+    pub fn seal(&self) -> Seal {
+        Seal::new(self.volume, self.epoch, self.owner)
+    }
+
+    /// Whether the opening with this owner wrote the log, or has read the log after that, or is the opening
+    /// whose superblock the reader found. A log of an older version does not know, and takes each opening for
+    /// one of these.
+    pub fn knows(&self, owner: u64) -> bool {
+        let is_reader = self.reader.is_some() && self.reader_owners.contains(&in_position(owner));
+        self.owner.is_none_or(|own| own == owner) || is_reader
+    }
+}
+
+/// An owner as a position has it.
+pub fn in_position(owner: u64) -> u64 {
+    owner & (MOST_POSITION - 1)
+}
+
 /// The bytes of a head. Its epoch and positions are below [`MOST_POSITION`].
 pub fn encode_head(head: &Head) -> [u8; HEAD_USED] {
-    let seal = Seal::new(head.volume, head.epoch);
+    let seal = head.seal();
+    let [reader_owner, found_owner] = head.reader_owners;
+    let of_reader = |at: Bytes, owner: u64| head.owner.map_or(0, |_| seal.position(at, in_position(owner)));
     let mut raw = Raw {
-        magic: MAGIC.into(),
+        magic: head.owner.map_or(MAGIC_WITHOUT_OWNER, |_| MAGIC).into(),
         crc: U32::ZERO,
         zero: U32::ZERO,
         volume: head.volume,
@@ -161,11 +207,22 @@ pub fn encode_head(head: &Head) -> [u8; HEAD_USED] {
         end: seal.position(END, head.end).into(),
         newest: seal.position(NEWEST, head.newest).into(),
         loss: seal.position(LOSS, head.loss as u64).into(),
+        reader_owner: of_reader(READER_OWNER, reader_owner).into(),
+        found_owner: of_reader(FOUND_OWNER, found_owner).into(),
+        owner: head.owner.unwrap_or(0).into(),
     };
-    raw.crc = checksum(head.volume, &raw.as_bytes()[COVERED]).into();
+    raw.crc = head_checksum(raw.as_bytes(), head.volume, head.owner).into();
     let mut bytes = [0; HEAD_USED];
     bytes.copy_from_slice(raw.as_bytes());
     bytes
+}
+
+fn head_checksum(bytes: &[u8], volume: Uuid, owner: Option<u64>) -> u32 {
+    with_owner(checksum(volume, &bytes[COVERED]), owner)
+}
+
+fn with_owner(crc: u32, owner: Option<u64>) -> u32 {
+    owner.map_or(crc, |owner| crc32c::crc32c_append(crc, &owner.to_le_bytes()))
 }
 
 /// Verifies the head of a log of this length.
@@ -175,18 +232,27 @@ pub fn encode_head(head: &Head) -> [u8; HEAD_USED] {
 /// layout, `Value` for numbers that contradict each other.
 pub fn decode_head(bytes: &[u8; HEAD_USED], len: Bytes) -> Result<Head, Invalid> {
     let raw = Raw::ref_from_bytes(bytes).map_err(|_| Invalid::Absent)?;
-    match raw.magic.get() {
-        MAGIC => {}
+    let owner = match raw.magic.get() {
+        MAGIC => Some(raw.owner.get()),
+        MAGIC_WITHOUT_OWNER => None,
         0 => return Err(Invalid::Absent),
         other if other & !DIGIT == MAGIC & !DIGIT => {
             return Err(Invalid::Feature("another version of Braid wrote it".to_owned()));
         }
         _ => return Err(Invalid::Value("the file holds no pending log".to_owned())),
-    }
-    if raw.crc.get() != checksum(raw.volume, &bytes[COVERED]) {
+    };
+    let is_as_old = owner.is_some() || bytes[READER_OWNER.as_usize()..].iter().all(|&byte| byte == 0);
+    if !is_as_old || raw.crc.get() != head_checksum(bytes, raw.volume, owner) {
         return Err(Invalid::Checksum);
     }
-    let seal = Seal::new(raw.volume, raw.epoch.get());
+    let seal = Seal::new(raw.volume, raw.epoch.get(), owner);
+    let reader_owners = match owner {
+        Some(_) => [
+            seal.value(READER_OWNER, raw.reader_owner.get())?,
+            seal.value(FOUND_OWNER, raw.found_owner.get())?,
+        ],
+        None => [0; 2],
+    };
     let loss = match seal.value(LOSS, raw.loss.get())? {
         0 => Loss::None,
         1 => Loss::Owed,
@@ -207,8 +273,10 @@ pub fn decode_head(bytes: &[u8; HEAD_USED], len: Bytes) -> Result<Head, Invalid>
         volume: raw.volume,
         life: raw.life,
         epoch: raw.epoch.get(),
+        owner,
         capacity,
         reader: Some(seal.value(READER, raw.reader.get())?).filter(|&epoch| epoch > 0),
+        reader_owners,
         first,
         end,
         newest: seal.value(NEWEST, raw.newest.get())?,
@@ -221,9 +289,9 @@ pub fn decode_head(bytes: &[u8; HEAD_USED], len: Bytes) -> Result<Head, Invalid>
 pub struct Seal(u32);
 
 impl Seal {
-    /// The seal of a volume's opening.
-    pub fn new(volume: Uuid, epoch: u64) -> Seal {
-        Seal(checksum(volume, &epoch.to_le_bytes()))
+    /// The seal of a volume's opening, with the owner of the opening unless the layout has none.
+    pub fn new(volume: Uuid, epoch: u64, owner: Option<u64>) -> Seal {
+        Seal(with_owner(checksum(volume, &epoch.to_le_bytes()), owner))
     }
 
     /// The word of a position that lies at `at`. A value from [`MOST_POSITION`] on counts as the largest one.
@@ -283,7 +351,7 @@ impl Seal {
 /// The number of the first entry that is damaged, and why. Then none counts: an older change of an extent must
 /// not hide a newer one.
 pub fn records(head: &Head, load: impl Fn(Bytes, &mut [u8])) -> Result<Vec<Record>, (u64, Invalid)> {
-    let seal = Seal::new(head.volume, head.epoch);
+    let seal = head.seal();
     let read = |number| {
         let mut bytes = [0; ENTRY.as_usize()];
         load(place(number, head.capacity), &mut bytes);
@@ -299,113 +367,4 @@ pub fn place(number: u64, capacity: u64) -> Bytes {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::SlotNumber;
-    use crate::journal::Extra;
-    use crate::map_page::Entry;
-    use braid_base::{BlockId, ExtentId, Rng};
-
-    const HEAD_OF_TEST: Head = Head {
-        volume: Uuid([7; 16]),
-        life: [3; 16],
-        epoch: 5,
-        capacity: 100,
-        reader: Some(6),
-        first: 250,
-        end: 330,
-        newest: 17,
-        loss: Loss::Owed,
-    };
-
-    fn records() -> [Record; 4] {
-        let entry = Entry { home: SlotNumber(9), valid: 0xf00f, second: SlotNumber(11), partly_lost: false };
-        let extra = Extra { slot: SlotNumber(u32::MAX - 1), place: 16_383, dirty: true };
-        [
-            Record::Extent(ExtentId(3), entry),
-            Record::Extent(ExtentId(3), Entry::default()),
-            Record::Extra(BlockId(1 << 45), Some(extra)),
-            Record::Extra(BlockId(0), None),
-        ]
-    }
-
-    #[test]
-    fn a_head_comes_back_as_it_was() {
-        let bytes = encode_head(&HEAD_OF_TEST);
-        assert_eq!(decode_head(&bytes, len(100)), Ok(HEAD_OF_TEST));
-        assert_eq!(decode_head(&bytes, len(1 << 40)), Ok(HEAD_OF_TEST));
-    }
-
-    #[test]
-    fn a_head_that_promises_more_than_there_is_is_refused() {
-        let of = |head: Head| decode_head(&encode_head(&head), len(100));
-        assert!(of(Head { capacity: 101, ..HEAD_OF_TEST }).is_err(), "the log was cut short");
-        assert!(of(Head { capacity: 0, ..HEAD_OF_TEST }).is_err());
-        assert!(of(Head { end: 351, ..HEAD_OF_TEST }).is_err());
-        assert!(of(Head { end: 249, ..HEAD_OF_TEST }).is_err());
-        let huge = Head { capacity: MOST_ENTRIES + 1, ..HEAD_OF_TEST };
-        assert!(decode_head(&encode_head(&huge), Bytes(1 << 50)).is_err());
-    }
-
-    /// A daemon of another version left a log of another layout, and no message told the administrator.
-    #[test]
-    fn a_log_of_another_layout_is_told_from_no_log() {
-        let mut bytes = encode_head(&HEAD_OF_TEST);
-        bytes[7] = b'2';
-        assert!(matches!(decode_head(&bytes, len(100)), Err(Invalid::Feature(_))));
-        bytes[0] = b'X';
-        assert!(matches!(decode_head(&bytes, len(100)), Err(Invalid::Value(_))));
-        bytes[..8].fill(0);
-        assert_eq!(decode_head(&bytes, len(100)), Err(Invalid::Absent));
-    }
-
-    /// The number of the first entry was damaged, and a part of the log was passed over without a word.
-    #[test]
-    fn a_position_that_was_damaged_does_not_count() {
-        for at in [READER, FIRST, END, NEWEST, LOSS] {
-            for bit in 0..64 {
-                let mut bytes = encode_head(&HEAD_OF_TEST);
-                bytes[at.as_usize() + bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(decode_head(&bytes, len(100)), Err(Invalid::Checksum), "bit {bit} at {at}");
-            }
-        }
-        let seal = Seal::new(Uuid([7; 16]), 5);
-        let word = seal.position(FIRST, 7);
-        assert_eq!((seal.value(FIRST, word), seal.value(END, word)), (Ok(7), Err(Invalid::Checksum)));
-        assert_eq!(seal.value(END, seal.position(END, u64::MAX)), Ok(MOST_POSITION - 1));
-    }
-
-    #[test]
-    fn an_entry_counts_under_its_number_in_its_opening_and_volume_alone() {
-        let seal = Seal::new(Uuid([7; 16]), 5);
-        for record in records() {
-            let bytes = seal.encode(40, &record);
-            assert_eq!(seal.decode(40, &bytes), Ok(record));
-            assert_eq!(seal.decode(140, &bytes), Err(Invalid::Checksum), "the lap before");
-            assert_eq!(Seal::new(Uuid([7; 16]), 4).decode(40, &bytes), Err(Invalid::Checksum));
-            assert_eq!(Seal::new(Uuid([8; 16]), 5).decode(40, &bytes), Err(Invalid::Checksum));
-        }
-    }
-
-    /// Whatever lies in the file: an error or a value, and no panic.
-    #[test]
-    fn no_bytes_are_too_strange() {
-        let mut rng = Rng::new(1);
-        let seal = Seal::new(HEAD_OF_TEST.volume, HEAD_OF_TEST.epoch);
-        for _ in 0..20_000 {
-            let mut head = encode_head(&HEAD_OF_TEST);
-            head[rng.below(HEAD_USED as u64) as usize] ^= 1 << rng.below(8);
-            let _ = decode_head(&head, Bytes(rng.below(1 << 20)));
-            rng.fill(&mut head);
-            assert!(decode_head(&head, LARGEST).is_err());
-            let mut entry = seal.encode(1, &records()[rng.below(4) as usize]);
-            entry[rng.below(ENTRY.0) as usize] ^= 1 << rng.below(8);
-            assert_eq!(seal.decode(1, &entry), Err(Invalid::Checksum));
-            // A record that is sealed and wrong.
-            rng.fill(&mut entry);
-            let crc = seal.checksum(1, &entry).to_le_bytes();
-            entry[..RECORD].copy_from_slice(&crc);
-            let _ = seal.decode(1, &entry);
-        }
-    }
-}
+mod tests;

@@ -19,8 +19,8 @@ use braid_base::Bytes;
 use braid_format::Uuid;
 use braid_format::journal::Record;
 use braid_format::pending_log::{
-    self, END, FIRST, HEAD_USED, Head, LOSS, Loss, MAGIC, MOST_ENTRIES, MOST_POSITION, NEWEST, PER_PENDING,
-    READER, Seal, encode_head, place,
+    self, END, FIRST, FOUND_OWNER, HEAD_USED, Head, LOSS, Loss, MAGIC, MOST_ENTRIES, MOST_POSITION, NEWEST,
+    PER_PENDING, READER, READER_OWNER, Seal, encode_head, in_position, place,
 };
 use braid_runtime::LastingMemory;
 use std::io;
@@ -52,6 +52,17 @@ pub(crate) struct NeededLog {
     pub memory: Rc<dyn LastingMemory>,
     pub seal: Seal,
     pub loss: Loss,
+    /// Whether the log has owners: an older version's log has none.
+    pub has_owners: bool,
+}
+
+/// An opening that has read a log.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader {
+    pub epoch: u64,
+    pub owner: u64,
+    /// The owner in the superblock that the opening has found.
+    pub found_owner: u64,
 }
 
 /// Whose log it is.
@@ -59,6 +70,7 @@ pub(crate) struct NeededLog {
 pub(crate) struct Opening {
     pub volume: Uuid,
     pub epoch: u64,
+    pub owner: u64,
     /// The newest durable batch.
     pub newest: u64,
     /// Whether a guest's flush is still to be told of a loss.
@@ -78,15 +90,26 @@ impl PendingLog {
         }
         memory.set_len(pending_log::len(capacity))?;
         let loss = if opening.is_owed { Loss::Owed } else { Loss::None };
-        let Opening { volume, epoch, newest, is_owed } = *opening;
-        let life = memory.life();
-        let head = Head { volume, life, epoch, capacity, reader: None, first: 0, end: 0, newest, loss };
+        let Opening { volume, epoch, owner, newest, is_owed } = *opening;
+        let head = Head {
+            volume,
+            life: memory.life(),
+            epoch,
+            owner: Some(owner),
+            capacity,
+            reader: None,
+            reader_owners: [0; 2],
+            first: 0,
+            end: 0,
+            newest,
+            loss,
+        };
         let bytes: [u8; HEAD_USED] = encode_head(&head);
         memory.store(Bytes(8), &bytes[8..]);
         memory.publish(Bytes::ZERO, MAGIC);
         Ok(PendingLog {
             memory,
-            seal: Seal::new(volume, epoch),
+            seal: head.seal(),
             capacity,
             first: 0,
             end: 0,
@@ -164,9 +187,17 @@ impl PendingLog {
 }
 
 impl NeededLog {
-    /// The opening of this epoch has read the log: for an opening after that one the log counts, too.
-    pub fn note_reader(&self, epoch: u64) {
-        self.memory.publish(READER, self.seal.position(READER, epoch));
+    /// This opening has read the log: for an opening after that one the log counts, too.
+    ///
+    /// The superblock has the found owner until a device has the reader's. So the found owner comes first: a
+    /// daemon that dies between two stores leaves a log that knows the superblock's owner.
+    pub fn note_reader(&self, reader: &Reader) {
+        let publish = |at, value| self.memory.publish(at, self.seal.position(at, value));
+        if self.has_owners && !planted(Bug::OwnerOfReaderForgotten) {
+            publish(FOUND_OWNER, in_position(reader.found_owner));
+            publish(READER_OWNER, in_position(reader.owner));
+        }
+        publish(READER, reader.epoch);
     }
 
     /// Whether a device may have lost writes since.
@@ -322,7 +353,7 @@ mod tests {
         }
     }
 
-    const OPENING: Opening = Opening { volume: Uuid([4; 16]), epoch: 3, newest: 0, is_owed: false };
+    const OPENING: Opening = Opening { volume: Uuid([4; 16]), epoch: 3, owner: 9, newest: 0, is_owed: false };
 
     fn record(extent: u32, version: u32) -> Record {
         Record::Extent(ExtentId(extent), Entry { home: SlotNumber(version), valid: 1, ..Entry::default() })
@@ -333,7 +364,7 @@ mod tests {
         let mut bytes = [0; HEAD_USED];
         memory.load(Bytes::ZERO, &mut bytes);
         let head = decode_head(&bytes, memory.len())?;
-        let seal = Seal::new(head.volume, head.epoch);
+        let seal = head.seal();
         let mut last = BTreeMap::new();
         for number in head.first..head.end {
             let mut bytes = [0; ENTRY.as_usize()];

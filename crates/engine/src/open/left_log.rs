@@ -6,9 +6,9 @@ use crate::map::{NeededLog, Opening, PendingLog, clear};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Recovery, Result};
 use braid_base::Bytes;
+use braid_format::Invalid;
 use braid_format::pending_log::{HEAD_USED, Head, Loss, Seal, decode_head, records};
 use braid_format::superblock::{Phase, Superblock};
-use braid_format::{Invalid, Uuid};
 use braid_policy::Origin;
 use braid_runtime::{Device, LastingMemory, Runtime};
 use std::rc::Rc;
@@ -22,8 +22,8 @@ pub(crate) struct LeftLog {
     refused: Option<String>,
     /// Unless it is none, a flush had failed, and no guest of a later opening was told.
     loss: Loss,
-    /// What seals the log, if it counts.
-    seal: Option<Seal>,
+    /// What seals the log, if it counts, and whether the log has owners.
+    seal: Option<(Seal, bool)>,
 }
 
 impl LeftLog {
@@ -39,7 +39,7 @@ impl LeftLog {
         if let Some(why) = stranger(&head, memory.life(), superblock) {
             return LeftLog::refused(why);
         }
-        let (loss, seal) = (head.loss, Some(Seal::new(head.volume, head.epoch)));
+        let (loss, seal) = (head.loss, Some((head.seal(), head.owner.is_some())));
         if loss == Loss::Incomplete {
             return LeftLog::refused("it had no room for all changes".to_owned());
         }
@@ -60,8 +60,8 @@ impl LeftLog {
     /// The log, if what is there counts until this opening has made it durable.
     pub fn needed(&self, memory: Option<&Rc<dyn LastingMemory>>) -> Option<NeededLog> {
         let is_needed = self.changes.is_some() || self.loss != Loss::None;
-        let (memory, seal) = (memory.filter(|_| is_needed)?.clone(), self.seal?);
-        Some(NeededLog { memory, seal, loss: self.loss })
+        let (memory, (seal, has_owners)) = (memory.filter(|_| is_needed)?.clone(), self.seal?);
+        Some(NeededLog { memory, seal, loss: self.loss, has_owners })
     }
 
     /// Tells what became of the log.
@@ -87,10 +87,21 @@ fn stranger(head: &Head, life: [u8; 16], superblock: &Superblock) -> Option<Stri
     if head.life != life {
         return Some("the machine has been restarted since".to_owned());
     }
+    if planted(Bug::OlderLogReplayed) {
+        return None;
+    }
     let (last, newest) = (last_opening(superblock), head.reader.unwrap_or(head.epoch));
-    if !(head.epoch..=newest.max(head.epoch)).contains(&last) && !planted(Bug::OlderLogReplayed) {
+    if !(head.epoch..=newest.max(head.epoch)).contains(&last) {
         return Some(format!(
             "it is of opening {}, and the volume was opened again since without it (opening {last})",
+            head.epoch
+        ));
+    }
+    // With equal numbers, two copies of one volume were opened as often.
+    if !head.knows(superblock.owner) && !planted(Bug::NumberOfReaderTaken) {
+        return Some(format!(
+            "it is of another opening {}: the volume was opened again since without it, or this is a copy of the \
+             volume that was opened elsewhere",
             head.epoch
         ));
     }
@@ -135,7 +146,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub fn begin_log(&self, memory: Option<&Rc<dyn LastingMemory>>, recovery: &Recovery) {
         self.state.borrow_mut().keep_left_log(None);
         let superblock = self.devices.superblock();
-        let (volume, epoch): (Uuid, u64) = (superblock.volume, superblock.epoch);
+        let Superblock { volume, epoch, owner, .. } = *superblock;
         let is_owed = recovery.flush_had_failed;
         if is_owed {
             let text = format!(
@@ -146,7 +157,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.journal.commits.owe(Error::new(ErrorKind::Io, text));
         }
         let Some(memory) = memory else { return };
-        let opening = Opening { volume, epoch, newest: self.journal.newest(), is_owed };
+        let opening = Opening { volume, epoch, owner, newest: self.journal.newest(), is_owed };
         match PendingLog::begin(memory.clone(), &opening, self.journal.most_pending()) {
             Ok(log) => self.state.borrow_mut().begin_log(log),
             Err(error) => {

@@ -14,7 +14,7 @@ use crate::jobs::Jobs;
 use crate::journal::{
     Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, rings,
 };
-use crate::map::State;
+use crate::map::{Reader, State};
 use crate::moves::Moves;
 use crate::policy::{InCharge, PolicyStates};
 use crate::request::{Guests, Readahead};
@@ -233,10 +233,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             watched(rt, &members, adopted::write_unknown(rt, &members, superblock.volume, sums)).await?;
         }
         let may_be_open = may_be_open(&superblock, options.noted);
-        superblock.owner = options.owner;
+        let found_owner = std::mem::replace(&mut superblock.owner, options.owner);
         let needed = left_log.needed(memory);
         number(&members, &mut superblock, &highest, clean || needed.is_some());
-        needed.iter().for_each(|log| log.note_reader(superblock.epoch));
+        let reader = Reader { epoch: superblock.epoch, owner: superblock.owner, found_owner };
+        needed.iter().for_each(|log| log.note_reader(&reader));
         state.keep_left_log(needed);
         if let Some(BeforeOpen(tell)) = &options.before_open {
             let lacking = members.iter().filter(|member| member.is_lacking()).map(|member| member.id);

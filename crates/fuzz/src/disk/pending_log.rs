@@ -6,7 +6,7 @@ use braid_format::SlotNumber;
 use braid_format::journal::{Extra, Record};
 use braid_format::map_page::Entry;
 use braid_format::pending_log::{
-    HEAD, HEAD_USED, Head, Loss, MOST_ENTRIES, Seal, decode_head, encode_head, len, place, records,
+    HEAD, HEAD_USED, Head, Loss, MOST_ENTRIES, decode_head, encode_head, len, place, records,
 };
 
 /// A log that is accepted has a bounded number of entries, and comes back as it was.
@@ -19,7 +19,7 @@ pub fn log(bytes: &[u8]) {
     assert!(len(head.capacity) <= Bytes::of_len(log.len()));
     assert_eq!(encode_head(&head), log[..HEAD_USED]);
     let Some(changes) = changes else { return };
-    let entries = Seal::new(VOLUME, head.epoch);
+    let entries = head.seal();
     for (number, record) in (head.first..head.end).zip(changes) {
         assert_eq!(entries.decode(number, &entries.encode(number, &record)), Ok(record));
     }
@@ -33,22 +33,35 @@ fn read(log: &[u8]) -> Option<(Head, Option<Vec<Record>>)> {
 }
 
 pub fn logs() -> Vec<Vec<u8>> {
-    let log = |capacity: u64, first: u64, end: u64, loss: Loss| {
+    let log = |owner: Option<u64>, capacity: u64, first: u64, end: u64, loss: Loss| {
         let mut bytes = vec![0; len(capacity).as_usize()];
         let (volume, life, reader) = (VOLUME, [3; 16], (first > 0).then_some(6));
-        let head = Head { volume, life, epoch: 5, capacity, reader, first, end, newest: 9, loss };
+        let reader_owners = owner.map_or([0; 2], |owner| [owner + 1, owner]);
+        let head = Head {
+            volume,
+            life,
+            epoch: 5,
+            owner,
+            capacity,
+            reader,
+            reader_owners,
+            first,
+            end,
+            newest: 9,
+            loss,
+        };
         bytes[..HEAD_USED].copy_from_slice(&encode_head(&head));
         for number in first..end {
-            let entry = Seal::new(VOLUME, 5).encode(number, &record(number as u32));
+            let entry = head.seal().encode(number, &record(number as u32));
             bytes[place(number, capacity).as_usize()..][..entry.len()].copy_from_slice(&entry);
         }
         bytes
     };
     vec![
-        log(1, 0, 0, Loss::None),
-        log(6, 0, 6, Loss::Owed),
-        log(10, 7, 12, Loss::None),
-        log(50, 1_000, 1_040, Loss::Possible),
+        log(Some(3), 1, 0, 0, Loss::None),
+        log(Some(3), 6, 0, 6, Loss::Owed),
+        log(None, 10, 7, 12, Loss::None),
+        log(Some(3), 50, 1_000, 1_040, Loss::Possible),
     ]
 }
 

@@ -3,7 +3,8 @@
 use super::VOLUME;
 use braid_base::Bytes;
 use braid_format::pending_log::{
-    END, ENTRY, FIRST, HEAD_USED, LOSS, MAGIC, MOST_POSITION, NEWEST, READER, Seal, decode_head, place,
+    END, ENTRY, FIRST, FOUND_OWNER, HEAD_USED, LOSS, MAGIC, MAGIC_WITHOUT_OWNER, MOST_POSITION, NEWEST,
+    READER, READER_OWNER, Seal, decode_head, place,
 };
 use braid_format::superblock::RegionKind;
 
@@ -81,22 +82,29 @@ pub fn sums(half: &mut [u8]) {
 }
 
 /// A pending log, at least as long as its head: magic, volume, and checksums of the head, the positions and the
-/// entries that these number.
+/// entries that these number. If the magic is that of a log without owners, there are none.
 pub fn pending_log(log: &mut [u8]) {
-    log[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    let has_owners = log[..8] != MAGIC_WITHOUT_OWNER.to_le_bytes();
+    if has_owners {
+        log[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    } else {
+        log[READER_OWNER.as_usize()..HEAD_USED].fill(0);
+    }
     log[12..32].copy_from_slice(&[&[0; 4], &VOLUME.0[..]].concat());
-    let crc = of_volume(&log[12..64]);
+    let number = |log: &[u8], at: usize| u64::from_le_bytes(std::array::from_fn(|i| log[at + i]));
+    let (epoch, owner) = (number(log, 48), has_owners.then(|| number(log, 120)));
+    let owned = |crc: u32| owner.map_or(crc, |owner| crc32c::crc32c_append(crc, &owner.to_le_bytes()));
+    let crc = owned(of_volume(&log[12..64]));
     log[8..12].copy_from_slice(&crc.to_le_bytes());
-    let epoch: [u8; 8] = std::array::from_fn(|i| log[48 + i]);
-    let seal = Seal::new(VOLUME, u64::from_le_bytes(epoch));
-    for at in [READER, FIRST, END, NEWEST, LOSS] {
-        let word = &mut log[at.as_usize()..at.as_usize() + 8];
-        let value = u64::from_le_bytes(std::array::from_fn(|i| word[i])) & (MOST_POSITION - 1);
-        word.copy_from_slice(&seal.position(at, value).to_le_bytes());
+    let seal = Seal::new(VOLUME, epoch, owner);
+    let of_reader = [READER_OWNER, FOUND_OWNER].into_iter().filter(|_| has_owners);
+    for at in [READER, FIRST, END, NEWEST, LOSS].into_iter().chain(of_reader) {
+        let value = number(log, at.as_usize()) & (MOST_POSITION - 1);
+        log[at.as_usize()..][..8].copy_from_slice(&seal.position(at, value).to_le_bytes());
     }
     let Some(Ok(bytes)) = log.get(..HEAD_USED).map(TryInto::try_into) else { return };
     let Ok(head) = decode_head(bytes, Bytes::of_len(log.len())) else { return };
-    let seeded = of_volume(&epoch);
+    let seeded = owned(of_volume(&epoch.to_le_bytes()));
     for number in head.first..head.end {
         let entry = &mut log[place(number, head.capacity).as_usize()..][..ENTRY.as_usize()];
         let crc = crc32c::crc32c_append(crc32c::crc32c_append(seeded, &number.to_le_bytes()), &entry[4..]);

@@ -190,7 +190,9 @@ impl Subject for Engine {
         let before_open = Some(BeforeOpen(Rc::new(note)));
         let memory = world.memory().map(|memory| Rc::new(memory) as Rc<dyn LastingMemory>);
         let open = OpenOptions { cache_extents, readahead, ahead, adopted, ..OpenOptions::new(names) };
-        let options = OpenOptions { outdated, before_open, memory, ..open };
+        // Each opening has a world of its own, and so a seed of its own. A pending log tells openings apart by it.
+        let owner = memory.as_ref().map_or(0, |_| Rng::new(world.seed() ^ 2).next_u64());
+        let options = OpenOptions { outdated, before_open, memory, owner, ..open };
         let (volume, _) = Volume::open(world.clone(), disks, options).await?;
         if self.chaos || self.dirties || self.caches {
             let chaos = self.chaos(world.fork_rng());

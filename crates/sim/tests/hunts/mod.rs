@@ -57,7 +57,7 @@ fn hunt_alone(bug: Bug) -> (Campaign, Engine) {
             campaign.states.go_on = 0.5;
             chaos
         }
-        Bug::NumberOfReaderTaken => {
+        Bug::NumberOfReaderTaken | Bug::OwnerOfReaderForgotten => {
             // Openings that fail after they have read the log.
             setup.workload.errors = Errors::Tolerated;
             setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];

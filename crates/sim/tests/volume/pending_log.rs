@@ -7,7 +7,7 @@
 
 use crate::rig::{Bench, Rig, bench, cached, filled, holds, make, open_with, options};
 use braid_base::{Bytes, KIB, MIB, Nanos};
-use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Recovery};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, Recovery, Result};
 use braid_format::pending_log::{HEAD, HEAD_USED, READER, decode_head};
 use braid_runtime::{LastingMemory, Runtime};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, LastingBytes, StoredMemory, World};
@@ -28,9 +28,20 @@ fn sound(bench: &Bench, disks: &[Disk]) -> Vec<Faulty<Disk>> {
 }
 
 async fn open_in(world: &World, devices: Vec<Faulty<Disk>>, memory: &LastingBytes) -> (Rig, Recovery) {
-    let memory = Rc::new(memory.clone()) as Rc<dyn LastingMemory>;
-    let opened = open_with(world.clone(), devices, |options| options.memory = Some(memory)).await;
+    let opened = open_as(0, world, devices, memory).await;
     opened.expect("what lies in memory is no reason not to open a volume")
+}
+
+/// The same by an opening with this random number.
+async fn open_as(
+    owner: u64,
+    world: &World,
+    devices: Vec<Faulty<Disk>>,
+    memory: &LastingBytes,
+) -> Result<(Rig, Recovery)> {
+    let memory = Rc::new(memory.clone()) as Rc<dyn LastingMemory>;
+    let how = |options: &mut OpenOptions| (options.memory, options.owner) = (Some(memory), owner);
+    open_with(world.clone(), devices, how).await
 }
 
 /// A volume with a log, in which 16 extents were written and nothing was flushed.
@@ -97,7 +108,9 @@ fn a_log_that_was_damaged_is_told_and_does_not_count() {
         ("the number of its first entry", |bytes| bytes[72] = 9),
         ("its newest batch", |bytes| bytes[88] ^= 1),
         ("its loss", |bytes| bytes[96] = 77),
-        ("its layout", |bytes| bytes[7] = b'2'),
+        ("its layout", |bytes| bytes[7] = b'3'),
+        ("its owner", |bytes| bytes[120] ^= 1),
+        ("its reader's owner", |bytes| bytes[104] ^= 1),
         ("all of it", |bytes| bytes.fill(0xa5)),
     ] {
         let (found, recovery) = after_a_death(move |stored| change(stored.bytes_mut()));
@@ -172,6 +185,61 @@ fn a_log_that_a_failed_opening_has_read_does_not_count_after_an_opening_without_
     });
 }
 
+/// A backup of a volume that had been shut down was served beside the volume, to look at the backup: the same
+/// UUID, and as many openings. What was discarded in the copy was discarded in the original after both had
+/// died: the copy's log had taken the place of the original's.
+#[test]
+fn the_log_of_a_copy_that_was_opened_as_often_does_not_count() {
+    let bench = Rc::new(bench(9));
+    let here = bench.clone();
+    bench.run(async move {
+        let world = &here.world;
+        let (volume, _) = written(&here).await;
+        volume.close().await.unwrap();
+        let copies = forks(&here, &here.disks);
+        let memory = world.give_memory(StoredMemory::default());
+        let (volume, _) = open_as(11, world, here.devices(), &memory).await.unwrap();
+        assert_eq!(found(&here, &volume).await, 16);
+        let memory = world.give_memory(StoredMemory::default());
+        let (copy, _) = open_as(22, world, sound(&here, &copies), &memory).await.unwrap();
+        copy.discard(Bytes::ZERO, MIB).await.unwrap();
+        assert!(entries(&memory) > 0);
+        let (memory, disks) = (world.give_memory(memory.store_away()), forks(&here, &here.disks));
+        let (volume, recovery) = open_as(33, world, sound(&here, &disks), &memory).await.unwrap();
+        let refused = recovery.log_refused.expect("the log is of the copy");
+        assert!(refused.contains("copy of the volume"), "{refused}");
+        assert_eq!((found(&here, &volume).await, recovery.has_log), (16, false));
+    });
+}
+
+/// Openings read the log and fail: no device has the number of such an opening, or one device has. The
+/// opening after these has another owner in its superblock than the log's opening had, and reads the log all
+/// the same.
+#[test]
+fn a_log_that_failed_openings_have_read_counts_in_the_next_one() {
+    let bench = Rc::new(bench(10));
+    let here = bench.clone();
+    bench.run(async move {
+        let (_dead, mut memory) = written(&here).await;
+        let mut disks = here.disks.clone();
+        for owner in 1..7 {
+            (disks, memory) = (forks(&here, &disks), here.world.give_memory(memory.store_away()));
+            let plan = |writes| FaultPlan { writes, ..FaultPlan::default() };
+            let broken = (0..).zip(&disks).map(|(place, disk)| {
+                let is_broken = owner % 3 == 0 || place == owner % 2;
+                let plan = plan(f64::from(u8::from(is_broken)));
+                Faulty::new(disk.clone(), &Faults::new(plan, here.world.fork_rng()))
+            });
+            let opened = open_as(owner, &here.world, broken.collect(), &memory).await;
+            assert!(opened.is_err(), "a superblock could not be written");
+        }
+        (disks, memory) = (forks(&here, &disks), here.world.give_memory(memory.store_away()));
+        let (volume, recovery) = open_as(99, &here.world, sound(&here, &disks), &memory).await.unwrap();
+        assert_eq!((recovery.log_refused, recovery.has_log), (None, true));
+        assert_eq!(found(&here, &volume).await, 16);
+    });
+}
+
 /// Each opening dies once it has replayed the log: nothing that the daemon acknowledged is lost in a row of
 /// these.
 #[test]
@@ -181,10 +249,10 @@ fn openings_that_die_one_after_the_other_lose_nothing() {
     bench.run(async move {
         let (_dead, mut memory) = written(&here).await;
         let mut disks = here.disks.clone();
-        for _ in 0..4 {
+        for owner in 1..5 {
             disks = forks(&here, &disks);
             memory = here.world.give_memory(memory.store_away());
-            let (volume, _) = open_in(&here.world, sound(&here, &disks), &memory).await;
+            let (volume, _) = open_as(owner, &here.world, sound(&here, &disks), &memory).await.unwrap();
             assert_eq!(found(&here, &volume).await, 16);
         }
     });
