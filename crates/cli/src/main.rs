@@ -54,7 +54,7 @@ Environment:
   BRAID_STATE_DIR    where names of volumes and sockets are kept
                      (default: /var/lib/braid for root, else the user's state directory)
   BRAID_RUNTIME_DIR  a directory in memory for what outlives a daemon that dies
-                     (default: /run/braid for root, else $XDG_RUNTIME_DIR/braid or /dev/shm/braid-USERID)
+                     (default: /run/braid for root, else /dev/shm/braid-USERID or $XDG_RUNTIME_DIR/braid)
   BRAID_LOG          what is logged to standard error: error, warn, info (default of serve) or debug
 
 Exit status: 0 done, 1 the work failed, 2 bad usage, 3 data unsafe or lost.";

@@ -1,16 +1,20 @@
 //! A file in memory, mapped: what this process stores there outlives it.
+//!
+//! The file is locked for the life of the process, and a new content is a new file that takes the place of
+//! the old one. So a process that has the old file mapped keeps all of it.
 #![allow(unsafe_code)]
 
+use crate::locked_file::{LockedFile, Missing};
 use crate::open::failed;
 use braid_base::Bytes;
 use braid_runtime::LastingMemory;
-use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +23,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// mapped: only its owner and root may open it.
 pub struct LastingFile {
     path: PathBuf,
-    file: File,
+    /// The file at `path`.
+    own: RefCell<LockedFile>,
+    /// What is read until a new content begins, if that lies elsewhere.
+    left: RefCell<Option<LockedFile>>,
+    most: Bytes,
     life: [u8; 16],
     len: Cell<Bytes>,
     /// Where it is mapped, all of it. Before the first [`LastingMemory::set_len`] it is not, and may be
@@ -34,25 +42,25 @@ impl LastingFile {
     /// Opens or makes the file at `path`, of which `most` bytes count at most.
     ///
     /// # Errors
-    /// If the file cannot be had, is no regular file of this user's own, or the machine has no boot id.
+    /// If the file cannot be had, is no regular file of this user's own, is in use by another process, or the
+    /// machine has no boot id.
     pub fn open(path: &Path, most: Bytes) -> io::Result<LastingFile> {
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags as i32);
-        let file = options.open(path).map_err(|e| failed(path, "open", e))?;
-        let known = file.metadata().map_err(|e| failed(path, "look at", e))?;
-        let is_own =
-            known.uid() == rustix::process::geteuid().as_raw() && known.permissions().mode() & 0o77 == 0;
-        if !known.is_file() || !is_own {
-            let problem = format!(
-                "{} is no regular file that this user alone may open: see which user made it, and remove it",
-                path.display()
-            );
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
-        }
         let life = boot_id()?;
-        let (path, len, mapped) = (path.to_owned(), Cell::new(Bytes(known.len()).min(most)), Cell::default());
-        Ok(LastingFile { path, file, life, len, mapped })
+        let own = LockedFile::open(path, Missing::Made)?;
+        let len = Cell::new(len_of(&own, most)?);
+        let (own, left, path) = (RefCell::new(own), RefCell::default(), path.to_owned());
+        Ok(LastingFile { path, own, left, most, life, len, mapped: Cell::default() })
+    }
+
+    /// Until a new content begins, that of the file at `left` counts. Then `left` is removed.
+    ///
+    /// # Errors
+    /// As [`LastingFile::open`], and if there is no such file: nothing has changed then.
+    pub fn take_over(&self, left: &Path) -> io::Result<()> {
+        let left = LockedFile::open(left, Missing::Refused)?;
+        self.len.set(len_of(&left, self.most)?);
+        self.left.replace(Some(left));
+        Ok(())
     }
 
     /// Where it is.
@@ -60,19 +68,38 @@ impl LastingFile {
         &self.path
     }
 
+    /// Whether the next process finds the file.
+    pub fn is_in_place(&self) -> bool {
+        self.own.borrow().is_in_place()
+    }
+
+    /// Removes the file, unless another file has taken its place.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn remove(&self) -> io::Result<()> {
+        self.own.borrow().remove()
+    }
+
     fn unmap(&self) {
+        self.unmap_all(self.len.get());
+    }
+
+    /// Unmaps all of the mapping, which has this length.
+    fn unmap_all(&self, len: Bytes) {
         if let Some(start) = self.mapped.take() {
-            // SAFETY: mapped in `set_len` with this length; nothing refers to it any more. A failure leaves
-            // it mapped.
-            let _ = unsafe { munmap(start.as_ptr().cast(), self.len.get().as_usize()) };
+            // SAFETY: mapped in `map` with this length; nothing refers to it any more. A failure leaves it
+            // mapped.
+            let _ = unsafe { munmap(start.as_ptr().cast(), len.as_usize()) };
         }
     }
 
-    fn map(&self, len: Bytes) -> io::Result<()> {
+    fn map(&self, file: &File, len: Bytes) -> io::Result<()> {
+        fallocate(file, FallocateFlags::empty(), 0, len.0)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let start = unsafe { mmap(std::ptr::null_mut(), len.as_usize(), access, flags, &self.file, 0) }?;
+        let start = unsafe { mmap(std::ptr::null_mut(), len.as_usize(), access, flags, file, 0) }?;
         self.mapped.set(NonNull::new(start.cast()));
         Ok(())
     }
@@ -80,7 +107,13 @@ impl LastingFile {
     /// Before the file is mapped. What was not written makes an old content count for less, and never for
     /// more: the next length begins a new one.
     fn write(&self, at: Bytes, from: &[u8]) {
-        drop(self.file.write_all_at(from, at.0));
+        self.with_left(|file| drop(file.write_all_at(from, at.0)));
+    }
+
+    /// The file with what an earlier process has left, before the first new content.
+    fn with_left<T>(&self, work: impl FnOnce(&File) -> T) -> T {
+        let left = self.left.borrow();
+        work(left.as_ref().unwrap_or(&self.own.borrow()).file())
     }
 
     fn check(&self, at: Bytes, len: usize) {
@@ -101,18 +134,24 @@ impl LastingMemory for LastingFile {
     fn set_len(&self, len: Bytes) -> io::Result<()> {
         self.unmap();
         self.len.set(Bytes::ZERO);
-        self.file.set_len(0).map_err(|e| failed(&self.path, "empty", e))?;
-        if len == Bytes::ZERO {
-            return Ok(());
-        }
-        let mapped = fallocate(&self.file, FallocateFlags::empty(), 0, len.0).map_err(io::Error::from);
-        let mapped = mapped.and_then(|()| self.map(len));
-        if let Err(error) = mapped {
+        let new = LockedFile::make(&self.path.with_extension("new"))?;
+        let mapped = if len == Bytes::ZERO { Ok(()) } else { self.map(new.file(), len) };
+        if mapped.is_err() {
             // What was taken goes back.
-            self.file.set_len(0).map_err(|e| failed(&self.path, "empty", e))?;
-            return Err(failed(&self.path, &format!("have {len} for"), error));
+            new.file().set_len(0).map_err(|e| failed(new.path(), "empty", e))?;
         }
-        self.len.set(len);
+        // The old file is closed, and its lock with it, once the new one is in its place.
+        let replaced = new.replace(&self.own.borrow());
+        let replaced = replaced.map(|new| drop(self.own.replace(new)));
+        let removed = self.left.take().map_or(Ok(()), |left| left.remove());
+        let is_whole = mapped.map_err(|e| failed(&self.path, &format!("have {len} for"), e));
+        match is_whole.and(replaced).and(removed) {
+            Ok(()) => self.len.set(len),
+            Err(error) => {
+                self.unmap_all(len);
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -120,7 +159,7 @@ impl LastingMemory for LastingFile {
         into.fill(0);
         let mut done = 0;
         while done < into.len() {
-            match self.file.read_at(&mut into[done..], at.0 + done as u64) {
+            match self.with_left(|file| file.read_at(&mut into[done..], at.0 + done as u64)) {
                 Ok(0) => return,
                 Ok(len) => done += len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -164,8 +203,17 @@ impl Drop for LastingFile {
     }
 }
 
+/// How much of a file counts.
+fn len_of(file: &LockedFile, most: Bytes) -> io::Result<Bytes> {
+    let known = file.file().metadata().map_err(|e| failed(file.path(), "look at", e))?;
+    Ok(Bytes(known.len()).min(most))
+}
+
 /// The number of this life of the machine.
-fn boot_id() -> io::Result<[u8; 16]> {
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn boot_id() -> io::Result<[u8; 16]> {
     let path = Path::new(BOOT_ID);
     let text = std::fs::read_to_string(path).map_err(|e| failed(path, "read", e))?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -179,6 +227,7 @@ fn boot_id() -> io::Result<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn load(file: &LastingFile, at: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![1; len];
@@ -195,8 +244,7 @@ mod tests {
         file.set_len(Bytes(10_000)).unwrap();
         file.store(Bytes(9_990), b"0123456789");
         file.publish(Bytes(8), u64::from_le_bytes(*b"abcdefgh"));
-        // As after a death: nothing is unmapped or synchronised.
-        std::mem::forget(file);
+        drop(file);
         let file = LastingFile::open(&path, Bytes(1 << 20)).unwrap();
         assert_eq!(load(&file, 9_990, 10), b"0123456789");
         assert_eq!((load(&file, 8, 8), load(&file, 9_999, 3)), (b"abcdefgh".to_vec(), vec![b'9', 0, 0]));
@@ -234,6 +282,55 @@ mod tests {
         let file = LastingFile::open(&dir.path().join("log"), Bytes(4096)).unwrap();
         file.set_len(Bytes(8192)).unwrap();
         file.set_len(Bytes(1 << 60)).unwrap_err();
-        assert_eq!((file.len(), file.file.metadata().unwrap().len()), (Bytes::ZERO, 0));
+        assert_eq!((file.len(), dir.path().join("log").metadata().unwrap().len()), (Bytes::ZERO, 0));
+        assert_eq!(dir.path().read_dir().unwrap().count(), 1, "no other file is left");
+    }
+
+    /// A daemon that served a copy of the volume began its log in the file that the daemon of the original
+    /// had mapped, and zeroed it.
+    #[test]
+    fn a_file_is_of_one_process_and_a_new_content_is_a_new_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let file = LastingFile::open(&path, Bytes(8192)).unwrap();
+        file.set_len(Bytes(8192)).unwrap();
+        let error = LastingFile::open(&path, Bytes(8192)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+        // Another one without locks: it reads what it had open to the end.
+        let other = File::open(&path).unwrap();
+        file.store(Bytes(0), b"abc");
+        file.set_len(Bytes(4096)).unwrap();
+        let mut bytes = [0; 3];
+        other.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!((&bytes, load(&file, 0, 3)), (b"abc", vec![0; 3]));
+        LastingFile::open(&path, Bytes(8192)).unwrap_err();
+        // Another file has come to its place: that stays.
+        std::fs::remove_file(&path).unwrap();
+        assert!(!file.is_in_place());
+        std::fs::write(&path, "another").unwrap();
+        file.remove().unwrap();
+        assert!(path.exists() && file.set_len(Bytes(4096)).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"another");
+    }
+
+    /// The log of the daemon before lies in another directory: it is read there, and counts until the new log
+    /// begins.
+    #[test]
+    fn a_file_elsewhere_is_read_until_a_new_content_begins() {
+        let dir = tempfile::tempdir().unwrap();
+        let (here, there) = (dir.path().join("here"), dir.path().join("there"));
+        let left = LastingFile::open(&there, Bytes(8192)).unwrap();
+        left.set_len(Bytes(8192)).unwrap();
+        left.store(Bytes(5), b"left");
+        drop(left);
+        let file = LastingFile::open(&here, Bytes(4096)).unwrap();
+        file.take_over(&dir.path().join("nothing")).unwrap_err();
+        file.take_over(&there).unwrap();
+        assert_eq!((file.len(), load(&file, 5, 4)), (Bytes(4096), b"left".to_vec()));
+        file.publish(Bytes(8), 7);
+        assert_eq!(std::fs::read(&there).unwrap()[8..10], [7, 0]);
+        LastingFile::open(&there, Bytes(4096)).unwrap_err();
+        file.set_len(Bytes(4096)).unwrap();
+        assert_eq!((there.exists(), load(&file, 5, 4)), (false, vec![0; 4]));
     }
 }

@@ -1,11 +1,14 @@
 //! A daemon that dies, and is started again while the machine goes on: every write that it acknowledged is
 //! read, flushed or not.
 
-use crate::machine::{Daemon, Machine};
+use crate::machine::{Daemon, Ended, Machine, client, run};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc;
+use tempfile::TempDir;
 
 /// Volumes of all kinds, as words of `braid create`.
 const KINDS: [&[&str]; 7] = [
@@ -199,4 +202,218 @@ fn without_memory_for_the_log_the_volume_is_served_and_status_says_so() {
         let ended = vault.terminate();
         assert!(ended.status == 0 && ended.stderr.contains("crash of this daemon"), "{ended:?}");
     }
+}
+
+/// A command for the copy of the volume: with a state directory of its own.
+fn of_copy(machine: &Machine, words: &[&str]) -> Command {
+    let mut command = machine.command(words);
+    command.env("BRAID_STATE_DIR", machine.path("state-of-copy"));
+    command
+}
+
+/// Copies the devices as they are now, and imports the copy.
+fn copy(machine: &Machine) {
+    let paths = ["fast.img", "slow.img"].map(|name| {
+        let (from, to) = (machine.path(name), machine.far_away(name));
+        client("cp", &["--sparse=always", from.to_str().unwrap(), to.to_str().unwrap()]);
+        to.to_str().unwrap().to_owned()
+    });
+    let imported = run(of_copy(machine, &["import", &paths[0], &paths[1]]));
+    assert!(machine.path("state-of-copy/vault/volume.json").exists(), "{imported:?}");
+}
+
+fn serve_copy(machine: &Machine) -> Daemon {
+    Daemon::start(of_copy(machine, &["serve", "vault"]))
+}
+
+fn write_all(daemon: &Daemon, version: u64) {
+    let mut client = Client::connect(daemon);
+    (0..16).for_each(|i| client.write(i * STEP, version + i).unwrap());
+}
+
+fn assert_all(daemon: &Daemon, version: u64, what: &str) {
+    let mut client = Client::connect(daemon);
+    let found: Vec<Option<u64>> = (0..16).map(|i| client.read(i * STEP)).collect();
+    assert_eq!(found, (version..version + 16).map(Some).collect::<Vec<_>>(), "{what}");
+}
+
+/// A volume was shut down, backed up and served again, and the backup was served beside it, to look at it.
+/// Both daemons used one pending log, for the UUID was the same. What was discarded in the backup read as
+/// zeros in the original once both had died, though it had been flushed.
+#[test]
+fn a_copy_that_is_served_beside_the_volume_has_a_log_of_its_own() {
+    for original_first in [true, false] {
+        let machine = made(&[]);
+        let vault = machine.serve(&["vault"]);
+        write_all(&vault, 100);
+        assert_eq!(vault.terminate().status, 0);
+        copy(&machine);
+        let (vault, beside) = match original_first {
+            true => {
+                let vault = machine.serve(&["vault"]);
+                (vault, serve_copy(&machine))
+            }
+            false => {
+                let beside = serve_copy(&machine);
+                (machine.serve(&["vault"]), beside)
+            }
+        };
+        let mut client = Client::connect(&beside);
+        (8..16).for_each(|i| client.ask(4, i * STEP, STEP as usize, &[]).unwrap());
+        (16..24).for_each(|i| client.write(i * STEP, 300).unwrap());
+        Client::connect(&vault).write(20 * STEP, 200).unwrap();
+        if original_first {
+            vault.kill();
+            beside.kill();
+        } else {
+            beside.kill();
+            vault.kill();
+        }
+        let what = format!("original first: {original_first}");
+        let (vault, beside) = (machine.serve(&["vault"]), serve_copy(&machine));
+        assert_all(&vault, 100, &what);
+        let mut client = Client::connect(&vault);
+        assert_eq!([19, 20].map(|i| client.read(i * STEP)), [Some(0), Some(200)], "{what}");
+        let mut client = Client::connect(&beside);
+        assert_eq!([7, 8, 20].map(|i| client.read(i * STEP)), [Some(107), Some(0), Some(300)], "{what}");
+        assert_eq!((vault.terminate().status, beside.terminate().status), (0, 0));
+    }
+}
+
+/// A copy of the devices of a running daemon was served. It zeroed the log of that daemon when it began, and
+/// removed the log when it was stopped: the death of the other daemon lost all that was not flushed.
+#[test]
+fn a_copy_of_a_running_volume_that_begins_and_stops_leaves_its_log_alone() {
+    let machine = made(&[]);
+    let vault = machine.serve(&["vault"]);
+    write_all(&vault, 100);
+    assert_eq!(vault.terminate().status, 0);
+    let vault = machine.serve(&["vault"]);
+    let log = machine.json(&["status", "vault"])["pending_log"].as_str().unwrap().to_owned();
+    copy(&machine);
+    write_all(&vault, 200);
+    Client::connect(&vault).write(20 * STEP, 201).unwrap();
+    let beside = serve_copy(&machine);
+    assert_all(&beside, 100, "the copy");
+    Client::connect(&vault).write(21 * STEP, 202).unwrap();
+    assert_eq!(beside.terminate().status, 0);
+    assert!(Path::new(&log).exists());
+    Client::connect(&vault).write(22 * STEP, 203).unwrap();
+    vault.kill();
+    let vault = machine.serve(&["vault"]);
+    assert_all(&vault, 200, "the original");
+    let mut client = Client::connect(&vault);
+    assert_eq!([20, 21, 22].map(|i| client.read(i * STEP)), [Some(201), Some(202), Some(203)]);
+    drop(client);
+    let ended = vault.terminate();
+    assert!(ended.status == 0 && ended.stderr.contains("from its pending log"), "{ended:?}");
+}
+
+/// A daemon died, and somebody looked at a copy of the devices before serving the volume again: the copy used
+/// up what the daemon had left. The same if the state directory was copied, too.
+#[test]
+fn a_copy_that_is_made_after_the_death_does_not_use_up_the_log() {
+    for with_state in [false, true] {
+        let machine = made(&[]);
+        let vault = machine.serve(&["vault"]);
+        write_all(&vault, 100);
+        vault.kill();
+        copy(&machine);
+        if with_state {
+            let note = "vault/noted.json";
+            std::fs::copy(machine.state().join(note), machine.path("state-of-copy").join(note)).unwrap();
+        }
+        let beside = serve_copy(&machine);
+        Client::connect(&beside).write(0, 7).unwrap();
+        let ended = beside.terminate();
+        assert!(ended.status == 0 && ended.stderr.contains(".pending"), "the log is named: {ended:?}");
+        let vault = machine.serve(&["vault"]);
+        assert_all(&vault, 100, "the original");
+        assert_eq!(vault.terminate().status, 0);
+    }
+}
+
+/// The daemon of a login session was killed, and a service served the volume again, with another directory in
+/// memory: what had been acknowledged read as zeros, without a word.
+#[test]
+fn a_log_is_found_whatever_the_environment_of_the_next_daemon_is() {
+    let machine = made(&[]);
+    let vault = machine.serve(&["vault"]);
+    write_all(&vault, 100);
+    vault.kill();
+    let left = machine.json(&["status", "vault"])["pending_log"].as_str().unwrap().to_owned();
+    let elsewhere = TempDir::new_in("/dev/shm").unwrap();
+    let with = |dir: &Path, words: &[&str]| {
+        let mut command = machine.command(words);
+        command.env("BRAID_RUNTIME_DIR", dir);
+        command
+    };
+    let status = run(with(elsewhere.path(), &["status", "vault"]));
+    assert!(status.stdout.contains(&left), "{status:?}");
+    let vault = Daemon::start(with(elsewhere.path(), &["serve", "vault"]));
+    assert_all(&vault, 100, "another directory");
+    let log = machine.json(&["status", "vault"])["pending_log"].as_str().unwrap().to_owned();
+    assert!(Path::new(&log).starts_with(elsewhere.path()) && !Path::new(&left).exists(), "{log}");
+    write_all(&vault, 200);
+    vault.kill();
+    // A command that opens the volume, and a directory that is none for logs.
+    machine.ok(&["policy", "vault", "ssd-first"]);
+    assert!(!Path::new(&log).exists());
+    let vault = machine.serve(&["vault"]);
+    assert_all(&vault, 200, "a command");
+    write_all(&vault, 300);
+    vault.kill();
+    let vault = Daemon::start(with(&machine.path("."), &["serve", "vault"]));
+    assert_all(&vault, 300, "no directory for logs");
+    assert_eq!(vault.terminate().status, 0);
+    let (left, elsewhere) = (machine.runtime().read_dir().unwrap(), elsewhere.path().read_dir().unwrap());
+    assert_eq!(left.chain(elsewhere).count(), 0, "a volume that was shut down leaves no log");
+}
+
+/// The log was removed after the death, as systemd does at a logout: the next daemon says so.
+#[test]
+fn a_log_that_is_gone_is_told() {
+    let machine = made(&[]);
+    let vault = machine.serve(&["vault"]);
+    let log = machine.json(&["status", "vault"])["pending_log"].as_str().unwrap().to_owned();
+    std::fs::remove_file(&log).unwrap();
+    let status = machine.json(&["status", "vault"]);
+    let failure = status["pending_log_failure"].as_str().unwrap();
+    assert!(status["pending_log"].is_null() && failure.contains("removed"), "{status}");
+    vault.kill();
+    let served = |machine: &Machine| -> Ended { machine.serve(&["vault"]).terminate() };
+    let ended = served(&machine);
+    assert!(ended.stderr.contains("is gone") && ended.stderr.contains(&log), "{ended:?}");
+    let ended = served(&machine);
+    assert!(!ended.stderr.contains("is gone"), "{ended:?}");
+}
+
+/// What the note says of the log is no reason to touch a file that is none, or not to serve.
+#[test]
+fn a_note_of_a_file_that_is_no_log_does_no_harm() {
+    let machine = made(&[]);
+    machine.serve(&["vault"]).kill();
+    let note = machine.state().join("vault/noted.json");
+    let text = std::fs::read_to_string(&note).unwrap();
+    let known: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let uuid = known["uuid"].as_str().unwrap().to_owned();
+    let victim = machine.path("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    let on_disk = machine.path(&format!("{uuid}.pending"));
+    std::fs::write(&on_disk, "precious").unwrap();
+    let link = machine.runtime().join(format!("{uuid}-0123456789abcdef.pending"));
+    std::os::unix::fs::symlink(&victim, &link).unwrap();
+    let relative = format!("{uuid}.pending").into();
+    for path in [victim.clone(), on_disk.clone(), link, relative, "/".into(), "".into(), "/dev/zero".into()] {
+        let mut note_of = known.clone();
+        note_of["log"]["path"] = path.to_str().unwrap().into();
+        std::fs::write(&note, note_of.to_string()).unwrap();
+        machine.serve(&["vault"]).kill();
+        assert_eq!([&victim, &on_disk].map(|p| std::fs::read(p).unwrap()), [b"precious", b"precious"]);
+    }
+    for text in [r#"{"log":7}"#.to_owned(), "x".repeat(1 << 20)] {
+        std::fs::write(&note, text).unwrap();
+        machine.serve(&["vault"]).kill();
+    }
+    assert_eq!(machine.serve(&["vault"]).terminate().status, 0);
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// The report of a volume that is not served.
 pub(crate) fn resting_report(state: &StateDir, name: &VolumeName) -> Result<RestingReport> {
     let record = state.load(name)?;
-    let pending_log = Lasting::left(&record);
+    let pending_log = Lasting::left(state, &record);
     let VolumeRecord { name, uuid, temporary, devices, .. } = record;
     let (dead_block_devices, dead_mounts) = left_behind(state, &name);
     Ok(RestingReport {

@@ -101,7 +101,7 @@ pub(crate) struct Daemon {
     pub name: VolumeName,
     pub volume: Volume<Ring, OpenDevice>,
     /// What outlives this process.
-    lasting: Lasting,
+    pub(crate) lasting: Lasting,
     /// The volume as fronts serve it.
     pub export: Export,
     pub recorder: Rc<Recorder<Ring>>,
@@ -230,7 +230,7 @@ async fn run(
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
     let name = &record.name;
-    let lasting = Lasting::of(record);
+    let lasting = Lasting::of(state, record);
     let open = OpenOptions {
         cache_extents: doors.options.cache_extents,
         readahead: doors.options.readahead,
@@ -253,7 +253,7 @@ async fn run(
     }
     lasting.warn(record);
     let noted = volume.noted();
-    if let Err(error) = note(state, name, &record.uuid, noted) {
+    if let Err(error) = note(state, name, &record.uuid, (noted, lasting.noted())) {
         tracing::warn!("that volume '{name}' has been opened is not noted: {error}");
     }
     let daemon = Daemon::start(world, state, name, members, (volume, lasting), doors)?;
@@ -448,8 +448,8 @@ impl Daemon {
             self.lasting.end();
         }
         if closed.is_ok()
-            && let Err(error) =
-                note(&self.state, name, &self.volume.superblock().volume.to_string(), self.volume.noted())
+            && let uuid = self.volume.superblock().volume.to_string()
+            && let Err(error) = note(&self.state, name, &uuid, (self.volume.noted(), None))
         {
             tracing::warn!("that volume '{name}' was shut down is not noted: {error}");
         }

@@ -25,5 +25,5 @@ pub(crate) async fn close(
     note_opened(state, &record.name, &members.records, &volume.outdated_devices())?;
     closed?;
     lasting.end();
-    note(state, &record.name, &record.uuid, volume.noted())
+    note(state, &record.name, &record.uuid, (volume.noted(), None))
 }

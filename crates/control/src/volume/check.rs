@@ -171,7 +171,7 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
     let (lost, warnings) = on_ring(async |ring| {
         let members = open_members(ring, state, &record, Purpose::Repair(distrust)).await?;
         let list = &members.list;
-        let lasting = Lasting::of(&record);
+        let lasting = Lasting::of(state, &record);
         let open = open_options(&record, list, &lasting);
         let options = OpenOptions { repair: true, distrust: distrust.to_vec(), ..open };
         let options = with_notes(options, state, &record);

@@ -11,7 +11,7 @@ use crate::volume::check::CheckReport;
 use crate::volume::create::remove_made;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Member, handles, names, open_paths};
-use crate::volume::noted::{self, noted};
+use crate::volume::noted::{self, noted, noted_log};
 use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -254,15 +254,16 @@ fn note(
     let mut record = record(given, missing, name.clone());
     refuse_other(state, &record)?;
     let (mut others, mut known) = (Vec::new(), Vec::new());
-    let mut promised = noted(state, &record);
+    let notes = |record: &VolumeRecord| (noted(state, record), noted_log(state, record).flatten());
+    let mut promised = notes(&record);
     for other in state.names_of(&record.uuid)? {
         if other != *name {
             let lock = VolumeLock::take(state, &other, "renamed")?;
             others.push((other.clone(), lock));
         }
         let record = state.load(&other)?;
-        let there = noted(state, &record);
-        if (there.epoch, there.batch) > (promised.epoch, promised.batch) {
+        let there = notes(&record);
+        if (there.0.epoch, there.0.batch) > (promised.0.epoch, promised.0.batch) {
             promised = there;
         }
         known.push(record);
@@ -277,8 +278,9 @@ fn note(
         record.set_outdated(&outdated);
     }
     state.save(&record)?;
+    let (promised, log) = promised;
     if promised.epoch > 0 {
-        noted::note(state, name, &record.uuid, promised)?;
+        noted::note(state, name, &record.uuid, (promised, log.as_ref()))?;
     }
     Ok((record, others))
 }

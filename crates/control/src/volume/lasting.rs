@@ -5,53 +5,62 @@
 //! for a disk, for a network, or for the volume itself.
 //!
 //! ```text
-//! $BRAID_RUNTIME_DIR/UUID.pending     if that is set
-//! /run/braid/UUID.pending             for root
-//! $XDG_RUNTIME_DIR/braid/…            for other users
-//! /dev/shm/braid-USERID/…             if that cannot be had
+//! $BRAID_RUNTIME_DIR/UUID-PLACE.pending     if that is set
+//! /run/braid/…                              for root
+//! /dev/shm/braid-USERID/…                   for other users, and if /run/braid cannot be had
+//! $XDG_RUNTIME_DIR/braid/…                  if neither can be had: gone after the last logout of the user
 //! ```
+//!
+//! PLACE stands for the volume's directory in the state directory. So a copy of the volume that is known to
+//! another state directory has a log of its own. Where to find the log of a daemon that died is noted durably
+//! in the state directory: the environment of the next daemon may be another one.
 
-use crate::volume::state_dir::VolumeRecord;
+use crate::volume::left_log::{Left, find_left};
+use crate::volume::log_place::{VARIABLE, directories, file_name, prepare};
+use crate::volume::noted::NotedLog;
+use crate::volume::state_dir::{StateDir, VolumeRecord};
 use braid_base::Bytes;
 use braid_engine::LARGEST_LOG;
 use braid_runtime::LastingMemory;
 use braid_uring::LastingFile;
-use rustix::fs::statfs;
-use std::fs::DirBuilder;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// What outlives the daemon of a volume.
 #[derive(Clone, Debug)]
 pub(crate) enum Lasting {
-    /// This file.
-    File(Rc<LastingFile>),
+    /// This file, and what to note of it.
+    File(Rc<LastingFile>, Option<NotedLog>),
     /// Nothing, and why.
     Nothing(String),
     /// Nothing, for the volume ends with the daemon.
     Temporary,
 }
 
-/// The variable that names the directory.
-const VARIABLE: &str = "BRAID_RUNTIME_DIR";
-
 impl Lasting {
-    /// That of a volume.
-    pub fn of(record: &VolumeRecord) -> Lasting {
+    /// That of a volume. The caller holds the volume's lock.
+    pub fn of(state: &StateDir, record: &VolumeRecord) -> Lasting {
         if record.temporary {
             return Lasting::Temporary;
         }
         if !record.uuid.chars().all(|c| c.is_ascii_hexdigit() || c == '-') {
             return Lasting::Nothing(format!("'{}' in the volume's record is no UUID", record.uuid));
         }
+        let Left { path: left, warnings } = find_left(state, record);
+        for warning in warnings {
+            tracing::warn!("volume '{}': {warning}", record.name);
+        }
+        let name = file_name(state, record);
         let mut refusals = Vec::new();
-        for dir in directories() {
-            let path = path_in(&dir, record);
-            let file = prepare(&dir).and_then(|()| LastingFile::open(&path, LARGEST_LOG));
-            match file {
-                Ok(file) => return Lasting::File(Rc::new(file)),
+        // The directory of a log that is left is better than none.
+        let beside = left.as_deref().and_then(Path::parent).map(Path::to_owned);
+        for dir in directories().into_iter().chain(beside) {
+            match prepare(&dir).and_then(|()| LastingFile::open(&dir.join(&name), LARGEST_LOG)) {
+                Ok(file) => {
+                    take_over(&file, left.as_deref(), record);
+                    let noted = NotedLog::of(state, record, &file);
+                    return Lasting::File(Rc::new(file), noted);
+                }
                 Err(error) => refusals.push(format!("{}: {error}", dir.display())),
             }
         }
@@ -62,22 +71,30 @@ impl Lasting {
     }
 
     /// What is left of a daemon of a volume that died.
-    pub fn left(record: &VolumeRecord) -> Option<PathBuf> {
-        directories().iter().map(|dir| path_in(dir, record)).find(|path| path.exists())
+    pub fn left(state: &StateDir, record: &VolumeRecord) -> Option<PathBuf> {
+        find_left(state, record).path
     }
 
     /// For the engine.
     pub fn memory(&self) -> Option<Rc<dyn LastingMemory>> {
         match self {
-            Lasting::File(file) => Some(file.clone()),
+            Lasting::File(file, _) => Some(file.clone()),
             Lasting::Nothing(_) | Lasting::Temporary => None,
         }
     }
 
-    /// Where it is.
+    /// Where it is, as long as the next daemon finds it there.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
-            Lasting::File(file) => Some(file.path().to_owned()),
+            Lasting::File(file, _) if file.is_in_place() => Some(file.path().to_owned()),
+            _ => None,
+        }
+    }
+
+    /// What is to be noted of it while the volume is open.
+    pub fn noted(&self) -> Option<&NotedLog> {
+        match self {
+            Lasting::File(_, noted) => noted.as_ref(),
             Lasting::Nothing(_) | Lasting::Temporary => None,
         }
     }
@@ -86,8 +103,14 @@ impl Lasting {
     pub fn failure(&self, is_used: bool) -> Option<String> {
         match self {
             Lasting::Nothing(why) => Some(why.clone()),
-            Lasting::File(file) if !is_used => Some(format!("no room for {}", file.path().display())),
-            Lasting::File(_) | Lasting::Temporary => None,
+            Lasting::File(file, _) if !is_used => Some(format!("no room for {}", file.path().display())),
+            Lasting::File(file, _) if !file.is_in_place() => {
+                let path = file.path().display();
+                Some(format!(
+                    "{path} was removed, as systemd does at a logout: stop the daemon, and serve anew"
+                ))
+            }
+            Lasting::File(..) | Lasting::Temporary => None,
         }
     }
 
@@ -99,56 +122,25 @@ impl Lasting {
         }
     }
 
-    /// The volume was closed: removes the file if nothing in it counts any more.
+    /// The volume was closed: removes the file, in which nothing counts any more.
     pub fn end(&self) {
-        if let Lasting::File(file) = self
-            && let Err(error) = std::fs::remove_file(file.path())
+        if let Lasting::File(file, _) = self
+            && let Err(error) = file.remove()
         {
-            tracing::warn!("{} could not be removed: {error}", file.path().display());
+            tracing::warn!("{error}");
         }
     }
 }
 
-fn path_in(dir: &Path, record: &VolumeRecord) -> PathBuf {
-    dir.join(format!("{}.pending", record.uuid))
-}
-
-/// Where to look.
-fn directories() -> Vec<PathBuf> {
-    if let Some(dir) = std::env::var_os(VARIABLE).filter(|dir| !dir.is_empty()) {
-        return vec![dir.into()];
+/// What a daemon that died has left elsewhere counts until the volume is open.
+fn take_over(file: &LastingFile, left: Option<&Path>, record: &VolumeRecord) {
+    let Some(left) = left.filter(|left| *left != file.path()) else { return };
+    if let Err(error) = file.take_over(left) {
+        tracing::warn!(
+            "the pending log of volume '{}' cannot be read: {error}; it is as after a power cut",
+            record.name
+        );
     }
-    let user = rustix::process::geteuid();
-    let usual = match user.is_root() {
-        true => Some(PathBuf::from("/run")),
-        false => std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from),
-    };
-    let usual = usual.map(|dir| dir.join("braid"));
-    usual.into_iter().chain([format!("/dev/shm/braid-{}", user.as_raw()).into()]).collect()
-}
-
-/// Makes the directory if it is not there, for this user alone.
-fn prepare(dir: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let known = std::fs::symlink_metadata(dir)?;
-    let is_own = known.uid() == rustix::process::geteuid().as_raw() && known.permissions().mode() & 0o22 == 0;
-    if !known.is_dir() || !is_own {
-        return Err(io::Error::other("it is no directory that this user alone may change"));
-    }
-    match is_in_memory(dir)? {
-        true => Ok(()),
-        false => Err(io::Error::other("it lies on a disk")),
-    }
-}
-
-fn is_in_memory(dir: &Path) -> io::Result<bool> {
-    const TMPFS: u64 = 0x0102_1994;
-    const RAMFS: u64 = 0x8584_58f6;
-    let kind = statfs(dir)?.f_type as u64 & 0xffff_ffff;
-    Ok([TMPFS, RAMFS].contains(&kind))
 }
 
 const _: () = assert!(LARGEST_LOG.0 <= Bytes(64 << 20).0, "a log takes a small part of a machine's memory");

@@ -1,5 +1,5 @@
-//! What this host notes of a volume beside its devices: which opening had the volume last, and the newest
-//! batch of its journal that was durable.
+//! What this host notes of a volume beside its devices: which opening had the volume last, the newest batch
+//! of its journal that was durable, and where the pending log is.
 //!
 //! An opening that finds the volume in use, and this note of that opening, knows that the daemon has ended:
 //! the lock of the state directory is held. With any other note the engine waits for another daemon to notice
@@ -9,12 +9,17 @@
 
 use crate::Result;
 use crate::serve::daemon::Daemon;
+use crate::volume::log_place::volume_dir;
 use crate::volume::outdated::note_outdated;
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use braid_base::Nanos;
 use braid_engine::{BeforeOpen, Noted, OpenOptions};
 use braid_runtime::Runtime;
+use braid_uring::{LastingFile, boot_id};
 use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// How old a note may become while the volume is served.
@@ -30,19 +35,73 @@ struct Note {
     epoch: u64,
     owner: u64,
     batch: u64,
+    /// The pending log, while the volume is open; an older version notes none.
+    #[serde(default)]
+    log: Option<NotedLog>,
+}
+
+/// Where a pending log is, as the note has it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct NotedLog {
+    /// The file.
+    pub path: String,
+    /// The life of the machine.
+    pub life: String,
+    /// The volume's directory in the state directory. With another one, the note came from there.
+    volume_dir: String,
+}
+
+impl NotedLog {
+    /// What to note of a log; nothing of a log whose path JSON cannot hold.
+    pub fn of(state: &StateDir, record: &VolumeRecord, file: &LastingFile) -> Option<NotedLog> {
+        let path = file.path().to_str()?.to_owned();
+        let volume_dir = volume_dir(state, record).to_str()?.to_owned();
+        Some(NotedLog { path, life: life()?, volume_dir })
+    }
+
+    /// The directory that the log belongs to if this volume is a copy: the other directory is still there,
+    /// and knows a volume with this UUID on other devices. A state directory that was moved has no copy.
+    pub fn other_owner(&self, state: &StateDir, record: &VolumeRecord) -> Option<PathBuf> {
+        let other = Path::new(&self.volume_dir);
+        if other == volume_dir(state, record) {
+            return None;
+        }
+        let name = other.file_name()?.to_str()?.parse().ok()?;
+        let known = StateDir::new(other.parent()?).ok()?.load(&name).ok()?;
+        let is_other = known.uuid == record.uuid && known.paths().ok() != record.paths().ok();
+        is_other.then(|| other.to_owned())
+    }
+}
+
+/// This life of the machine, as notes have it.
+pub(crate) fn life() -> Option<String> {
+    boot_id().ok().map(|life| format!("{:032x}", u128::from_be_bytes(life)))
 }
 
 /// What this host noted of a volume; nothing if there is no note of it.
 pub(crate) fn noted(state: &StateDir, record: &VolumeRecord) -> Noted {
-    let text = std::fs::read_to_string(state.note_file(&record.name)).unwrap_or_default();
-    let note = serde_json::from_str::<Note>(&text).ok().filter(|note| note.uuid == record.uuid);
+    let note = read(state, record);
     note.map_or(Noted::default(), |Note { epoch, owner, batch, .. }| Noted { epoch, owner, batch })
 }
+
+/// The pending log of a volume that was not closed; none if there is no note of the volume, and none in the
+/// note of a volume that was closed or whose daemon was of an older version.
+pub(crate) fn noted_log(state: &StateDir, record: &VolumeRecord) -> Option<Option<NotedLog>> {
+    read(state, record).map(|note| note.log)
+}
+
+fn read(state: &StateDir, record: &VolumeRecord) -> Option<Note> {
+    let (mut text, file) = (String::new(), File::open(state.note_file(&record.name)).ok()?);
+    file.take(LONGEST).read_to_string(&mut text).ok()?;
+    serde_json::from_str::<Note>(&text).ok().filter(|note| note.uuid == record.uuid)
+}
+
+/// Far more than two paths and some numbers.
+const LONGEST: u64 = 64 << 10;
 
 /// The options with what this host noted, with a random number for the opening, and with a note of the devices that are
 /// outdated from now on: an opening that dies must not leave a half that says so, and no note for the other half.
 pub(crate) fn with_notes(options: OpenOptions, state: &StateDir, record: &VolumeRecord) -> OpenOptions {
-    let owner = uuid::Uuid::new_v4().as_u64_pair().0;
     let (host, name) = (state.clone(), record.name.clone());
     let before_open = BeforeOpen(Rc::new(move |outdated| {
         if let Err(error) = note_outdated(&host, &name, outdated) {
@@ -51,29 +110,46 @@ pub(crate) fn with_notes(options: OpenOptions, state: &StateDir, record: &Volume
             );
         }
     }));
-    OpenOptions { owner, noted: Some(noted(state, record)), before_open: Some(before_open), ..options }
+    let (owner, noted) = (random_owner(), Some(noted(state, record)));
+    OpenOptions { owner, noted, before_open: Some(before_open), ..options }
 }
 
-/// Writes the note durably. The caller holds the volume's lock.
-pub(crate) fn note(state: &StateDir, name: &VolumeName, uuid: &str, noted: Noted) -> Result<()> {
+/// A random number for an opening.
+pub(crate) fn random_owner() -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0
+}
+
+/// Writes the note durably, with the pending log of a volume that is open. The caller holds the volume's
+/// lock.
+pub(crate) fn note(
+    state: &StateDir,
+    name: &VolumeName,
+    uuid: &str,
+    (noted, log): (Noted, Option<&NotedLog>),
+) -> Result<()> {
     let Noted { epoch, owner, batch } = noted;
-    let note = Note { uuid: uuid.to_owned(), epoch, owner, batch };
+    let note = Note { uuid: uuid.to_owned(), epoch, owner, batch, log: log.cloned() };
     state.save_note(name, &serde_json::to_string(&note).unwrap_or_default())
 }
 
 /// Keeps the note up to date while a daemon serves. In a thread of its own: the state directory may lie on a
-/// device that hangs.
+/// device that hangs. Says if the pending log was removed, as at a logout of the daemon's user.
 pub(crate) async fn keep_noted(daemon: Rc<Daemon>, mut last: Noted) {
     let uuid = daemon.volume.superblock().volume.to_string();
-    let mut is_told = false;
+    let log = daemon.lasting.noted().cloned();
+    let (mut is_told, mut is_loss_told) = (false, false);
     while !daemon.is_stopping() {
         daemon.ring.sleep(OLDEST).await;
+        let failure = daemon.lasting.failure(true).filter(|_| !daemon.is_stopping() && log.is_some());
+        if let Some(failure) = failure.filter(|_| !std::mem::replace(&mut is_loss_told, true)) {
+            tracing::warn!("a crash of this daemon loses what is not flushed: {failure}");
+        }
         let now = daemon.volume.noted();
         if now == last || daemon.is_stopping() {
             continue;
         }
-        let (state, name, uuid) = (daemon.state.clone(), daemon.name.clone(), uuid.clone());
-        let noting = std::thread::spawn(move || note(&state, &name, &uuid, now));
+        let (state, name, uuid, log) = (daemon.state.clone(), daemon.name.clone(), uuid.clone(), log.clone());
+        let noting = std::thread::spawn(move || note(&state, &name, &uuid, (now, log.as_ref())));
         while !noting.is_finished() {
             daemon.ring.sleep(POLL).await;
         }

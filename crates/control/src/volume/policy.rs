@@ -50,7 +50,7 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
             let policy = on_ring(async |ring| {
                 let members = open_members(ring, state, &record, Purpose::Use(&[])).await?;
                 let list = &members.list;
-                let lasting = Lasting::of(&record);
+                let lasting = Lasting::of(state, &record);
                 let options = with_notes(open_options(&record, list, &lasting), state, &record);
                 let (volume, _) = Volume::open(ring.clone(), handles(list), options)
                     .await

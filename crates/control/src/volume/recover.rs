@@ -11,6 +11,7 @@ use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
     Member, Purpose, handles, names, open_members, open_members_to_read, open_options,
 };
+use crate::volume::noted::random_owner;
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
@@ -78,9 +79,9 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
         let members = open_members(ring, state, &record, Purpose::Recovery).await?;
         let list = &members.list;
         let distrust = missing(name, list)?;
-        let lasting = Lasting::of(&record);
+        let lasting = Lasting::of(state, &record);
         let open = open_options(&record, list, &lasting);
-        let options = OpenOptions { recover: true, distrust, ..open };
+        let options = OpenOptions { recover: true, distrust, owner: random_owner(), ..open };
         let (volume, recovery) = Volume::open(ring.clone(), handles(list), options)
             .await
             .map_err(|error| members.explain(error))?;

@@ -60,7 +60,7 @@ pub fn replace(
     let (_lock, mut record) = VolumeLock::take_known(state, name, "given a new device")?;
     old_and_new(&record, device, text)?;
     spec.storage = absolute(&spec.storage)?;
-    if Lasting::left(&record).is_some() {
+    if Lasting::left(state, &record).is_some() {
         on_ring(async |ring| keep_acknowledged(ring, state, &record).await)?;
         record = state.load(name)?;
     }
@@ -81,7 +81,7 @@ pub fn replace(
 /// counts in the next opening alone.
 async fn keep_acknowledged(ring: &Ring, state: &StateDir, record: &VolumeRecord) -> Result<()> {
     let members = open_members(ring, state, record, members::Purpose::Use(&[])).await?;
-    let lasting = Lasting::of(record);
+    let lasting = Lasting::of(state, record);
     let options = with_notes(open_options(record, &members.list, &lasting), state, record);
     let (volume, _) = Volume::open(ring.clone(), handles(&members.list), options)
         .await

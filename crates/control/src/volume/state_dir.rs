@@ -3,7 +3,7 @@
 //! ```text
 //! $BRAID_STATE_DIR/NAME/volume.json   the record: paths of the devices
 //!                       lock          held by the one process that works on the volume; holds its number
-//!                       noted.json    which opening was the last one, and what it had promised at least
+//!                       noted.json    which opening was the last one, what it had promised at least, and where the pending log is
 //!                       admin.sock    the admin socket of its daemon
 //!                       nbd.sock      its NBD export, unless told otherwise
 //!                       mount/        the file that `attach` makes a block device of

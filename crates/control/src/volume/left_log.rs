@@ -1,0 +1,107 @@
+//! Where a daemon that died has left its pending log.
+//!
+//! What the state directory notes comes first: the environment of that daemon may have been another one. A
+//! note is believed as far as the file looks like a log of this volume in a directory of this user alone, and
+//! unless the note belongs to another state directory, which knows the volume on other devices: a copy of a
+//! state directory has a copy of the note, and the log is that of the original.
+
+use crate::volume::log_place::{all_directories, file_name, may_be_of, old_file_name, verify};
+use crate::volume::noted::{NotedLog, life, noted_log};
+use crate::volume::state_dir::{StateDir, VolumeRecord};
+use std::path::{Path, PathBuf};
+
+/// What was found.
+#[derive(Default)]
+pub(crate) struct Left {
+    /// A file that may hold a log.
+    pub path: Option<PathBuf>,
+    /// What is wrong.
+    pub warnings: Vec<String>,
+}
+
+/// Looks for the log.
+pub(crate) fn find_left(state: &StateDir, record: &VolumeRecord) -> Left {
+    let mut left = find(state, record);
+    if left.path.is_none() {
+        let own = file_name(state, record);
+        left.warnings.extend(others(record, &own).map(|path| {
+            format!(
+                "{} is the pending log of a volume with the same UUID that another state directory knows, and is \
+                 not read: if that is this volume and its daemon died, serve it there",
+                path.display()
+            )
+        }));
+    }
+    left
+}
+
+fn find(state: &StateDir, record: &VolumeRecord) -> Left {
+    let Some(noted) = noted_log(state, record) else {
+        return Left { path: search(&file_name(state, record)), ..Left::default() };
+    };
+    let Some(noted) = noted else {
+        // The note of an older version, which did not say where its log is.
+        let names = [file_name(state, record), old_file_name(record)];
+        return Left { path: names.iter().find_map(|name| search(name)), ..Left::default() };
+    };
+    let warning = match judge(state, record, &noted) {
+        Ok(path) => return Left { path: Some(path), ..Left::default() },
+        Err(warning) => warning,
+    };
+    let path = search(&file_name(state, record));
+    // A log in its usual place needs no note.
+    let warnings = warning.into_iter().filter(|_| path.is_none()).collect();
+    Left { path, warnings }
+}
+
+/// The noted file, or what to say if that does not count.
+fn judge(state: &StateDir, record: &VolumeRecord, noted: &NotedLog) -> Result<PathBuf, Option<String>> {
+    let path = Path::new(&noted.path);
+    let shown = path.display();
+    if !path.is_absolute() || !may_be_of(record, path) {
+        return Err(Some(format!("its state directory notes the pending log {shown}, which is none of its")));
+    }
+    if let Some(owner) = noted.other_owner(state, record) {
+        return Err(Some(format!(
+            "the pending log {shown} belongs to {}, of which this volume is a copy: what was not flushed is \
+             there alone",
+            owner.display()
+        )));
+    }
+    if !has_content(path) {
+        let is_same_life = life().is_some_and(|life| life == noted.life) && !path.exists();
+        return Err(is_same_life.then(|| {
+            format!(
+                "its pending log {shown} is gone, and its last daemon has not closed the volume: what was \
+                 acknowledged and not flushed may be lost"
+            )
+        }));
+    }
+    let fits = path.parent().map_or(Ok(()), verify);
+    fits.map_err(|error| Some(format!("its pending log {shown} is not read: the directory: {error}")))?;
+    Ok(path.to_owned())
+}
+
+/// A file with this name in one of the usual directories.
+fn search(name: &str) -> Option<PathBuf> {
+    let fits = |path: &PathBuf| has_content(path) && path.parent().is_some_and(|dir| verify(dir).is_ok());
+    all_directories().iter().map(|dir| dir.join(name)).find(fits)
+}
+
+/// Logs of volumes with the same UUID, which belong to other state directories.
+fn others<'a>(record: &'a VolumeRecord, own: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
+    let dirs = all_directories().into_iter().filter(|dir| verify(dir).is_ok());
+    let paths = dirs.flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten());
+    let is_other = move |path: &PathBuf| {
+        may_be_of(record, path) && path.file_name().is_some_and(|name| name != own) && has_content(path)
+    };
+    paths.map(|entry| entry.path()).filter(is_other).take(MOST_OTHERS)
+}
+
+/// More copies of one volume need not be named.
+const MOST_OTHERS: usize = 3;
+
+/// An opening that failed may have left an empty file.
+fn has_content(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|known| known.len() > 0)
+}
