@@ -41,6 +41,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !is_void || self.is_leaving(void.device) || !self.member(void.device).is_filled() {
             return Ok(());
         }
+        // What lies there counts until all superblocks say that it does not: the task that found the place
+        // bad may still write them, or have failed to.
+        self.change_superblock(|_| ()).await?;
         let here = Region { void: false, ..void };
         let (from, to) = (void.device, void.device);
         // Its slots are taken already.
