@@ -47,6 +47,9 @@ const RETURNING: &str = "is returning";
 /// What is said of a device whose end is gone.
 const CUT: &str = " was cut";
 
+/// What is said of a device that lost what it had acknowledged.
+const FORGOT: &str = " lost writes that it had flushed";
+
 /// So many ranges are shown to people.
 const SHOWN: usize = 20;
 
@@ -92,6 +95,9 @@ pub fn describe(report: &CheckReport) -> String {
         (true, true) if report.degraded.iter().any(|device| device.contains(CUT)) => format!(
             "degraded, with one good copy of what lay on the device that was cut: braid serve {name} copies that anew once the device has its \
              size again; a smaller one is given up (--distrust) or replaced (braid device replace)"
+        ),
+        (true, true) if report.degraded.iter().any(|device| device.contains(FORGOT)) => format!(
+            "degraded, with one good copy of what lay on the device that lost writes: braid serve {name} copies that anew"
         ),
         (true, true)
             if !report.degraded.is_empty()

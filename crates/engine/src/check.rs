@@ -4,7 +4,7 @@ use crate::adopted::{DirtySpans, look_at};
 use crate::copies::{Member, watched};
 use crate::epochs::damaged_extents;
 use crate::fence::Noted;
-use crate::journal::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
+use crate::journal::{Forgetful, Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
 use crate::open::{
     AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, lost_at_end, newer_elsewhere, newly_lost,
@@ -58,7 +58,8 @@ pub struct Report {
     pub away: Vec<DeviceId>,
     /// Devices that say themselves that the others went on without them, if none of these others is there.
     pub told: Vec<DeviceId>,
-    /// Of the devices that are not current, those whose end is gone, with a sentence for each.
+    /// Of the devices that are not current, those whose end is gone, or that lost what they had acknowledged,
+    /// with a sentence for each.
     pub cut: Vec<(DeviceId, String)>,
 }
 
@@ -98,8 +99,34 @@ pub async fn check_noted<R: Runtime, D: Device>(
     noted: Option<Noted>,
 ) -> Result<Report> {
     let noted = noted.map_or(0, |noted| noted.batch);
-    let mut report = Report::default();
     let devices: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
+    let given = (&devices[..], names, adopted);
+    match examine(rt, given, noted, &[]).await? {
+        Examined::Report(report) => Ok(*report),
+        Examined::Forgetful(found) => match examine(rt, given, noted, &found).await? {
+            Examined::Report(report) => Ok(*report),
+            Examined::Forgetful(_) => {
+                unreachable!("the journals of the others were compared with one another")
+            }
+        },
+    }
+}
+
+/// What came of a check.
+enum Examined {
+    Report(Box<Report>),
+    /// These devices lack what they had acknowledged.
+    Forgetful(Vec<Forgetful>),
+}
+
+/// Checks the volume, of which these devices lack what they had acknowledged.
+async fn examine<R: Runtime, D: Device>(
+    rt: &R,
+    (devices, names, adopted): (&[Rc<D>], &[String], Option<AdoptedDisk>),
+    noted: u64,
+    forgetful: &[Forgetful],
+) -> Result<Examined> {
+    let mut report = Report::default();
     let is_adopted = |place| adopted.is_some_and(|adopted| adopted.place == place);
     for (_, (device, name)) in devices.iter().zip(names).enumerate().filter(|(place, _)| !is_adopted(*place))
     {
@@ -111,7 +138,7 @@ pub async fn check_noted<R: Runtime, D: Device>(
         }
     }
     let Assembled { superblock, devices, clean, anew, lately, away, told, cut, .. } =
-        assemble(rt, devices, names, &[], adopted, Lacking::Examined).await?;
+        assemble(rt, devices.to_vec(), names, &[], adopted, (Lacking::Examined, forgetful)).await?;
     match superblock.copies {
         1 => report.fatal.extend(cut.iter().map(|(_, what)| what.clone())),
         _ => report.cut.clone_from(&cut),
@@ -142,7 +169,11 @@ pub async fn check_noted<R: Runtime, D: Device>(
         cut: &cut,
         noted,
     };
-    watched(rt, &members, check_metadata(&mut source, &mut report, (&lately, &cut))).await?;
+    let checked = check_metadata(&mut source, &mut report, (&lately, &cut));
+    let found = watched(rt, &members, checked).await?;
+    if !found.is_empty() {
+        return Ok(Examined::Forgetful(found));
+    }
     report.changed_elsewhere = changed_elsewhere;
     let is_ssd = |device: &&DeviceId| superblock.devices[device.index()].class == DeviceClass::Ssd;
     if let Some(&device) = newly_lost(&superblock, &lately).iter().find(is_ssd)
@@ -152,15 +183,16 @@ pub async fn check_noted<R: Runtime, D: Device>(
         report.older = ranges.into_iter().map(|range| (device, range)).collect();
     }
     report.older.extend(older_without(&superblock, &lately, clean));
-    Ok(report)
+    Ok(Examined::Report(Box::new(report)))
 }
 
-/// Checks what the superblocks lead to.
+/// Checks what the superblocks lead to. Gives devices that lack what they had acknowledged: then the report
+/// does not count.
 async fn check_metadata<D: Device>(
     source: &mut Source<'_, D>,
     report: &mut Report,
     (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
-) -> Result<()> {
+) -> Result<Vec<Forgetful>> {
     for region in source.superblock.void_regions() {
         let text =
             format!("{region} is void: it could not be written, and is made anew while the volume is served");
@@ -172,6 +204,7 @@ async fn check_metadata<D: Device>(
     let shape = Shape::of(source.superblock);
     let mut state = State::new(&shape, source.superblock);
     match recover(source, &mut state).await {
+        Ok(Recovered { forgetful, .. }) if !forgetful.is_empty() => return Ok(forgetful),
         Ok(Recovered { recovery, .. }) => {
             report.repairable.extend(check_cache_tables(source, &state).await);
             report.only_on_missing = only_copies(source.members, &shape, &state, (lately, cut));
@@ -211,5 +244,5 @@ async fn check_metadata<D: Device>(
         }
         Err(error) => return Err(error),
     }
-    Ok(())
+    Ok(Vec::new())
 }

@@ -88,6 +88,8 @@ pub enum Bug {
     FenceSkipped,
     /// An opening does not compare the journal with what was noted of it elsewhere.
     WitnessIgnored,
+    /// An opening does not compare the journals of two devices with one another.
+    ForgetfulTaken,
     /// A commit does not list the extents that it changes on the device without the journal.
     ChangesNotListed,
     /// The witness names a list of recent entries that is not durable yet.
@@ -219,8 +221,13 @@ impl Bug {
         Bug::OwnerOfReaderForgotten,
     ];
     /// Those of devices that tell lies, or that were cut.
-    pub const OF_LIES: &[Bug] =
-        &[Bug::CutDeviceTaken, Bug::FenceSkipped, Bug::WitnessIgnored, Bug::ChangesNotListed];
+    pub const OF_LIES: &[Bug] = &[
+        Bug::CutDeviceTaken,
+        Bug::FenceSkipped,
+        Bug::WitnessIgnored,
+        Bug::ForgetfulTaken,
+        Bug::ChangesNotListed,
+    ];
 
     /// Those of what outlives the SSD with the journal, which its loss in a power cut shows.
     pub const OF_LOSS: &[Bug] = &[Bug::ListNamedEarly];

@@ -50,7 +50,7 @@ pub async fn replace<R: Runtime, D: Device>(
     let Replacement { device, name, overwrite, .. } = replacement;
     let devices = devices.into_iter().map(Rc::new).collect();
     let Assembled { mut superblock, devices, clean, lately, away, told, anew, cut, .. } =
-        assemble(rt, devices, names, &[], None, Lacking::Refused).await?;
+        assemble(rt, devices, names, &[], None, (Lacking::Refused, &[])).await?;
     let Some(entry) = superblock.devices.get(device.index()) else {
         let count = superblock.devices.len();
         return invalid(format!("volume '{}' has no device {device}: it has {count}", superblock.name));
@@ -150,6 +150,10 @@ async fn refuse_if_needed<R: Runtime, D: Device>(
         cut,
         noted: 0,
     };
-    watched(rt, &members, recover(&source, &mut state)).await?;
+    let recovered = watched(rt, &members, recover(&source, &mut state)).await?;
+    if let Some(found) = recovered.forgetful.first() {
+        let what = found.describe("a device", &superblock.name);
+        return Err(Error::new(ErrorKind::Degraded, what));
+    }
     refuse_only_copies(&members, superblock, &shape, &state, (lately, cut))
 }

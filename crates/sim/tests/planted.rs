@@ -36,6 +36,9 @@ mod hunts;
 #[path = "volume/lapses.rs"]
 #[allow(dead_code, reason = "of its tests these use one life")]
 mod lapses;
+#[path = "volume/lying.rs"]
+#[allow(dead_code, reason = "of its tests these use one")]
+mod lying;
 #[path = "volume/outlives_ssd.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod outlives_ssd;
@@ -186,6 +189,7 @@ fn every_planted_bug_of_lies_is_found() {
     let trial = |bug| -> fn(u64) {
         match bug {
             Bug::WitnessIgnored => |_| witness::an_ssd_that_forgot_promised_batches_is_refused(),
+            Bug::ForgetfulTaken => |_| lying::a_half_that_lost_acknowledged_flushes_is_made_again(),
             Bug::ChangesNotListed => {
                 |_| witness::what_was_flushed_to_the_disk_does_not_read_as_zeros_without_its_map()
             }

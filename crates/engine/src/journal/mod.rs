@@ -19,7 +19,7 @@ pub(crate) use checkpoint::{images, only_journal, rings};
 pub(crate) use gaps::Gap;
 pub use recover::Recovery;
 pub(crate) use recover::{
-    Changes, Mode, Recovered, Source, check_cache_tables, check_image, recover, refuse_later,
+    Changes, Forgetful, Mode, Recovered, Source, check_cache_tables, check_image, recover, refuse_later,
 };
 pub(crate) use reserve::Reservation;
 pub(crate) use ring::{Journal, Ring};

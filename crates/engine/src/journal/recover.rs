@@ -10,6 +10,7 @@
 mod batches;
 mod cache_table;
 mod damage;
+mod forgetful;
 mod map_pages;
 mod pages;
 mod pending_log;
@@ -34,6 +35,7 @@ use braid_format::{SlotNumber, SpanId};
 use braid_runtime::Device;
 pub(crate) use cache_table::check_cache_tables;
 use damage::Damage;
+pub(crate) use forgetful::Forgetful;
 pub(crate) use pages::check_image;
 pub(crate) use pending_log::Changes;
 use std::collections::VecDeque;
@@ -75,6 +77,8 @@ pub struct Recovery {
     /// What may be lost without a range that names it: devices whose end is gone, and promised batches that a
     /// journal lacks. A sentence each.
     pub warnings: Vec<String>,
+    /// Devices that lost what they had said was durable: all of their copies are made again from the others.
+    pub forgetful: Vec<DeviceId>,
 }
 
 /// How recovery deals with damage.
@@ -118,6 +122,9 @@ pub(crate) struct Recovered {
     pub found_next: u64,
     /// The extents of the batches that were replayed.
     pub changed: Vec<ExtentId>,
+    /// With two required copies, devices that lost what they had said was durable: what was recovered counts
+    /// only without these.
+    pub forgetful: Vec<Forgetful>,
 }
 
 /// Loads map and cache tables and replays the journal. Claims every slot that is in use.
@@ -129,6 +136,10 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     let mut spans = pages::load_intents(source, &double_written).await?;
     let mut batches = batches::find(source).await?;
     let found_next = batches.next_sequence();
+    let forgetful = match source.superblock.copies {
+        1 => Vec::new(),
+        _ => batches.forgetful(source.noted),
+    };
     let listed = judge_witness(source, state, &pages, (&mut batches, &mut recovery)).await?;
     // Pages may be newer than a journal that had to be begun anew.
     let newest_page = pages.newest().max(tables.newest()).max(spans.newest());
@@ -200,7 +211,8 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
         state.mark_intents_stale((0..source.superblock.spans()).map(SpanId));
     }
     state.refresh_all();
-    Ok(Recovered { ring, gaps: gaps(source, &batches), recovery, found_next, next_batch, changed })
+    let gaps = gaps(source, &batches);
+    Ok(Recovered { ring, gaps, recovery, found_next, next_batch, changed, forgetful })
 }
 
 /// Compares the journal with what was noted of it elsewhere: by the host, and by a witness on another device.

@@ -14,6 +14,7 @@ use super::judge::{
     judge_adopted, refuse,
 };
 use crate::epochs::Place;
+use crate::journal::Forgetful;
 use crate::planted::{Bug, planted};
 use crate::{ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -46,8 +47,9 @@ pub(crate) struct Assembled<D> {
     pub told: Vec<DeviceId>,
     /// Devices of which all copies are made again: given up, or older than the set of what they lack reaches back.
     pub anew: Vec<DeviceId>,
-    /// Devices whose end is gone, with a sentence for each. With two copies their copies are made again, too,
-    /// if they are there; with one they count as before.
+    /// Devices whose end is gone, or, with two copies, that lost what they had acknowledged, with a sentence
+    /// for each. With two copies their copies are made again, too, if they are there; with one they count as
+    /// before.
     pub cut: Vec<(DeviceId, String)>,
     /// The highest numbers that any of the devices has.
     pub highest: Highest,
@@ -89,6 +91,8 @@ pub(crate) enum Lacking {
 
 /// Puts the devices of a volume in order. `names` says what to call each in messages; `distrusted` are devices whose content the
 /// administrator gives up: they are brought up to date from the others. For a recovery, these are all but the disk that keeps epochs.
+/// `forgetful` are devices that a recovery found to lack what they had acknowledged: likewise, but nobody
+/// gave them up.
 ///
 /// # Errors
 /// Refuses by name: a device of another volume, one given twice, one that is an old copy, one that was used apart from the
@@ -101,7 +105,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     names: &[String],
     distrusted: &[DeviceId],
     adopted: Option<AdoptedDisk>,
-    lacking: Lacking,
+    (lacking, forgetful): (Lacking, &[Forgetful]),
 ) -> Result<Assembled<D>> {
     let (mut found, mut disk, mut unknown) = (Vec::new(), None, Vec::new());
     for (place, (device, name)) in devices.into_iter().zip(names).enumerate() {
@@ -199,6 +203,13 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
                 }
                 tracing::error!("{} (volume '{}')", describe(end), superblock.name);
                 cut.push((id, describe(end)));
+            }
+            if let Some(found) = forgetful.iter().find(|found| found.device == id) {
+                let what = found.describe(name, &superblock.name);
+                tracing::warn!("{what}; all that lies there is copied anew from the others");
+                states[id.index()] = DeviceState::Returning;
+                anew.push(id);
+                cut.push((id, what));
             }
         } else {
             states[id.index()] = DeviceState::Returning;

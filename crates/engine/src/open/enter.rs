@@ -60,6 +60,11 @@ pub(crate) fn refuse_only_copies<D: Device>(
         superblock.name,
         members[device.index()].entry.uuid
     );
+    // A device that is there was cut, or forgot what it had acknowledged.
+    let text = match cut.iter().find(|(id, _)| *id == device) {
+        Some((_, what)) => format!("{what}; {text}"),
+        None => text,
+    };
     Err(Error::new(ErrorKind::Degraded, text))
 }
 

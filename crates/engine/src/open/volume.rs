@@ -12,7 +12,7 @@ use crate::epochs::{self, Adopted, Epochs};
 use crate::fence::{Fence, Noted, TAKEOVER, may_be_open};
 use crate::jobs::Jobs;
 use crate::journal::{
-    Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, rings,
+    Forgetful, Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, rings,
 };
 use crate::map::{Reader, State};
 use crate::moves::Moves;
@@ -107,9 +107,32 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// missing, were used apart from the others, or are known to be older than those that are missing, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then
     /// nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
+        let devices: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
+        let (mut known, mut warnings) = (Vec::new(), Vec::new());
+        loop {
+            match Self::open_without(&rt, devices.clone(), &options, &known).await? {
+                Opened::Volume(volume, mut recovery) => {
+                    recovery.warnings.splice(..0, warnings);
+                    recovery.forgetful.extend(known.iter().map(|found: &Forgetful| found.device));
+                    return Ok((volume, *recovery));
+                }
+                Opened::Forgetful(found, told) => {
+                    assert!(known.is_empty(), "the journals of the others were compared with one another");
+                    (known, warnings) = (found, told);
+                }
+            }
+        }
+    }
+
+    /// Opens the volume, if no device but these lacks what that had acknowledged. They are brought up to
+    /// date.
+    async fn open_without(
+        rt: &R,
+        devices: Vec<Rc<D>>,
+        options: &OpenOptions,
+        forgetful: &[Forgetful],
+    ) -> Result<Opened<R, D>> {
         // Each step may refuse it. Nothing is changed before a disk says that it is being made the volume, or before `enter`.
-        let (rt, options) = (&rt, &options);
-        let devices = devices.into_iter().map(Rc::new).collect();
         let OpenOptions { names, distrust, outdated, adopted, recover: recovery, .. } = options;
         let lacking = match (recovery, options.repair) {
             (true, _) => Lacking::Recovered,
@@ -128,7 +151,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             anew,
             cut,
             highest,
-        } = assemble(rt, devices, names, distrust, *adopted, lacking).await?;
+        } = assemble(rt, devices, names, distrust, *adopted, (lacking, forgetful)).await?;
         if lacking != Lacking::Recovered {
             refuse_outdated(&superblock, &away, &[&outdated[..], &told].concat())?;
         }
@@ -169,8 +192,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             cut: &cut,
             noted,
         };
-        let Recovered { ring, gaps, mut recovery, found_next, next_batch, changed } =
+        let Recovered { ring, gaps, mut recovery, found_next, next_batch, changed, forgetful: found } =
             watched(rt, &members, recover(&source, &mut state)).await?;
+        if !found.is_empty() {
+            return Ok(Opened::Forgetful(found, recovery.warnings));
+        }
         if shape.copies == 1 {
             refuse_cached(&state, &cut)?;
         }
@@ -323,6 +349,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.start_background();
         core.adopt_extras();
         core.restore_policy();
-        Ok((Volume::of(core), recovery))
+        Ok(Opened::Volume(Volume::of(core), Box::new(recovery)))
     }
+}
+
+/// What came of an opening.
+enum Opened<R: Runtime, D: Device> {
+    Volume(Volume<R, D>, Box<Recovery>),
+    /// These devices lack what they had acknowledged: nothing was changed. With what else was found.
+    Forgetful(Vec<Forgetful>, Vec<String>),
 }

@@ -15,13 +15,17 @@ use braid_format::Uuid;
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{DeviceEntry, Layout};
 use braid_runtime::{Device, LastingMemory, Runtime};
-use braid_sim::{Blank, Campaign, Disk, DiskOptions, Setup, States, Subject, World};
+use braid_sim::{Blank, Campaign, Disk, DiskOptions, Disturbance, Setup, States, Subject, World};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
 /// What the adopted disk is known by.
 const ADOPTED: Uuid = Uuid([9; 16]);
+
+/// What makes a disk forget what it had said was durable.
+const FORGETFUL: [Disturbance; 4] =
+    [Disturbance::Rot, Disturbance::LostWrites, Disturbance::MisdirectedWrites, Disturbance::StaleDevice];
 
 /// The engine in one configuration.
 #[derive(Clone, Debug)]
@@ -62,6 +66,9 @@ pub struct Engine {
     pub outdated: Rc<RefCell<Vec<DeviceId>>>,
     /// Pages of the map in a group of its summary; none for a volume without a summary.
     pub map_group: Option<u32>,
+    /// Whether disks lose what they had said was durable, or come back as they were before. Otherwise a
+    /// volume that says so of a disk is wrong.
+    pub forgets: bool,
     /// What a change of policy chooses from; empty for all policies that fit, and for one that does everything at random.
     pub changes: Vec<String>,
 }
@@ -91,6 +98,7 @@ impl Engine {
             classes: vec![DeviceClass::Ssd, DeviceClass::Hdd],
             outdated: Rc::default(),
             map_group: None,
+            forgets: false,
             changes: Vec::new(),
         }
     }
@@ -152,7 +160,8 @@ impl Subject for Engine {
     type Export = Volume<World, Disk>;
 
     fn prepare(&self, rng: &mut Rng, setup: &mut Setup) -> Engine {
-        let engine = Engine { span: setup.span(), ..self.clone() };
+        let forgets = setup.disturbances.iter().any(|disturbance| FORGETFUL.contains(disturbance));
+        let engine = Engine { span: setup.span(), forgets, ..self.clone() };
         if self.most_devices > 0 { configuration::draw(&engine, rng, setup) } else { engine }
     }
 
@@ -193,7 +202,8 @@ impl Subject for Engine {
         // Each opening has a world of its own, and so a seed of its own. A pending log tells openings apart by it.
         let owner = memory.as_ref().map_or(0, |_| Rng::new(world.seed() ^ 2).next_u64());
         let options = OpenOptions { outdated, before_open, memory, owner, ..open };
-        let (volume, _) = Volume::open(world.clone(), disks, options).await?;
+        let (volume, recovery) = Volume::open(world.clone(), disks, options).await?;
+        assert!(self.forgets || recovery.forgetful.is_empty(), "no disk forgot anything: {recovery:?}");
         if self.chaos || self.dirties || self.caches {
             let chaos = self.chaos(world.fork_rng());
             volume.replace_policy(Box::new(match (self.dirties, self.caches) {

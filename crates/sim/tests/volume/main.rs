@@ -54,6 +54,7 @@ mod loss;
 mod lost_caches;
 mod lost_parts;
 mod lost_writes;
+mod lying;
 mod moves;
 mod no_room_beneath;
 mod openings;

@@ -1,5 +1,6 @@
 //! The journal's batches: every valid one on every device that has the ring, and what the proof says of them.
 
+use super::forgetful::{Forgetful, RingEnd, forgetful};
 use super::{Mode, Source};
 use crate::copies::{Deadline, Member};
 use crate::create::buffer;
@@ -51,12 +52,21 @@ pub(super) struct Batches {
     /// Something that no version writes.
     pub problem: Option<String>,
     proved: u64,
+    /// Where the journals end.
+    ends: Vec<RingEnd>,
+    /// The numbers of all batches that count, in order; also of those that are not needed.
+    known: Vec<u64>,
 }
 
 impl Batches {
     /// Batches up to this one were promised, and are not there: none of the next ones has such a number.
     pub fn go_on_beyond(&mut self, promised: u64) {
         self.proved = self.proved.max(promised);
+    }
+
+    /// Devices that lack batches which they had, if the host noted batch `noted` as durable.
+    pub fn forgetful(&self, noted: u64) -> Vec<Forgetful> {
+        forgetful(&self.ends, &self.known, self.proved.max(noted))
     }
 
     /// The number of the next batch: none that was ever promised has it.
@@ -80,6 +90,7 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
             search(source, &ring, &mut all, &mut batches.problem).await?;
             let error = ring.error.into_inner();
             whole |= error.is_none();
+            batches.ends.push(RingEnd { device, newest: 0, is_whole: error.is_none() });
             unread_part = unread_part.or(error);
         }
     }
@@ -102,6 +113,11 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
         epoch = epoch.max(batch.epoch);
         sequence <= newest && batch.epoch == epoch
     });
+    batches.known = all.keys().copied().collect();
+    for end in &mut batches.ends {
+        let last = all.values().rev().find(|batch| batch.on.contains(&end.device));
+        end.newest = last.map_or(0, |batch| batch.sequence);
+    }
     let tail = all[&newest].tail;
     for sequence in tail..newest {
         if !all.contains_key(&sequence) {

@@ -1,0 +1,107 @@
+//! Forgetful devices, with two required copies: their journal ends before a batch that they had said was
+//! durable.
+//!
+//! A batch is promised once the journals of all current devices have the batch. The next one is written after
+//! that. So only the newest batch of all may lie in one journal alone. If the proof, or the host, names the
+//! newest batch, not even that.
+//!
+//! A device whose journal ends earlier has lost flushes that it acknowledged: the device lies about flushes,
+//! or was restored to an older state of the same opening. What else is lost there nobody knows. So the
+//! device counts as one that lacks all.
+//!
+//! Devices that failed or were missing are not judged: a device is current again only after a checkpoint
+//! whose last batch is in its journal. A journal that cannot be read whole is not judged either.
+
+use crate::planted::{Bug, planted};
+use braid_base::DeviceId;
+
+/// A device that lost what it had acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Forgetful {
+    pub device: DeviceId,
+    /// The newest batch in its journal; 0 for none.
+    ends: u64,
+    /// A batch that the journal had.
+    had: u64,
+}
+
+/// Where the journal of one current device ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RingEnd {
+    pub device: DeviceId,
+    /// Its newest batch; 0 for none.
+    pub newest: u64,
+    /// Whether all of the ring could be read.
+    pub is_whole: bool,
+}
+
+impl Forgetful {
+    /// A sentence for the administrator.
+    pub fn describe(&self, name: &str, volume: &str) -> String {
+        let Forgetful { device, ends, had } = self;
+        format!(
+            "{name} (device {device} of volume '{volume}') lost writes that it had flushed: its journal ends with batch \
+             {ends}, and had batch {had}; the device lies about flushes, or was restored to an older state: switch off its \
+             write cache, or replace it"
+        )
+    }
+}
+
+/// The devices that lack a batch which they had, if each batch of `known`, in order, lies in one of the
+/// journals. All batches up to `promised` were promised.
+pub(super) fn forgetful(ends: &[RingEnd], known: &[u64], promised: u64) -> Vec<Forgetful> {
+    let followed = known.iter().rev().nth(1);
+    let proved = known.iter().rev().find(|batch| **batch <= promised);
+    let Some(&had) = followed.max(proved).filter(|_| !planted(Bug::ForgetfulTaken)) else {
+        return Vec::new();
+    };
+    let lacks = |end: &&RingEnd| end.is_whole && end.newest < had;
+    let found = |end: &RingEnd| Forgetful { device: end.device, ends: end.newest, had };
+    ends.iter().filter(lacks).map(found).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(newest: [u64; 2], known: &[u64], promised: u64) -> Vec<u16> {
+        let end = |(id, newest)| RingEnd { device: DeviceId(id), newest, is_whole: true };
+        let ends: Vec<RingEnd> = (0..).zip(newest).map(end).collect();
+        forgetful(&ends, known, promised).iter().map(|found| found.device.0).collect()
+    }
+
+    #[test]
+    fn the_newest_batch_may_lie_in_one_journal_if_nobody_promised_it() {
+        assert_eq!(judged([0, 0], &[], 0), []);
+        assert_eq!(judged([9, 9], &[7, 8, 9], 9), []);
+        assert_eq!(judged([9, 8], &[7, 8, 9], 8), []);
+        assert_eq!(judged([0, 1], &[1], 0), [], "the first batch of all");
+    }
+
+    #[test]
+    fn a_journal_that_ends_before_a_promised_batch_is_forgetful() {
+        assert_eq!(judged([9, 8], &[7, 8, 9], 9), [1]);
+        assert_eq!(judged([0, 9], &[9], 9), [0], "a checkpoint has left one batch");
+    }
+
+    #[test]
+    fn a_journal_that_lacks_more_than_the_newest_batch_is_forgetful() {
+        assert_eq!(judged([7, 9], &[7, 8, 9], 0), [0]);
+        assert_eq!(judged([0, 9], &[8, 9], 0), [0]);
+    }
+
+    /// After a loss of both journals, numbers are left out. A promised number that no journal has says
+    /// nothing of one of them.
+    #[test]
+    fn numbers_that_no_batch_has_accuse_nobody() {
+        assert_eq!(judged([10, 21], &[9, 10, 21], 20), []);
+        assert_eq!(judged([10, 21], &[9, 10, 21], 21), [0]);
+        assert_eq!(judged([10, 10], &[9, 10], 20), []);
+    }
+
+    #[test]
+    fn a_journal_that_could_not_be_read_whole_is_not_judged() {
+        let end = |id, newest, is_whole| RingEnd { device: DeviceId(id), newest, is_whole };
+        assert_eq!(forgetful(&[end(0, 3, false), end(1, 9, true)], &[3, 8, 9], 9), []);
+    }
+}
