@@ -4,14 +4,17 @@
 //! offset  size  field
 //! 0       8     magic "BRAIDPRF"
 //! 8       4     CRC-32C of the volume's UUID and bytes 12..4096
-//! 12      4     0
+//! 12      4     1 + the device whose witness is known; 0: none
 //! 16      16    volume UUID
 //! 32      8     epoch of the opening that wrote it
 //! 40      8     sequence of the newest promised batch
 //! 48      4     extents that that batch changed; 0xffffffff: more than fit
-//! 52      4     0
+//! 52      4     number of the newest page of that witness that was durable
 //! 56      4 n   their ids
 //! ```
+//!
+//! A witness (see `witness.rs`) that is older than the page that is named here has been lost, with whatever
+//! its device had made durable since. Older versions write zeros there.
 //!
 //! It tells a journal whose end was lost from one whose end was never promised. It is written *after* the flush of the batch that
 //! it names, and is itself durable with the next flush, so it may be older than the newest promise and never newer. The region holds two
@@ -19,7 +22,7 @@
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid, count};
-use braid_base::{Bytes, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -41,6 +44,17 @@ pub struct Proof {
     pub sequence: u64,
     /// The extents that this batch changed, so that if it is lost, it is known which places are not proved; `None` if they are too many.
     pub extents: Option<Vec<ExtentId>>,
+    /// The newest page of the witness that was durable when it was written, if it is known.
+    pub witnessed: Option<Witnessed>,
+}
+
+/// A page of a witness that the opening which wrote the proof made durable.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Witnessed {
+    /// Where it lies.
+    pub device: DeviceId,
+    /// Its number among the pages of that opening.
+    pub number: u32,
 }
 
 /// The most extents that a page lists.
@@ -53,16 +67,16 @@ const TOO_MANY: u32 = u32::MAX;
 struct Raw {
     magic: [u8; 8],
     crc: U32,
-    zero: U32,
+    witness: U32,
     volume: Uuid,
     epoch: U64,
     sequence: U64,
     listed: U32,
-    zeros: U32,
+    number: U32,
 }
 
 const _: () = assert!(size_of::<Raw>() == 56);
-const _: () = assert!(std::mem::offset_of!(Raw, zero) == COVERED);
+const _: () = assert!(std::mem::offset_of!(Raw, witness) == COVERED);
 const _: () = assert!(std::mem::offset_of!(Raw, epoch) == 32);
 
 /// The page.
@@ -72,12 +86,12 @@ pub fn encode(volume: Uuid, proof: &Proof) -> [u8; SIZE.as_usize()] {
     let mut raw = Raw {
         magic: MAGIC,
         crc: U32::ZERO,
-        zero: U32::ZERO,
+        witness: proof.witnessed.map_or(0, |page| 1 + u32::from(page.device.0)).into(),
         volume,
         epoch: proof.epoch.into(),
         sequence: proof.sequence.into(),
         listed: extents.map_or(TOO_MANY, |extents| extents.len() as u32).into(),
-        zeros: U32::ZERO,
+        number: proof.witnessed.map_or(0, |page| page.number).into(),
     };
     page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
     for (bytes, extent) in page[size_of::<Raw>()..].chunks_exact_mut(4).zip(extents.into_iter().flatten()) {
@@ -109,7 +123,9 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Proof, Invalid> {
             Some(ids.ok_or_else(wrong)?.iter().map(|id| ExtentId(id.get())).collect())
         }
     };
-    Ok(Proof { epoch: raw.epoch.get(), sequence: raw.sequence.get(), extents })
+    let device = raw.witness.get().checked_sub(1).and_then(|id| u16::try_from(id).ok());
+    let witnessed = device.map(|id| Witnessed { device: DeviceId(id), number: raw.number.get() });
+    Ok(Proof { epoch: raw.epoch.get(), sequence: raw.sequence.get(), extents, witnessed })
 }
 
 /// The newest valid proof in the bytes of its region; if there is none, why the first page is not valid.
@@ -129,7 +145,7 @@ mod tests {
     const VOLUME: Uuid = Uuid([7; 16]);
 
     fn proof(epoch: u64, sequence: u64) -> Proof {
-        Proof { epoch, sequence, extents: Some(vec![ExtentId(4), ExtentId(9)]) }
+        Proof { epoch, sequence, extents: Some(vec![ExtentId(4), ExtentId(9)]), witnessed: None }
     }
 
     fn page(epoch: u64, sequence: u64) -> [u8; 4096] {
@@ -139,8 +155,10 @@ mod tests {
     #[test]
     fn a_proof_round_trips() {
         for extents in [None, Some(Vec::new()), Some((0..MOST_EXTENTS as u32).map(ExtentId).collect())] {
-            let proof = Proof { extents, ..proof(3, 77) };
-            assert_eq!(decode(&encode(VOLUME, &proof), VOLUME), Ok(proof));
+            for witnessed in [None, Some(Witnessed { device: DeviceId(u16::MAX), number: u32::MAX })] {
+                let proof = Proof { extents: extents.clone(), witnessed, ..proof(3, 77) };
+                assert_eq!(decode(&encode(VOLUME, &proof), VOLUME), Ok(proof));
+            }
         }
         let too_many = Proof { extents: Some(vec![ExtentId(1); MOST_EXTENTS + 1]), ..proof(3, 77) };
         assert_eq!(decode(&encode(VOLUME, &too_many), VOLUME), Ok(Proof { extents: None, ..proof(3, 77) }));

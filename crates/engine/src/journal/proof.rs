@@ -22,7 +22,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn keep_proof(&self) {
         let mut flush_by = None;
         while !self.jobs.are_ending() {
-            let unproved = || self.journal.newest() > self.journal.proved.get();
+            let unproved = || {
+                // Before the first batch of this opening, the proof of an earlier one says more of its batch.
+                let has_proved = self.journal.proof_half.get().is_some();
+                let is_witnessed = self.journal.listed.durable() == self.journal.proved_witness.get();
+                self.journal.newest() > self.journal.proved.get() || has_proved && !is_witnessed
+            };
             self.pause(flush_by.unwrap_or(Nanos::MAX), unproved).await;
             if unproved() {
                 // What fails here fails the next commit, too, and is counted by the device.
@@ -38,23 +43,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes down the newest promised batch. It is durable with the next flush of each device that holds it.
+    /// Writes down the newest promised batch, and the witness's newest durable page. Both are durable with
+    /// the next flush of each device that holds the proof.
     pub async fn prove(&self) -> Result<()> {
-        let newest = self.journal.newest();
+        let (newest, witnessed) = (self.journal.newest(), self.journal.listed.durable());
         let proof = Proof {
             epoch: self.devices.superblock().epoch,
             sequence: newest,
             extents: self.journal.newest_extents(),
+            witnessed,
         };
         // Said to be written first: a device that fails is not tried without end.
         self.journal.proved.set(newest);
+        self.journal.proved_witness.set(witnessed);
+        // Never over the page that was written last, which may be of the same batch.
+        let half =
+            self.journal.proof_half.get().map_or(newest % proof::PAGES, |last| (last + 1) % proof::PAGES);
+        self.journal.proof_half.set(Some(half));
         let page = Arena::new(proof::SIZE).alloc(proof::SIZE).await;
         page.copy_from_slice(Bytes::ZERO, &proof::encode(self.devices.superblock().volume, &proof));
         for (device, offset) in self.proofs() {
             let member = self.member(device);
             if member.is_written() {
-                let half = proof::SIZE * (newest % proof::PAGES);
-                let written = self.device_write(member, offset + half, &page, Origin::Background).await;
+                let place = offset + proof::SIZE * half;
+                let written = self.device_write(member, place, &page, Origin::Background).await;
                 match written {
                     Err(error) if self.shape.copies > 1 => self.give_up(device, error).await?,
                     // Without it the journal still holds all. The device counts the error.

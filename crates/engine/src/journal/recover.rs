@@ -233,6 +233,7 @@ async fn judge_witness<D: Device>(
         let newest = batches.next_sequence() - 1;
         let promised = witness::refuse_lost_batches(source, journal, newest, (found.as_ref(), recovery))?;
         batches.go_on_beyond(promised);
+        witness::refuse_lost_witness(source, journal, batches.witnessed, (found.as_ref(), recovery))?;
         return Ok(Vec::new());
     }
     batches.go_on_beyond(source.noted);

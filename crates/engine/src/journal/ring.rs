@@ -14,6 +14,7 @@ use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::journal::{self, Batch, LARGEST_BATCH, MOST_RECORD, MOST_RECORDS, PAGE, Record};
+use braid_format::proof::Witnessed;
 use braid_format::superblock::RegionKind;
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Event, Permit, Runtime, Semaphore, join_all};
@@ -50,6 +51,10 @@ pub(crate) struct Journal {
     pub(super) checkpoints: Semaphore,
     /// The newest batch that the proof names.
     pub(super) proved: Cell<u64>,
+    /// The page of the witness that the proof names.
+    pub(super) proved_witness: Cell<Option<Witnessed>>,
+    /// Which of its two pages this opening wrote last.
+    pub(super) proof_half: Cell<Option<u64>>,
     /// The newest batch that is in the ring; of the batches that were given up none is.
     in_ring: Cell<u64>,
     /// What the witness is to list.
@@ -101,6 +106,8 @@ impl Journal {
             intents: Semaphore::new(1),
             checkpoints: Semaphore::new(1),
             proved,
+            proved_witness: Cell::default(),
+            proof_half: Cell::default(),
             in_ring: Cell::new(in_ring),
             listed,
             witnesses: Semaphore::new(1),

@@ -24,7 +24,7 @@ use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::journal::Record;
-use braid_format::proof;
+use braid_format::proof::{self, Witnessed};
 use braid_format::superblock::{RegionKind, Superblock};
 use braid_format::witness::{self, Recent, Witness};
 use braid_policy::Origin;
@@ -50,6 +50,8 @@ pub(crate) struct Listed {
     written: Cell<(u64, u64)>,
     /// Pages written: which place is next.
     pages: Cell<u64>,
+    /// The newest page that is durable, if one device alone has a witness.
+    durable: Cell<Option<Witnessed>>,
     /// What the last page says, and the devices that have it.
     page: RefCell<(Witness, Vec<DeviceId>)>,
     /// The images contain all batches up to this one; 0 while that is not known.
@@ -117,7 +119,13 @@ impl Listed {
         self.floor.set(newest);
         self.contained.set(0);
         self.recent.replace(None);
+        self.durable.set(None);
         self.changes.set(self.changes.get() + 1);
+    }
+
+    /// The newest page that is durable, for the proof.
+    pub fn durable(&self) -> Option<Witnessed> {
+        self.durable.get()
     }
 
     /// Whether recent entries wait for a checkpoint to be written down.
@@ -193,9 +201,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes and flushes the witness.
     async fn name_list(&self) -> Result<()> {
-        let written = self.write_witness().await;
+        let (number, written) = self.write_witness().await;
         let mut is_named = !written.is_empty();
-        for device in written {
+        for &device in &written {
             let member = self.member(device);
             if let Err(error) = self.flush_member(member, "the journal's witness").await {
                 is_named = false;
@@ -203,6 +211,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         self.journal.listed.is_named.set(is_named);
+        let is_kept = |device: DeviceId| is_named && self.witnesses().iter().any(|(id, _)| *id == device);
+        if let (&[device], Ok(number)) = (&written[..], u32::try_from(number))
+            && is_kept(device)
+        {
+            self.journal.listed.durable.set(Some(Witnessed { device, number }));
+            self.jobs.wake();
+        }
         Ok(())
     }
 
@@ -226,8 +241,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.journal.listed.set(records, self.journal.newest());
     }
 
-    /// Writes the witness; which devices have it with their next flush.
-    async fn write_witness(&self) -> Vec<DeviceId> {
+    /// Writes the witness: the number of the page, and which devices have it with their next flush.
+    async fn write_witness(&self) -> (u64, Vec<DeviceId>) {
         // A page that is late must not go over the one after the next.
         let _alone = self.journal.witnesses.acquire(1).await;
         let listed = &self.journal.listed;
@@ -262,8 +277,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         listed.written.set(state);
+        let number = witness.number;
         listed.page.replace((witness, written.clone()));
-        written
+        (number, written)
     }
 
     /// Where witnesses lie: beside the rings that are not in use.
@@ -328,6 +344,41 @@ pub(super) fn refuse_lost_batches<D: Device>(
     }
     recovery.warnings.push(text);
     Ok(promised)
+}
+
+/// Refuses a device whose witness is older than the page that it had made durable, as the journal's proof
+/// knows. A repair goes on, and says so.
+///
+/// Two places are written in turn. A power cut may tear the newest page, and leave the one before in the
+/// other place: so the page before the one that is named is no reason.
+pub(super) fn refuse_lost_witness<D: Device>(
+    source: &Source<'_, D>,
+    journal: DeviceId,
+    named: Option<(u64, Witnessed)>,
+    (witness, recovery): (Option<&(DeviceId, Witness)>, &mut Recovery),
+) -> Result<()> {
+    let superblock = source.superblock;
+    let (Some((epoch, page)), Some((device, found))) = (named, witness) else { return Ok(()) };
+    let is_older = (found.epoch, found.number.saturating_add(1)) < (epoch, u64::from(page.number));
+    let is_compared = page.device == *device && page.number > 1 && superblock.adopted().is_none();
+    if !is_older || !is_compared || source.clean || planted(Bug::WitnessIgnored) {
+        return Ok(());
+    }
+    let name = &superblock.name;
+    let text = format!(
+        "{device} of volume '{name}' lost what it had said was durable, or was restored to an older state: its witness has \
+         page {} of opening {}, and had page {} of opening {epoch}, as the journal on {journal} knows; what was flushed since \
+         may read as zeros or as older bytes",
+        found.number, found.epoch, page.number
+    );
+    if source.mode == Mode::Strict {
+        let remedy = format!(
+            "bring the device back as it was, or go on with what is there: braid check {name} --repair; replace {device}, or switch off its write cache"
+        );
+        return Err(Error::new(ErrorKind::Corrupt, format!("{text}: {remedy} (nothing was changed)")));
+    }
+    recovery.warnings.push(text);
+    Ok(())
 }
 
 /// Whether the journal is lost with its device, and the volume goes on with the journal on another one: what

@@ -89,7 +89,7 @@ pub fn proof(bytes: &[u8]) {
 pub fn proofs() -> Vec<Vec<u8>> {
     let page = |sequence: u64, extents: Option<u32>| {
         let extents = extents.map(|count| (0..count).map(ExtentId).collect());
-        proof::encode(VOLUME, &Proof { epoch: 3, sequence, extents })
+        proof::encode(VOLUME, &Proof { epoch: 3, sequence, extents, witnessed: None })
     };
     vec![[page(76, Some(2)), page(77, None)].concat(), page(78, Some(MOST_EXTENTS as u32)).to_vec()]
 }

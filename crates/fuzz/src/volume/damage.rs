@@ -79,7 +79,8 @@ impl Structure {
             IntentPage => an_intent_page(),
             Structure::Proof => {
                 let extents = Some(vec![ExtentId(2), ExtentId(9)]);
-                let proof = Proof { epoch: superblock.epoch, sequence: 2 * SEQUENCE, extents };
+                let proof =
+                    Proof { epoch: superblock.epoch, sequence: 2 * SEQUENCE, extents, witnessed: None };
                 proof::encode(VOLUME, &proof).to_vec()
             }
         }

@@ -83,6 +83,80 @@ fn an_ssd_whose_journal_ends_before_what_was_promised_is_refused_by_name() {
     an_ssd_that_forgot_promised_batches_is_refused();
 }
 
+/// The disk beside the SSD with the journal was restored to an older state of the same opening, or lied about
+/// flushes. The check said "clean", and what had been flushed to new extents read as zeros.
+#[test]
+fn a_disk_that_forgot_what_it_had_said_was_durable_is_refused_by_name() {
+    for (seed, policy) in ["hdd-only", "stripe"].into_iter().enumerate() {
+        let bench = bench(70 + seed as u64);
+        let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+        bench.run(async move {
+            let volume = make(world.clone(), all(&world, &disks), &with(policy)).await;
+            write(&volume, &arena, 0..8, 1).await;
+            world.sleep(SECOND * 7).await;
+            let old = disks[1].fork(&world);
+            write(&volume, &arena, 8..20, 2).await;
+            world.sleep(SECOND * 7).await;
+            let found = [disks[0].fork(&world), old];
+            let error = refused(open(world.clone(), all(&world, &found)).await);
+            let text = error.to_string();
+            assert!(error.kind() == ErrorKind::Corrupt && text.contains("d1 of volume"), "{policy}: {text}");
+            let names = ["ssd".to_owned(), "disk".to_owned()];
+            let report = check_noted(&world, all(&world, &found), &names, None, None).await.unwrap();
+            assert!(report.fatal.iter().any(|what| what.contains("d1 of volume")), "{report:?}");
+            // Forced, the volume goes on with what is there, once and for all.
+            let (volume, recovery) =
+                open_with(world.clone(), all(&world, &found), |o| o.repair = true).await.unwrap();
+            assert_eq!(recovery.warnings.len(), 1, "{recovery:?}");
+            write(&volume, &arena, 20..24, 3).await;
+            world.sleep(SECOND * 7).await;
+            let killed = found.each_ref().map(|disk| disk.fork(&world));
+            let again = open(world.clone(), all(&world, &killed)).await.unwrap();
+            assert_eq!(reads(&again, &arena, 20, 3).await, Some(true));
+            volume.close().await.unwrap();
+            open(world.clone(), all(&world, &found)).await.unwrap();
+        });
+    }
+}
+
+/// What a crash leaves at any instant accuses no disk, also if the power fails while pages are written.
+#[test]
+fn a_power_cut_of_sound_disks_accuses_none_of_them() {
+    for seed in 0..24 {
+        let bench = bench(80 + seed);
+        let (world, arena, mut disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+        let policy = ["hdd-only", "stripe", "ssd-first"][seed as usize % 3];
+        let mut rng = Rng::new(seed);
+        let rt = world.clone();
+        let given = disks.clone();
+        let mut sleeps = rng.fork();
+        bench.run(async move {
+            let volume = make(rt.clone(), all(&rt, &given), &with(policy)).await;
+            for extent in 0..1 + sleeps.below(24) {
+                write(&volume, &arena, extent..extent + 1, 1).await;
+                rt.sleep(Nanos::from_millis(sleeps.below(2500))).await;
+            }
+        });
+        for life in 0..3 {
+            disks.iter().for_each(|disk| disk.power_cut(&mut rng));
+            let world = World::new(rng.next_u64());
+            disks = disks.iter().map(|disk| disk.restart(&world)).collect();
+            world.power().cut_at(200 + rng.below(600));
+            let (rt, given, mut sleeps) = (world.clone(), disks.clone(), rng.fork());
+            let arena = Arena::new(MIB * 4);
+            let _ended = world.block_on_until_cut(async move {
+                let volume = open(rt.clone(), all(&rt, &given)).await;
+                let volume = volume.unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
+                for extent in 0..24 {
+                    write(&volume, &arena, extent..extent + 1, 2).await;
+                    rt.sleep(Nanos::from_millis(sleeps.below(2500))).await;
+                }
+            });
+            world.halt();
+        }
+    }
+}
+
 /// A disk that lies about flushes, until the power fails: what opens without a word has all batches that were
 /// noted.
 #[test]

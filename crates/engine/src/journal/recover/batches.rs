@@ -8,7 +8,7 @@ use crate::journal::{images, is_journal_lost, rings, witness};
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::journal::{self, LARGEST_BATCH, PAGE, Record};
-use braid_format::proof::{self, Proof};
+use braid_format::proof::{self, Proof, Witnessed};
 use braid_format::superblock::RegionKind;
 use braid_runtime::{Buf, Device};
 use std::cell::RefCell;
@@ -52,6 +52,8 @@ pub(super) struct Batches {
     /// Something that no version writes.
     pub problem: Option<String>,
     proved: u64,
+    /// The page of the witness that the proof names, with the opening that wrote both.
+    pub witnessed: Option<(u64, Witnessed)>,
     /// Where the journals end.
     ends: Vec<RingEnd>,
     /// The numbers of all batches that count, in order; also of those that are not needed.
@@ -102,6 +104,7 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     all.retain(|sequence, _| *sequence > contained);
     let proof = read_proof(source, |device| replicas.iter().any(|(ring, _)| *ring == device)).await?;
     let proof = proof.filter(|proof| proof.sequence > contained);
+    batches.witnessed = proof.as_ref().and_then(|proof| Some((proof.epoch, proof.witnessed?)));
     batches.proved = proof.as_ref().map_or(contained, |proof| proof.sequence);
     let Some((_, newest)) = all.values().map(|b| (b.epoch, b.sequence)).max() else {
         batches.lose_up_to_proof(1, proof);
@@ -287,7 +290,7 @@ mod tests {
     #[test]
     fn of_very_many_lost_batches_the_newest_count() {
         let mut batches = Batches::default();
-        let proof = Proof { epoch: 3, sequence: 500_000, extents: Some(vec![ExtentId(7)]) };
+        let proof = Proof { epoch: 3, sequence: 500_000, extents: Some(vec![ExtentId(7)]), witnessed: None };
         batches.lose_up_to_proof(1, Some(proof));
         let newest = &batches.lost[batches.lost.len() - 2..];
         assert_eq!(newest, [(499_999, None), (500_000, Some(vec![ExtentId(7)]))]);
