@@ -336,6 +336,10 @@ impl Device for Disk {
         self.options.geometry.check(offset, len)?;
         self.start().await;
         self.faults.answer_discard().await;
+        let time = self.faults.discard_time(len);
+        if time > Nanos::ZERO {
+            self.world.sleep(time).await;
+        }
         let discarded = async |len| {
             let seed = self.rng.borrow_mut().next_u64();
             self.change(Change { offset, content: Content::Discarded(len, seed) }).await

@@ -2,7 +2,7 @@
 //!
 //! A write that fails may have changed what it should: nothing, a first part, or all of it, as on a real device.
 
-use braid_base::{Bytes, Nanos, Rng, SECTOR};
+use braid_base::{Bytes, MIB, Nanos, Rng, SECTOR};
 use braid_runtime::Event;
 use std::cell::RefCell;
 use std::fmt;
@@ -43,6 +43,8 @@ pub struct FaultPlan {
     pub discards: f64,
     /// No discard begins or completes until another plan holds; all else does.
     pub discards_hang: bool,
+    /// How much longer a discard takes for each MiB.
+    pub discard_time: Nanos,
     /// A flush that fails loses what it should have made durable, and reads see that; the next one succeeds.
     pub flushes_lose: bool,
     /// Flushes succeed and make nothing durable: a power cut may lose all that was written since. A device of
@@ -204,6 +206,11 @@ impl Faults {
             let answers = || (!self.inner.state.borrow().plan.discards_hang).then_some(());
             self.inner.changed.wait_for(answers).await;
         }
+    }
+
+    /// How much longer a discard takes.
+    pub(crate) fn discard_time(&self, len: Bytes) -> Nanos {
+        self.inner.state.borrow().plan.discard_time * (len / MIB)
     }
 
     /// A request met a place that stays bad.

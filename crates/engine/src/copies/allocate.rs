@@ -1,6 +1,6 @@
 //! Slots for new extents.
 
-use super::Member;
+use super::{Deadline, Member};
 use crate::core::Core;
 use crate::epochs::Epochs;
 use crate::map::Arrival;
@@ -170,6 +170,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         extent: ExtentId,
         may: impl Fn(DeviceId) -> bool,
     ) -> Result<SlotNumber> {
+        let mut waited = Nanos::ZERO;
         loop {
             let mut roomy: Vec<(u32, DeviceId)> = self.with_policy(|_, view| {
                 let others = view.with_room().filter(|device| may(device.id));
@@ -182,8 +183,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if self.release_trims() {
                 continue;
             }
-            if self.state.borrow().trimming() > 0 {
+            if self.state.borrow().trimming() > 0 && waited < Deadline::LONGEST {
                 self.rt.sleep(WAIT_FOR_TRIM).await;
+                waited += WAIT_FOR_TRIM;
                 continue;
             }
             if self.state.borrow().freeing() > 0 {

@@ -5,6 +5,10 @@
 //! therefore carried out by a future that is kept here and not by the caller's; these futures are used again and again, so that a
 //! request allocates nothing.
 //!
+//! A discard has no deadline: a device that works may take minutes to carry one out (SATA TRIM, thin pools, sparse files),
+//! and answers other requests meanwhile. A discard becomes late only with its device, which reads, writes and flushes
+//! show, or when the volume closes.
+//!
 //! Time is counted in ticks of the watchdog ([`super::watch`]), one a second, and not by a timer for each request. If this whole
 //! machine stands still for a minute, that is one tick.
 
@@ -72,6 +76,28 @@ pub(crate) enum Request {
     Discard(Bytes, Bytes),
 }
 
+/// What a deadline depends on.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Kind {
+    /// Another copy may answer instead.
+    Read,
+    /// A write or a flush.
+    #[default]
+    Change,
+    Discard,
+}
+
+impl Kind {
+    #[inline]
+    fn of(request: &Request) -> Kind {
+        match request {
+            Request::Read(..) | Request::ReadToMove(..) => Kind::Read,
+            Request::Write(..) | Request::WriteMoved(..) | Request::Flush => Kind::Change,
+            Request::Discard(..) => Kind::Discard,
+        }
+    }
+}
+
 /// The requests of one device.
 #[derive(Default)]
 pub(crate) struct Requests {
@@ -103,7 +129,7 @@ struct Order {
     /// Counts the requests of the device; zero while idle.
     number: Cell<u64>,
     begun_at: Cell<u32>,
-    is_read: Cell<bool>,
+    kind: Cell<Kind>,
     deadline: Cell<Deadline>,
     /// What the carrier has not begun with.
     request: Cell<Option<Request>>,
@@ -181,7 +207,7 @@ impl Requests {
         self.newest.set(self.newest.get() + 1);
         order.number.set(self.newest.get());
         order.begun_at.set(self.ticks.get());
-        order.is_read.set(matches!(request, Request::Read(..) | Request::ReadToMove(..)));
+        order.kind.set(Kind::of(&request));
         order.deadline.set(deadline);
         order.is_sent.set(false);
         order.request.set(Some(request));
@@ -245,8 +271,8 @@ impl Requests {
         self.late.get()
     }
 
-    /// Whether the device was stuck at the last tick: it has late requests, or one has been its oldest for 5 s. So a queue that is
-    /// merely long is none.
+    /// Whether the device was stuck at the last tick: it has late requests, or a request other than a discard has been
+    /// the oldest for 5 s. So a queue that is merely long is no reason.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck.get()
     }
@@ -256,9 +282,9 @@ impl Requests {
         self.late_since.get()
     }
 
-    /// When the oldest request was begun that a caller waits for; now if there is none.
+    /// When the oldest request with a deadline was begun that a caller waits for; now if there is none.
     pub fn waits_since(&self) -> u32 {
-        let begun = waiting(&self.orders.borrow()).map(|order| order.begun_at.get()).min();
+        let begun = timed(&self.orders.borrow()).map(|order| order.begun_at.get()).min();
         begun.unwrap_or(self.ticks.get())
     }
 
@@ -272,9 +298,14 @@ impl Requests {
         self.late.get() == 0 && waiting(&self.orders.borrow()).next().is_none()
     }
 
-    /// Whether the device owes no answer, and has done nothing for a while.
+    /// Whether the device owes an answer that has a deadline, or is late with one.
+    pub fn is_awaited(&self) -> bool {
+        self.late.get() > 0 || timed(&self.orders.borrow()).next().is_some()
+    }
+
+    /// Whether the device is not awaited, and has done nothing for a while.
     pub fn is_quiet(&self) -> bool {
-        self.ticks.get().wrapping_sub(self.heard.get()) >= QUIET_TICKS && self.is_idle()
+        self.ticks.get().wrapping_sub(self.heard.get()) >= QUIET_TICKS && !self.is_awaited()
     }
 
     /// The device has done something, or is asked whether it is there.
@@ -309,31 +340,44 @@ impl Requests {
     pub fn tick(&self) {
         self.ticks.set(self.ticks.get().wrapping_add(1));
         let orders = self.orders.borrow();
-        let oldest = waiting(&orders).map(|order| order.number.get()).min().unwrap_or(0);
+        let oldest = timed(&orders).map(|order| order.number.get()).min().unwrap_or(0);
         let (before, ticks) = self.oldest.get();
         let ticks = if oldest == before { ticks.saturating_add(1) } else { 0 };
         self.oldest.set((oldest, ticks));
         self.is_stuck.set(self.late.get() > 0 || oldest > 0 && ticks >= Deadline::Copied.seconds());
     }
 
-    /// Whether something else than a read has waited for 5 s: it cannot be asked of another copy instead.
+    /// Whether a write or a flush has waited for 5 s: another copy cannot answer instead.
     pub fn has_overdue_change(&self) -> bool {
-        let is_overdue = |order: &Order| !order.is_read.get() && self.has_passed(order, Deadline::Copied);
-        waiting(&self.orders.borrow()).any(is_overdue)
+        let is_overdue =
+            |order: &Order| order.kind.get() == Kind::Change && self.has_passed(order, Deadline::Copied);
+        timed(&self.orders.borrow()).any(is_overdue)
     }
 
     /// Ends the wait for requests whose deadline has passed, and for a device that is silent. Writes that
     /// something depends on have the longest deadline if the other copies' devices do not answer either.
     pub fn expire(&self, others_answer: bool) {
-        for order in waiting(&self.orders.borrow()) {
+        if self.is_silent() {
+            self.expire_discards();
+        }
+        for order in timed(&self.orders.borrow()) {
             let deadline = order.deadline.get();
-            let may_end_early = others_answer || order.is_read.get() || deadline == Deadline::Brief;
+            let is_read = order.kind.get() == Kind::Read;
+            let may_end_early = others_answer || is_read || deadline == Deadline::Brief;
             let deadline = if may_end_early { deadline } else { Deadline::Only };
             let is_in_vain = !order.is_sent.get() && self.is_silent();
             if is_in_vain || self.has_passed(order, deadline) {
                 self.expire_one(order, deadline);
             }
         }
+    }
+
+    /// Ends the wait for discards that have taken a minute: the device is silent, or the volume closes.
+    pub fn expire_discards(&self) {
+        let orders = self.orders.borrow();
+        let discards = waiting(&orders).filter(|order| order.kind.get() == Kind::Discard);
+        let overdue = discards.filter(|order| self.has_passed(order, Deadline::Only));
+        overdue.for_each(|order| self.expire_one(order, Deadline::Only));
     }
 
     /// Ends the wait for all requests: the device was given up.
@@ -404,6 +448,11 @@ impl Future for Answer<'_> {
 /// Those whose callers wait.
 fn waiting(orders: &[Rc<Order>]) -> impl Iterator<Item = &Order> {
     orders.iter().map(|order| &**order).filter(|order| order.number.get() > 0 && order.passed.get().is_none())
+}
+
+/// Those of them that have a deadline.
+fn timed(orders: &[Rc<Order>]) -> impl Iterator<Item = &Order> {
+    waiting(orders).filter(|order| order.kind.get() != Kind::Discard)
 }
 
 impl Order {

@@ -1,8 +1,9 @@
 //! The watchdog: once a second it looks at the requests that devices have not answered.
 //!
-//! A read that is late is answered by another copy that is current. If a write, a flush or a discard is late, and all that its device
+//! A read that is late is answered by another copy that is current. If a write or a flush is late, and all that its device
 //! holds is elsewhere, the device is given up: it is used again when it is back. So is one that has been late for a minute, be it with reads
-//! alone. A device that cannot be given up is `Slow`: its
+//! alone. A discard has no deadline: while one is all that a device owes, the device is asked for a sign of life like an idle
+//! device. A device that cannot be given up is `Slow`: its
 //! requests have 60 s if nothing else has the bytes, and it gets no others while it has late ones. So whatever it does with these, it
 //! does before it gets anything newer. If several devices do not answer, none of them is given up for that: what they share, a controller
 //! or a cable, may be the reason, and the last one would have to answer alone. A device counts as one that answers if it has answered a
@@ -138,6 +139,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     fn look_at(self: &Rc<Self>, member: &Member<D>) {
         let requests = &member.requests;
+        if self.jobs.are_ending() {
+            requests.expire_discards();
+        }
         finish_abandoned(&self.rt, member);
         let others = || self.devices.iter().filter(|other| other.id != member.id && other.is_current());
         let is_silent = requests.is_silent();
@@ -196,7 +200,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Reads something from a device that has nothing to do, to see whether it answers.
     fn ask_for_sign(self: &Rc<Self>, member: &Member<D>) {
         let can_give_up = self.shape.copies > 1 || self.devices.superblock().adopted().is_some();
-        if D::ALWAYS_ANSWERS || !can_give_up || !member.requests.is_idle() {
+        if D::ALWAYS_ANSWERS || !can_give_up || member.requests.is_awaited() {
             return;
         }
         let (core, device) = (self.clone(), member.id);

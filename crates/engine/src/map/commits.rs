@@ -82,7 +82,7 @@ impl State {
     }
 
     fn free(&mut self, Freed { slots, blocks }: Freed) {
-        self.trims.extend(slots);
+        self.trims.extend(slots.iter().map(|slot| slot.0));
         blocks.into_iter().for_each(|extra| self.release_block(extra));
     }
 

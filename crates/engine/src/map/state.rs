@@ -49,7 +49,7 @@ pub(crate) struct State {
     /// The number behind the last entry of the log that the commit covers.
     pub(super) committing_log: Option<u64>,
     /// Slots that nothing uses any more, durably: the device is told before they are free again.
-    pub(super) trims: Vec<SlotNumber>,
+    pub(super) trims: BTreeSet<u32>,
     /// Slots that nothing uses any more, durably in the journal alone.
     pub(super) outdated: Outdated,
     /// How many slots devices are being told of right now.
@@ -102,7 +102,7 @@ impl State {
             log: None,
             left_log: None,
             committing_log: None,
-            trims: Vec::new(),
+            trims: BTreeSet::new(),
             outdated: Outdated::new(superblock.devices.len()),
             trimming: 0,
             stale_pages: BTreeSet::new(),
@@ -156,10 +156,33 @@ impl State {
         self.outdated.set_only_journal(device);
     }
 
-    /// Takes the slots that wait for their device to be told; each comes back by [`State::end_trim`].
-    pub fn take_trims(&mut self) -> Vec<SlotNumber> {
-        self.trimming += self.trims.len();
-        std::mem::take(&mut self.trims)
+    /// Takes slots side by side on one device that wait for the device to be told: at most so many, and at least one of
+    /// those that wait. Each comes back by [`State::end_trim`].
+    pub fn take_trims(&mut self, most: usize) -> Vec<SlotNumber> {
+        let Some(&first) = self.trims.first() else { return Vec::new() };
+        let device = |slot| self.space.locate(SlotNumber(slot)).map(|slot| slot.device);
+        let follow = |(slot, next): &(u32, u32)| slot == next && device(*slot) == device(first);
+        let run: Vec<u32> = self
+            .trims
+            .iter()
+            .copied()
+            .zip(first..)
+            .take(most)
+            .take_while(follow)
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in &run {
+            self.trims.remove(slot);
+        }
+        self.trimming += run.len();
+        run.into_iter().map(SlotNumber).collect()
+    }
+
+    /// Frees all slots that wait for their device to be told. False if there are none.
+    pub fn release_trims(&mut self) -> bool {
+        let slots = std::mem::take(&mut self.trims);
+        slots.iter().for_each(|&slot| self.release(SlotNumber(slot)));
+        !slots.is_empty()
     }
 
     /// A slot is free.
@@ -181,7 +204,7 @@ impl State {
     /// Slots that are taken and belong to nothing any more: they wait for a commit, a checkpoint, or for their device to be told.
     pub fn waiting_slots(&self) -> impl Iterator<Item = SlotNumber> {
         let freed = self.pending.freed.iter().chain(&self.committing.freed);
-        freed.chain(self.outdated.slots()).chain(&self.trims).copied()
+        freed.chain(self.outdated.slots()).copied().chain(self.trims.iter().map(|&slot| SlotNumber(slot)))
     }
 
     /// The required copies of an extent are now these. The data that they speak of has been written.

@@ -28,6 +28,7 @@ mod device_campaign;
 mod device_changes;
 mod device_life;
 mod device_returns;
+mod discards;
 mod epochs;
 mod epochs_campaign;
 mod epochs_damaged;
