@@ -67,7 +67,10 @@ pub struct OpenOptions {
 /// What a host does before a volume is open: it notes the devices that this opening counts as outdated
 /// ([`OpenOptions::outdated`]).
 #[derive(Clone)]
-pub struct BeforeOpen(pub Rc<dyn Fn(&[DeviceId])>);
+pub struct BeforeOpen(pub Rc<Note>);
+
+/// Notes devices.
+type Note = dyn Fn(&[DeviceId]);
 
 impl fmt::Debug for BeforeOpen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
