@@ -82,4 +82,5 @@ mod tables;
 mod vanished;
 mod void_and_lost;
 mod witness;
+mod witness_pages;
 mod write_back;
