@@ -79,6 +79,7 @@ mod slow_devices;
 mod split;
 mod stalled_cache;
 mod tables;
+mod two_caching_ssds;
 mod vanished;
 mod void_and_lost;
 mod witness;
