@@ -111,7 +111,7 @@ pub async fn check_noted<R: Runtime, D: Device>(
         }
     }
     let Assembled { superblock, devices, clean, anew, lately, away, told, cut, .. } =
-        assemble(rt, devices, names, &[], adopted, Lacking::Examined).await?;
+        assemble(rt, devices, names, &[], adopted, Lacking::Examined, false).await?;
     match superblock.copies {
         1 => report.fatal.extend(cut.iter().map(|(_, what)| what.clone())),
         _ => report.cut.clone_from(&cut),

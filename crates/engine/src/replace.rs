@@ -50,7 +50,7 @@ pub async fn replace<R: Runtime, D: Device>(
     let Replacement { device, name, overwrite, .. } = replacement;
     let devices = devices.into_iter().map(Rc::new).collect();
     let Assembled { mut superblock, devices, clean, lately, away, told, anew, cut, .. } =
-        assemble(rt, devices, names, &[], None, Lacking::Refused).await?;
+        assemble(rt, devices, names, &[], None, Lacking::Refused, false).await?;
     let Some(entry) = superblock.devices.get(device.index()) else {
         let count = superblock.devices.len();
         return invalid(format!("volume '{}' has no device {device}: it has {count}", superblock.name));
