@@ -78,6 +78,7 @@ mod slow_devices;
 mod split;
 mod stalled_cache;
 mod tables;
+mod unread_journal;
 mod vanished;
 mod void_and_lost;
 mod witness;
