@@ -55,6 +55,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target { name: "epoch_journal", run: journal::epoch, valid: journal::epochs, tries: 50_000 },
     Target { name: "map_page", run: page::map_page, valid: page::map_pages, tries: 20_000 },
+    Target { name: "map_summary", run: page::map_summary, valid: page::map_summaries, tries: 20_000 },
     Target { name: "intent_page", run: page::intent_page, valid: page::intent_pages, tries: 20_000 },
     Target { name: "cache_page", run: page::cache_page, valid: page::cache_pages, tries: 50_000 },
     Target { name: "dirty_spans", run: page::dirty_spans, valid: page::all_dirty_spans, tries: 20_000 },

@@ -123,6 +123,7 @@ targets!(
     recent_entries,
     epoch_journal,
     map_page,
+    map_summary,
     intent_page,
     cache_page,
     dirty_spans,

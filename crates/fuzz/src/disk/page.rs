@@ -7,6 +7,7 @@ use braid_format::extra_page::{self, CacheEntry, SLOTS_PER_PAGE};
 use braid_format::intent_page::{self, Difference, SPANS_PER_PAGE};
 use braid_format::layout::MOST_SPANS;
 use braid_format::map_page::{self, Entry};
+use braid_format::map_summary::{self, Summary};
 use braid_format::superblock::RegionKind;
 use braid_format::{SlotNumber, SpanId};
 
@@ -49,6 +50,38 @@ pub fn map_pages() -> Vec<Vec<u8>> {
         page
     };
     vec![page(1), page(2)]
+}
+
+/// A page that is accepted names no group beyond the map, and comes back as it was.
+pub fn map_summary(bytes: &[u8]) {
+    let mut page = padded(bytes, map_summary::SIZE);
+    let (number, sequence) = numbers(&page);
+    // A map of as many pages as the page says, or about.
+    let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| page[at + i]));
+    for pages in [word(16).wrapping_mul(word(20)).max(1), 1, 1000, u32::MAX] {
+        let _ = Summary::decode(&page, VOLUME, number, pages);
+        seal::page(&mut page, RegionKind::Map);
+        let Ok(summary) = Summary::decode(&page, VOLUME, number, pages) else { continue };
+        assert_eq!(summary.sequence, sequence);
+        for group in summary.written() {
+            let of_group = summary.pages_of(group);
+            assert!(summary.contains(group) && !of_group.is_empty() && of_group.end <= pages);
+        }
+        let mut again = padded(&[], map_summary::SIZE);
+        summary.encode(&mut again, VOLUME, number);
+        assert_eq!(again, page);
+    }
+}
+
+pub fn map_summaries() -> Vec<Vec<u8>> {
+    let page = |pages: u32, group: u32| {
+        let mut summary = Summary::new(pages, group);
+        (0..summary.groups()).step_by(3).for_each(|group| summary.insert(group));
+        let mut page = padded(&[], map_summary::SIZE);
+        summary.encode(&mut page, VOLUME, pages);
+        page
+    };
+    vec![page(1000, 16), page(96, 3), page(40_000, 2)]
 }
 
 /// A page that is accepted names each of its spans at most once and no other, and comes back as it was.
