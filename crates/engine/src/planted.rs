@@ -179,10 +179,96 @@ pub enum Bug {
     EdgesOfExtrasKept,
     /// A new extra copy has zeros where its write left the block as it was.
     FilledWithZeros,
+    /// The summary of the map names groups of pages before these are durable.
+    SummaryBeforeGroups,
+    /// After an unclean stop the journal does not say that another opening has begun.
+    OpeningNotRecorded,
+    /// A flush is acknowledged before the superblocks say which device was lost by it.
+    StatesRecordedLate,
+    /// A guest hears of a write before the superblocks say which device has missed the write.
+    LossUnrecorded,
+    /// A guest hears of a write that only the second copy has before the journal says that this copy is the home.
+    ExchangeNotCommitted,
+    /// A device may be given up though no flush has proved what was copied from it.
+    SourceNotNoted,
+    /// Clean extra copies are read that may have been made from what a device had lost.
+    SuspectsRead,
+    /// Memory keeps what was read from a device that has lost writes since.
+    MemoryKeptAfterLoss,
+    /// What was read becomes an extra copy though its device was given up meanwhile.
+    PromotedAfterLoss,
+    /// Of an extent that has moved off a device which is lost before that is durable, the new home counts.
+    MovedHomePreferred,
+    /// A copy is read that may have lost a resync with a failed flush.
+    UnprovedCopyRead,
+    /// A checkpoint that failed leaves its pages as if they had been written.
+    FailedPagesForgotten,
+    /// Both images of a page of the cache table are written without a flush between them.
+    CachePageWrittenAtOnce,
+    /// What goes along with an epoch to fill gaps may be written over what guests write there later.
+    GapNotBehind,
+    /// What an epoch that could not end was to have is no part of the next one.
+    FailedEpochForgotten,
+    /// A slot that the map image of another device still names is free.
+    SlotOfImageReused,
+    /// The record forgets a dirty span before what was written back there is durable on the adopted disk.
+    DirtySpanClearedEarly,
+    /// The record forgets a dirty span though a write has begun in it meanwhile.
+    DirtySpanForgottenBesideWrite,
+    /// After the loss of the journal, pages of extents that a list knew are not written again.
+    ListedPagesKept,
+    /// A list of recent entries goes over batches that no checkpoint contains.
+    FloorIgnored,
+    /// A list of recent entries goes over the one that a durable witness may name.
+    ListOverNamedOne,
+    /// After the loss of the journal, batches get numbers that lost ones may have had.
+    NumbersOfLostTaken,
+    /// What a write leaves of a part that is lost becomes zero.
+    LostEdgesZero,
+    /// A device that was given up is not told.
+    GivenUpUnmarked,
+    /// An opening does not wait until another one may have noticed it.
+    TakeoverNotAwaited,
+    /// A flush is acknowledged without a look for other openings at its end.
+    PromiseNotConfirmed,
+    /// A batch is written without a look for other openings.
+    BatchNotConfirmed,
+    /// A checkpoint that failed leaves groups of map pages as if they had been written.
+    FailedGroupsNamed,
 }
 
 #[cfg(feature = "planted")]
 impl Bug {
+    pub const WIP: &[Bug] = &[
+        Bug::SummaryBeforeGroups,
+        Bug::OpeningNotRecorded,
+        Bug::StatesRecordedLate,
+        Bug::LossUnrecorded,
+        Bug::ExchangeNotCommitted,
+        Bug::SourceNotNoted,
+        Bug::SuspectsRead,
+        Bug::MemoryKeptAfterLoss,
+        Bug::PromotedAfterLoss,
+        Bug::MovedHomePreferred,
+        Bug::UnprovedCopyRead,
+        Bug::FailedPagesForgotten,
+        Bug::CachePageWrittenAtOnce,
+        Bug::GapNotBehind,
+        Bug::FailedEpochForgotten,
+        Bug::SlotOfImageReused,
+        Bug::DirtySpanClearedEarly,
+        Bug::DirtySpanForgottenBesideWrite,
+        Bug::ListedPagesKept,
+        Bug::FloorIgnored,
+        Bug::ListOverNamedOne,
+        Bug::NumbersOfLostTaken,
+        Bug::LostEdgesZero,
+        Bug::GivenUpUnmarked,
+        Bug::TakeoverNotAwaited,
+        Bug::PromiseNotConfirmed,
+        Bug::BatchNotConfirmed,
+        Bug::FailedGroupsNamed,
+    ];
     /// Those of epochs, which the loss of an SSD shows.
     pub const OF_EPOCHS: &[Bug] = &[
         Bug::EpochNotFlushed,

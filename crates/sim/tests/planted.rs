@@ -36,9 +36,13 @@ mod hunts;
 #[path = "volume/lapses.rs"]
 #[allow(dead_code, reason = "of its tests these use one life")]
 mod lapses;
+#[path = "volume/lost_parts.rs"]
+#[allow(dead_code, reason = "of its tests these use one")]
+mod lost_parts;
 #[path = "volume/outlives_ssd.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod outlives_ssd;
+mod probe;
 #[path = "volume/recovery_campaign.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod recovery_campaign;
@@ -54,6 +58,10 @@ mod toy_policies;
 #[path = "volume/witness.rs"]
 #[allow(dead_code, reason = "of its tests these use two")]
 mod witness;
+
+#[path = "volume/unread_journal.rs"]
+#[allow(dead_code, reason = "of its tests these use one life")]
+mod unread_journal;
 
 use braid_engine::{Bug, plant};
 use braid_sim::{Campaign, Failure};

@@ -71,8 +71,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for (run, written) in runs.iter().zip(join_all(writes).await) {
             // An error is counted by the device, and the home has the bytes; a policy that came meanwhile asks itself; and a device that
             // was given up meanwhile may have lost what was read from it.
-            let counts =
-                written.is_ok() && self.policy.changes() == changes && self.devices.changes() == states;
+            let are_same = self.devices.changes() == states || planted(Bug::PromotedAfterLoss);
+            let counts = written.is_ok() && self.policy.changes() == changes && are_same;
             for (block, slot, place) in self.places_of(run) {
                 if counts {
                     self.change_extra(block, Some(Extra { slot, place, dirty: false }));

@@ -12,6 +12,7 @@
 use super::{Deadline, Member};
 use crate::core::Core;
 use crate::create::buffer;
+use crate::planted::{Bug, planted};
 use braid_base::DeviceId;
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{self, DeviceState, Header};
@@ -55,6 +56,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn mark(&self, member: &Member<D>) -> io::Result<()> {
+        if planted(Bug::GivenUpUnmarked) {
+            return Ok(());
+        }
         let _alone = self.devices.life.acquire(1).await;
         let buf = buffer(superblock::SIZE).await;
         for offset in superblock_offsets(member.entry.size, member.entry.layout) {
@@ -64,7 +68,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             member.read(offset, &buf, Deadline::Brief).await?;
             // A copy that is damaged says nothing, and one of another opening is not for this one to change.
             let is_marked = buf.with_bytes_mut(|bytes| {
-                let is_own = |header: Header| self.is_own(&header, member) && !self.is_of_another(&header, member);
+                let is_own =
+                    |header: Header| self.is_own(&header, member) && !self.is_of_another(&header, member);
                 Header::decode(bytes).is_ok_and(is_own) && Header::mark_given_up(bytes).is_ok()
             });
             if is_marked {

@@ -43,7 +43,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// not kept in memory.
     pub fn note_loss(&self) {
         self.devices.losses.set(self.devices.losses.get() + 1);
-        self.guests.forget();
+        if !planted(Bug::MemoryKeptAfterLoss) {
+            self.guests.forget();
+        }
         self.doubt_log();
     }
 
@@ -68,10 +70,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.member(device).set_state(state);
         self.devices.note_change();
-        self.guests.forget();
+        if !planted(Bug::MemoryKeptAfterLoss) {
+            self.guests.forget();
+        }
         let mut volume = self.state.borrow_mut();
         volume.set_open(device, false);
-        volume.prefer_what_stayed(device);
+        if !planted(Bug::MovedHomePreferred) {
+            volume.prefer_what_stayed(device);
+        }
         if self.shape.copies == 1 {
             // It held clean extra copies alone.
             return self.forget_lost_extras();

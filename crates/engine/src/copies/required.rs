@@ -158,6 +158,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// that the two are alike. A resync may have been among these writes.
     pub(super) fn lacks_beside(&self, extent: ExtentId, slot: SlotNumber, other: SlotNumber) -> bool {
         self.devices.losses() > 0
+            && !planted(Bug::UnprovedCopyRead)
             && self.locate(slot).0.has_lost_writes()
             && !self.locate(other).0.has_lost_writes()
             && self.state.borrow().behind.durable(self.shape.span_of(extent)) != Difference::None
@@ -323,8 +324,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.lose_beyond_bound(entry.second, &results, timing)?;
         // What a device lacks that is not current, its state says.
-        self.record_states().await?;
-        if exchanged {
+        if !planted(Bug::LossUnrecorded) {
+            self.record_states().await?;
+        }
+        if exchanged && !planted(Bug::ExchangeNotCommitted) {
             self.commit(origin).await?;
         }
         // A device may have been given up since, which does not know of an extent that is in no map yet.
@@ -444,6 +447,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// What was read from a slot is about to be written over another copy, which lacks it: whether the slot has it, the next flush of its
     /// device proves; and if the extent has just moved there, that of the device that it left.
     pub fn note_source(&self, extent: ExtentId, slot: SlotNumber) {
+        if planted(Bug::SourceNotNoted) {
+            return;
+        }
         self.locate(slot).0.note_source();
         let (left, now) = {
             let state = self.state.borrow();

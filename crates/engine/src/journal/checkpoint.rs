@@ -36,6 +36,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.append_checkpoint(done).await?;
         }
         let result = async {
+            if planted(Bug::SummaryBeforeGroups) {
+                self.write_summary(summary.as_ref()).await?;
+            }
             self.write_pages(RegionKind::Map, &pages).await?;
             self.write_summary(summary.as_ref()).await?;
             self.write_pages(RegionKind::Intents, &intents).await?;
@@ -45,7 +48,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if let Err(error) = result.await {
             let mut state = self.state.borrow_mut();
             state.groups.end(summary, true);
-            state.put_back(pages, intents);
+            if !planted(Bug::FailedPagesForgotten) {
+                state.put_back(pages, intents);
+            }
             return Err(error);
         }
         let mut state = self.state.borrow_mut();

@@ -136,7 +136,8 @@ pub(super) async fn restore<D: Device>(
     // Their pages are written again before the journal begins anew over the list: from then on they contain
     // batch `listed`, and the next opening needs neither.
     let per_page = map_page::extents_per_page(superblock.copies) as usize;
-    for range in ranges(&witness.runs).map(within).filter(|range| !range.is_empty()) {
+    let is_blind = planted(Bug::ListedPagesKept);
+    for range in ranges(&witness.runs).map(within).filter(|range| !range.is_empty() && !is_blind) {
         let last = range.end - 1;
         range.step_by(per_page).chain([last]).for_each(|extent| state.mark_stale(ExtentId(extent)));
     }

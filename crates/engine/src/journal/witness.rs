@@ -106,7 +106,7 @@ impl Listed {
     pub fn forget(&self, done: u64) {
         self.extents.borrow_mut().retain(|_, batch| *batch > done);
         self.changes.set(self.changes.get() + 1);
-        if done >= self.floor.get() {
+        if done >= self.floor.get() || planted(Bug::FloorIgnored) {
             self.contained.set(done);
         }
     }
@@ -135,7 +135,8 @@ impl Listed {
     pub fn next_list(&self, newest: u64) -> Option<(u64, u64)> {
         let known = self.known()?.batch;
         let is_lacking = |batch: &u64| (known + 1..=newest).contains(batch);
-        let is_needed = self.is_named.get() && self.extents.borrow().values().any(is_lacking);
+        let is_free = self.is_named.get() || planted(Bug::ListOverNamedOne);
+        let is_needed = is_free && self.extents.borrow().values().any(is_lacking);
         is_needed.then(|| (self.lists.get() + 1, newest))
     }
 

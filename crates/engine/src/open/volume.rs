@@ -16,6 +16,7 @@ use crate::journal::{
 };
 use crate::map::State;
 use crate::moves::Moves;
+use crate::planted::{Bug, planted};
 use crate::policy::{InCharge, PolicyStates};
 use crate::request::{Guests, Readahead};
 use crate::shape::Shape;
@@ -228,7 +229,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         state.doubt_log(members.iter().any(may_lack));
         entered?;
         if may_be_open {
-            rt.sleep(TAKEOVER).await;
+            if !planted(Bug::TakeoverNotAwaited) {
+                rt.sleep(TAKEOVER).await;
+            }
             let source = Source {
                 members: &members,
                 superblock: &superblock,

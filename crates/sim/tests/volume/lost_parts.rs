@@ -104,7 +104,7 @@ fn a_restore_by_the_mebibyte_heals_an_extent_of_four() {
 /// After a power cut each part is as it was flushed: what was not written is lost as before, and what was
 /// written is there.
 #[test]
-fn parts_that_are_good_and_parts_that_are_lost_survive_power_cuts() {
+pub fn parts_that_are_good_and_parts_that_are_lost_survive_power_cuts() {
     for seed in 0..12 {
         let bench = bench(800 + seed, MIB * 64, MIB * 64);
         let world = bench.world.clone();
