@@ -130,6 +130,11 @@ impl<D: Device> Guests<D> {
             Source::Closed(clients) => {
                 clients.into_iter().for_each(|client| self.spawn(self.clone().follow(client)));
             }
+            Source::Written(turns) => {
+                let turns = Rc::new(turns);
+                (0..turns.clients())
+                    .for_each(|client| self.spawn(self.clone().take_turns(turns.clone(), client)));
+            }
             Source::Shared { requests, clients, think } => {
                 let requests = Rc::new(RefCell::new(requests));
                 for _ in 0..clients {
@@ -237,7 +242,7 @@ impl<D: Device> Guests<D> {
         Ok(())
     }
 
-    async fn think(&self, time: Nanos) {
+    pub async fn think(&self, time: Nanos) {
         if time > Nanos::ZERO {
             self.rt.sleep_until(self.processors.take(self.rt.now(), time)).await;
             self.processors.done(self.rt.now());
@@ -257,7 +262,7 @@ impl<D: Device> Guests<D> {
     }
 
     /// Counts a request as begun, unless there have been enough.
-    fn may_begin(&self) -> bool {
+    pub fn may_begin(&self) -> bool {
         let begun = self.begun.get();
         if begun == self.limit {
             return false;
@@ -291,7 +296,7 @@ impl<D: Device> Guests<D> {
     }
 
     /// Makes a request that has arrived, and notes how long it took.
-    async fn request(&self, &Arrival { at, request }: &Arrival) -> Result<()> {
+    pub async fn request(&self, &Arrival { at, request }: &Arrival) -> Result<()> {
         let is_recorded = self.past_unrecorded.get() || self.passes_unrecorded();
         self.recorder.borrow_mut().arrive(request.op, self.rt.now());
         let request = match self.fits(&request) {

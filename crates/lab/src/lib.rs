@@ -9,7 +9,7 @@
 //! sizes.rs        sizes as shares of the data
 //! fill.rs         what lies where before the load begins
 //! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
-//! source.rs       where requests come from                         replay.rs  those of a trace
+//! source.rs       where requests come from                         replay.rs  those of a trace     script.rs  those of a list
 //! computing.rs    what clients do between requests                settling.rs  when their throughput was steady
 //! recorder.rs     what guests saw     series.rs  how it changed    verify.rs  whether every read was right
 //! outcome.rs      what comes out: plain data                        notes.rs   what to know of it
@@ -17,6 +17,7 @@
 //! experiment.rs   what an experiment is: a declaration            experiments/  those of each paper
 //! study.rs        runs declarations                               judge.rs      ours beside the paper's
 //! report/         a page with plots of what came out
+//! corpus/         cells that judge a policy, drawn from a seed
 //! ```
 //!
 //! What is not modelled: the volume's processor (the engine's own work and hits in the memory cache take no time), the host's bus,
@@ -25,6 +26,7 @@
 
 mod block_costs;
 mod computing;
+pub mod corpus;
 mod device;
 mod error;
 pub mod estimate;
@@ -43,6 +45,7 @@ mod recorder;
 mod replay;
 pub mod report;
 mod rig;
+mod script;
 mod series;
 mod settling;
 mod setup;
@@ -63,6 +66,7 @@ pub use outcome::{
     Background, DeviceOutcome, Distribution, Interval, IntervalDevice, LinkOutcome, NetworkOutcome,
     Operation, Outcome, Programme, TraceOutcome,
 };
+pub use script::{Drive, Entry, Script, Stage};
 pub use setup::{Beyond, Load, Prefill, Setup, Trace, WarmUp};
 pub use simulation::{Run, simulate};
 pub use sweep::{Progress, sweep, sweep_while};

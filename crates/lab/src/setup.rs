@@ -1,6 +1,7 @@
 //! What shall be simulated: plain data, so that a sweep is a list of it.
 
 use crate::DeviceSetup;
+use crate::script::Script;
 use braid_base::{Bytes, KIB, Nanos};
 use braid_engine::Readahead;
 use braid_model::network::Params;
@@ -9,6 +10,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// One simulation: devices, volume, load, and what is measured of it. The same setup gives the same outcome.
 #[derive(Clone, PartialEq, Debug)]
@@ -76,6 +78,8 @@ pub enum Load {
     Workload(String),
     /// A recorded one.
     Trace(Trace),
+    /// One that is written down, the same for all that are compared.
+    Script(Arc<Script>),
 }
 
 /// A recorded load.
@@ -225,6 +229,8 @@ impl Load {
                 }
                 Load::Workload(text)
             }
+            // Its clients are written down with it.
+            Load::Script(script) => Load::Script(script),
             Load::Trace(trace) => Load::Trace(Trace {
                 clients: clients.map(|clients| clients as usize).or(think.map(|_| 1)),
                 think: think.unwrap_or(Nanos::ZERO),

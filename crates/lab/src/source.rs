@@ -2,11 +2,13 @@
 
 use crate::replay::Replay;
 use crate::rig::Need;
+use crate::script::{Drive, Script, Turns};
 use crate::{Error, Load, Result, Setup, Size, Trace, TraceOutcome, WarmUp};
 use braid_base::{Arrival, Bytes, Nanos, Request};
 use braid_trace::{Compaction, Survey, TraceFile};
 use braid_workload::Client;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Requests, in the way in which they come.
 pub(crate) enum Source {
@@ -14,6 +16,8 @@ pub(crate) enum Source {
     Open(Arrivals),
     /// By clients that each have their own.
     Closed(Vec<Client>),
+    /// By clients that take them one after the other from a list.
+    Written(Turns),
     /// By clients that take them one after the other from the same trace.
     Shared { requests: Box<dyn Iterator<Item = Result<Request>>>, clients: usize, think: Nanos },
 }
@@ -84,7 +88,29 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
             })
         }
         Load::Trace(trace) => open_trace(trace, setup),
+        Load::Script(script) => open_script(script),
     }
+}
+
+/// A script knows all that there is to know.
+fn open_script(script: &Arc<Script>) -> Result<Opened> {
+    script.check()?;
+    let source = match &script.drive {
+        Drive::Open => Source::Open(Arrivals::Recorded(Box::new(script.arrivals()))),
+        Drive::Closed(stages) => Source::Written(Turns::new(script.clone(), stages.clone())),
+    };
+    let span = Some(script.span);
+    Ok(Opened {
+        source,
+        need: Need { span, filled: Some(script.filled.clone()), data: span },
+        metadata: Vec::new(),
+        name: script.name.clone(),
+        requests: Some(script.entries.len() as u64),
+        not_measured: 0,
+        bad_lines: 0,
+        notes: Vec::new(),
+        trace: None,
+    })
 }
 
 /// Reads a trace once through, so that its devices are laid one after another and its gaps are known, and opens it anew.

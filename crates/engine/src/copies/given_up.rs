@@ -64,7 +64,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             member.read(offset, &buf, Deadline::Brief).await?;
             // A copy that is damaged says nothing, and one of another opening is not for this one to change.
             let is_marked = buf.with_bytes_mut(|bytes| {
-                let is_own = |header: Header| self.is_own(&header, member) && !self.is_of_another(&header, member);
+                let is_own =
+                    |header: Header| self.is_own(&header, member) && !self.is_of_another(&header, member);
                 Header::decode(bytes).is_ok_and(is_own) && Header::mark_given_up(bytes).is_ok()
             });
             if is_marked {

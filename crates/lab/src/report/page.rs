@@ -16,11 +16,16 @@ pub fn page(studies: &[Study]) -> String {
         }
         section(&mut body, study);
     }
+    document("Braid: papers made again", &body)
+}
+
+/// A whole document.
+pub(crate) fn document(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <meta name=\"color-scheme\" content=\"light dark\"/>\n\
-         <title>Braid: papers made again</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
     )
 }
 
@@ -220,6 +225,7 @@ fn list(out: &mut String, texts: &[String]) {
     out.push_str("</ul>\n");
 }
 
-fn escaped(text: &str) -> String {
+/// A text in HTML and SVG.
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
