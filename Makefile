@@ -5,7 +5,7 @@ SECONDS ?= 60
 POSTGRES = postgres::a_database_on_a_volume_that_loses_its_ssd_keeps_what_it_acknowledged_before_the_bound
 BASE ?= HEAD^
 
-.PHONY: help test demo build crash fuzz postgres bench bench-check install-tools clean
+.PHONY: help test demo build crash fuzz postgres corpus bench bench-check install-tools clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,6 +29,9 @@ fuzz: ## hostile bytes for SECONDS=n on each target; with cargo-fuzz where it is
 
 postgres: ## a database that loses its SSD under load, after SECONDS=n of it: what it acknowledged is on the disk
 	@BRAID_POSTGRES_SECONDS=$(SECONDS) cargo test -p braid --test whole -- --exact --nocapture $(POSTGRES)
+
+corpus: ## all policies on 160 drawn cells: corpus.html, corpus.csv (half an hour on two cores)
+	cargo run --release -p braid -- lab run corpus --page corpus.html --table corpus.csv
 
 bench: ## measurements: reactor, NBD server against nbdkit, recording, engine, opening, policies in both worlds
 	cargo bench --workspace --benches

@@ -1,5 +1,6 @@
 //! `braid lab`: tables and figures of papers, made again in virtual time, beside what the papers say.
 
+mod corpus;
 mod text;
 
 use crate::output::Output;
@@ -48,6 +49,12 @@ struct List {}
 Examples:
   braid lab run wardrop/fig6
   braid lab run pass --json
+  braid lab run corpus --cells 10
+  braid lab run corpus --half held-out --page corpus.html --table corpus.csv
+  braid lab run corpus --half tuning --policy equi,horizon=5s --beside corpus.csv
+
+`corpus` is no paper's: policies, static splits and oracles on cells drawn from a seed, each beside the best of its cell
+(docs/corpus.md).
 
 JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, place, seed, seeds, quick,
 warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, copies, policy,
@@ -55,11 +62,17 @@ load, variant_of; {x} is the value on the axis), tables (measure, unit, more_is_
 a value for each one on the axis, null if no seed has one; half_widths and seeds_without, which have none, likewise; and
 paper_values: series_index, axis_value, low, high), claims (claim, place, verdicts, why), published, calibrated,
 contradictions, differs, differs_in_all.
+  corpus: seed, seeds, quick, trace_count, cell_count, failures, noise_median_share, noisy_cells,
+    better_than_clairvoyant_cells, lines, partial (line, and beside: the first row over the same cells). Each line: row,
+    is_competing, cell_count, mean_ratio, worst_ratio, worst_cell, lost_cells, unsure_cells, p99_mean_ratio, p99_worst_ratio,
+    throughput_mean_ratio, ssd_written_per_byte, recovery_seconds_median, never_recovered_cells, overloaded_cells
   verdicts: of (the series that it is about), ruling (holds, other_margin, undecided, fails, too_short; null if numbers are
     only shown), and numbers (quantity, claimed, ours, ours_low, ours_high, ratio of ours to the paper's, needed, ruling)")]
 struct Run {
     #[command(flatten)]
     which: Which,
+    #[command(flatten)]
+    corpus: corpus::Arguments,
 }
 
 /// Make a page with plots of all experiments
@@ -90,7 +103,7 @@ struct Report {
 /// Which experiments, and how.
 #[derive(Args)]
 struct Which {
-    /// An experiment as `braid lab list` names it, a system for all of its, or `all`
+    /// An experiment as `braid lab list` names it, a system for all of its, `all`, or `corpus`
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
     #[command(flatten)]
@@ -142,7 +155,16 @@ struct Ran {
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.verb {
         Verb::List(List {}) => list(output),
+        Verb::Run(run) if run.which.ids == [corpus::NAME] => {
+            corpus::run(&run.corpus, &run.which.options, output)?;
+        }
         Verb::Run(run) => {
+            if run.corpus.are_given() || run.which.ids.iter().any(|id| id == corpus::NAME) {
+                return Err(Error::new(
+                    ErrorKind::Usage,
+                    "the corpus runs alone, and its options are its own: braid lab run corpus --cells 10",
+                ));
+            }
             let begun = Instant::now();
             let studies = studies(&run.which.ids, &run.which.options)?;
             let ran = Ran { studies, wall_seconds: begun.elapsed().as_secs_f64() };

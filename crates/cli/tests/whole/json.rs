@@ -209,7 +209,11 @@ fn fields_of_the_lab_are_in_the_glossary() {
     let machine = Machine::new();
     assert_documented(&machine, "lab list", &[&machine.json(&["lab", "list"])]);
     let ran = machine.json(&["lab", "run", "wardrop/table3", "--quick"]);
-    assert_documented(&machine, "lab run", &[&ran]);
+    let rows = ["--policy", "equi", "--policy", "stripe", "--policy", "raid1"];
+    let corpus =
+        ["lab", "run", "corpus", "--quick", "--cell", "zipf-1", "--cell", "surge-1", "--cell", "db2-1"];
+    let corpus = machine.json(&[&corpus[..], &rows].concat());
+    assert_documented(&machine, "lab run", &[&ran, &corpus]);
     let words = ["lab", "report", "wardrop/fig9", "--quick", "--output", "lab.html", "--svg", "plots"];
     assert_documented(&machine, "lab report", &[&machine.json(&words)]);
 }

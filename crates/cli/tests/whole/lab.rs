@@ -92,3 +92,38 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         &["/nowhere/at/all.html"],
     );
 }
+
+/// `make test` runs a handful of cells from end to end.
+#[test]
+fn the_corpus_comes_out_alike_each_time_with_a_page_and_a_table() {
+    let machine = Machine::new();
+    let words = ["lab", "run", "corpus", "--quick", "--cells", "4", "--page", "c.html", "--table", "c.csv"];
+    let rows = ["--policy", "equi", "--policy", "stripe", "--policy", "clairvoyant"];
+    let words = [&words[..], &rows].concat();
+    let read = || ["c.html", "c.csv"].map(|name| std::fs::read_to_string(machine.path(name)).unwrap());
+    let ran = machine.json(&words);
+    let first = read();
+    assert_eq!(ran["corpus"]["cell_count"], 4, "{ran}");
+    assert_eq!(ran["corpus"]["trace_count"], 0);
+    let text = machine.ok(&[&words[..], &["--threads", "1"]].concat());
+    assert!(text.contains("no traces were found") && text.contains("(clairvoyant)"), "{text}");
+    assert_eq!(first, read());
+    assert!(first[0].contains("<svg") && first[1].lines().count() == 1 + 4 * 3, "{}", first[1]);
+    let alone = ["lab", "run", "corpus", "--quick", "--cell", "random-1", "--policy", "hdd-only"];
+    let alone = machine.ok(&[&alone[..], &["--beside", "c.csv"]].concat());
+    assert!(alone.contains("random,span=") && alone.contains("random-1"), "{alone}");
+}
+
+#[test]
+fn the_corpus_runs_alone_and_refuses_what_it_has_not() {
+    let machine = Machine::new();
+    let refused = |words: &[&str]| {
+        let ended = machine.braid(&[&["lab", "run"], words].concat());
+        assert_ne!(ended.status, 0, "{words:?}");
+        ended.stderr
+    };
+    assert!(refused(&["corpus", "--cell", "nosuch-1"]).contains("zipf-1"));
+    assert!(refused(&["corpus", "--policy", "nosuch"]).contains("nosuch"));
+    assert!(refused(&["corpus", "--seeds", "3"]).contains("use 1 or 2"));
+    assert!(refused(&["wardrop/fig9", "--cells", "3"]).contains("corpus"));
+}

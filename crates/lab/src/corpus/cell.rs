@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// One comparison. Its name and the corpus's seed decide everything else.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Cell {
     /// As in `zipf-3`: what it is, and its number among those.
     pub name: String,
@@ -45,13 +45,11 @@ pub enum Half {
 }
 
 /// Where requests come from.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Requests {
     /// From a generated load.
     Generated {
         /// Which kind of load.
-        #[serde(skip)]
         family: Family,
         /// The load, as `braid simulate --workload` takes it.
         load: String,
@@ -68,8 +66,7 @@ pub enum Requests {
 }
 
 /// What happens when the warm-up ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// Nothing.
     None,
@@ -86,8 +83,7 @@ pub enum Change {
 }
 
 /// When requests come.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Pace {
     /// At times of their own: so many per cent of what all disks together could serve, one request at a time each.
     Open {
@@ -106,8 +102,7 @@ pub enum Pace {
 }
 
 /// Where data lies before the load begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
     /// On the disks.
     Disks,

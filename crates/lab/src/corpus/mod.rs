@@ -12,6 +12,7 @@
 //! belady.rs   which blocks a clairvoyant cache holds      clairvoyant.rs  such a cache on the models' devices
 //! run.rs      runs cells, on all cores                    score.rs     ratios, noise, totals
 //! picture.rs  the curves                                  report.rs    page and text
+//! table.rs    every value, to be read again
 //! ```
 //!
 //! **The same requests.** A load is written down before it runs ([`crate::Script`]), so all rows serve the same
@@ -61,6 +62,7 @@ mod report;
 mod rows;
 mod run;
 mod score;
+mod table;
 mod traces;
 mod write;
 
@@ -69,7 +71,8 @@ pub use draw::{Corpus, USUAL_CELLS};
 pub use report::{page, text};
 pub use rows::{Kind, Row, named, usual};
 pub use run::{CellOutcome, HowFar, Options, Outcome, Value, run};
-pub use score::{Line, Totals, totals};
+pub use score::{Line, Partial, Totals, totals};
+pub use table::{add_earlier, table};
 pub use traces::{Recorded, in_folder};
 
 #[cfg(test)]

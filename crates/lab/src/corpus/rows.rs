@@ -4,13 +4,13 @@ use super::cell::{Cell, Start};
 use super::heat::{Costs, Writes, belongs_on_ssd};
 use super::write::{EXTENT, Written};
 use crate::{DeviceSetup, Load, OWN, Result, Script, Setup, Size, WarmUp};
-use braid_base::{Bytes, DeviceClass, Nanos};
-use serde::Serialize;
+use braid_base::{Bytes, DeviceClass, DeviceId, Nanos};
+use braid_policy::DeviceView;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// One of those that are compared.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
     /// What it is called: a policy with its settings, or an oracle's name.
     pub name: String,
@@ -19,8 +19,7 @@ pub struct Row {
 }
 
 /// What a row is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A policy.
     Policy,
@@ -39,9 +38,22 @@ const RULES: [&str; 8] = ["static", "stripe", "ssd-only", "hdd-only", "cache", "
 /// Policies that keep two copies of everything.
 const MIRRORS: [&str; 2] = ["raid1", "pass"];
 
-/// A policy as `name` or `name,key=value,…`.
-pub fn named(policy: &str) -> Row {
-    Row { name: policy.to_owned(), kind: Kind::Policy }
+/// A row by its name: one of the usual ones, or a policy as `name,key=value,…`.
+///
+/// # Errors
+/// If there is no such policy, or it has no such setting.
+pub fn named(name: &str) -> Result<Row> {
+    if let Some(row) = usual().into_iter().find(|row| row.name == name) {
+        return Ok(row);
+    }
+    let view = |id, class| DeviceView::empty(DeviceId(id), class, u32::MAX);
+    let views = [view(0, DeviceClass::Ssd), view(1, DeviceClass::Hdd)];
+    braid_policy::parse(name, &views)?;
+    Ok(policy(name))
+}
+
+fn policy(name: &str) -> Row {
+    Row { name: name.to_owned(), kind: Kind::Policy }
 }
 
 /// All policies, splits and oracles.
@@ -64,7 +76,7 @@ pub fn usual() -> Vec<Row> {
         "ssd-only",
         "hdd-only",
     ];
-    let mut rows: Vec<Row> = policies.into_iter().map(named).collect();
+    let mut rows: Vec<Row> = policies.into_iter().map(policy).collect();
     let split =
         |tenth: u32| Row { name: format!("static,ssd={}%", tenth * 10), kind: Kind::Split(tenth * 10) };
     rows.extend((1..10).map(split));

@@ -6,7 +6,6 @@ use super::rows::{INTERVAL, Kind, Room, Row};
 use super::write::write;
 use crate::{Drive, Error, ErrorKind, Result, simulate};
 use braid_base::DeviceClass;
-use serde::Serialize;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -24,7 +23,7 @@ pub struct Options {
 }
 
 /// What a row did in a cell, measured after the warm-up.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Value {
     /// Mean latency of reads and writes.
     pub mean_ns: f64,
@@ -47,8 +46,7 @@ pub struct Value {
 }
 
 /// What a row came to in a cell.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
     /// A value for each repetition.
     Measured(Vec<Value>),
@@ -59,14 +57,13 @@ pub enum Outcome {
 }
 
 /// A cell, and what the rows came to.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct CellOutcome {
     /// The cell.
     pub cell: Cell,
     /// By row.
     pub rows: Vec<Outcome>,
     /// How long it took on the machine: not the same twice.
-    #[serde(skip)]
     pub wall: Duration,
 }
 

@@ -9,18 +9,22 @@ use serde::Serialize;
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Totals {
     /// Cells that count: in which nothing failed.
+    #[serde(rename = "cell_count")]
     pub cells: usize,
     /// Cells that do not count, with the reason.
+    #[serde(rename = "failures")]
     pub failed: Vec<String>,
     /// Rows that apply to all cells, and the best static split of each cell; the best first.
     pub lines: Vec<Line>,
     /// Rows that apply to some cells only, each over these.
     pub partial: Vec<Partial>,
     /// How far the best row of a cell differs from itself with the other seed, relative to the mean: the middle of all cells.
+    #[serde(rename = "noise_median_share")]
     pub noise_median: f64,
     /// Cells where it differs by more than [`SURE`].
     pub noisy_cells: usize,
     /// Cells in which a row that competes is better than the clairvoyant cache.
+    #[serde(rename = "better_than_clairvoyant_cells")]
     pub better_than_clairvoyant: usize,
 }
 
@@ -28,34 +32,46 @@ pub struct Totals {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Line {
     /// The row.
+    #[serde(rename = "row")]
     pub name: String,
     /// Whether it may be the best of a cell.
+    #[serde(rename = "is_competing")]
     pub competes: bool,
     /// Cells.
+    #[serde(rename = "cell_count")]
     pub cells: usize,
     /// Its mean latency in parts of the best row's: the geometric mean.
+    #[serde(rename = "mean_ratio")]
     pub geometric_mean: f64,
     /// The same, where it is largest.
+    #[serde(rename = "worst_ratio")]
     pub worst: f64,
     /// The cell where it is largest.
     pub worst_cell: String,
     /// Cells where it is more than 5 % above the best, with every seed.
+    #[serde(rename = "lost_cells")]
     pub lost: usize,
     /// Cells where seeds disagree on that.
+    #[serde(rename = "unsure_cells")]
     pub unsure: usize,
     /// Its 99th percentile in parts of the best of the cell: the geometric mean.
+    #[serde(rename = "p99_mean_ratio")]
     pub p99_geometric_mean: f64,
     /// The same, where it is largest.
+    #[serde(rename = "p99_worst_ratio")]
     pub p99_worst: f64,
     /// Its throughput in parts of that of the row with the best mean latency: the geometric mean.
+    #[serde(rename = "throughput_mean_ratio")]
     pub throughput_geometric_mean: f64,
     /// Bytes that SSDs were given to write, for each byte that guests read or wrote, over all cells together.
     pub ssd_written_per_byte: f64,
     /// Seconds from a change to 90 % of its last speed: the middle of the cells that change.
     pub recovery_seconds_median: Option<f64>,
     /// Cells that change and in which it never came there.
+    #[serde(rename = "never_recovered_cells")]
     pub never_recovered: usize,
     /// Cells in which requests waited outside the volume for most of their time.
+    #[serde(rename = "overloaded_cells")]
     pub overloaded: usize,
     /// Its ratios in the order of cells: none where it does not apply.
     #[serde(skip)]

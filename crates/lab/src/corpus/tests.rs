@@ -13,9 +13,8 @@ fn corpus(seed: u64, count: usize) -> Corpus {
 }
 
 fn options(rows: &[&str]) -> Options {
-    let all = usual();
-    let row = |name: &&str| all.iter().find(|row| row.name == **name).cloned().unwrap_or_else(|| named(name));
-    Options { rows: rows.iter().map(row).collect(), repetitions: 2, threads: Some(2) }
+    let rows = rows.iter().map(|name| named(name).unwrap()).collect();
+    Options { rows, repetitions: 2, threads: Some(2) }
 }
 
 fn run_all(cells: &[Cell], options: &Options) -> Vec<CellOutcome> {
@@ -231,4 +230,19 @@ fn recovery_is_when_the_speed_has_come_back() {
     assert_eq!(recovery(&slow_for(12), false), Some(3.0));
     assert_eq!(recovery(&slow_for(12), true), Some(3.0));
     assert_eq!(recovery(&[], false), None);
+}
+
+#[test]
+fn an_earlier_run_stands_in_for_rows_that_do_not_run_again() {
+    let cells: Vec<Cell> = ["zipf-1", "surge-1"].map(small).to_vec();
+    let (both, one) = (options(&["equi", "stripe", "raid1"]), options(&["equi"]));
+    let whole = run_all(&cells, &both);
+    let (mut rows, mut outcomes) = (one.rows.clone(), run_all(&cells, &one));
+    add_earlier(&table(&both.rows, &whole), &mut rows, &mut outcomes).unwrap();
+    assert_eq!(rows, both.rows);
+    assert_eq!(totals(&rows, &outcomes, None), totals(&both.rows, &whole, None));
+    for wrong in ["", "cell;half", &table(&both.rows, &whole[..1])] {
+        assert!(add_earlier(wrong, &mut one.rows.clone(), &mut run_all(&cells, &one)).is_err(), "{wrong}");
+    }
+    assert!(named("nosuch").is_err() && named("equi,nosuch=1").is_err());
 }
