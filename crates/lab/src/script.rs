@@ -1,12 +1,12 @@
 //! A load that is written down before it runs: the same requests in the same order, whatever serves them.
 //!
 //! A generated closed loop differs from one policy to the next: a slow answer to one client lets another
-//! client's requests overtake. A script has one list. In an open loop each entry has its time. In a closed loop
-//! a client that is free takes the next entry, thinks as long as the entry says, and makes its request. So a
-//! policy is judged by the very requests by which every other policy is judged.
+//! client's requests overtake. A script has one list. In an open loop each entry has its time. In a closed
+//! loop a client that is free takes the next entry, thinks as long as the entry says, and makes its request.
+//! So a policy is judged by the very requests by which every other policy is judged.
 //!
-//! A script may change in the middle: each [`Stage`] of a closed loop has its own number of clients, and all that
-//! differs otherwise is in the entries.
+//! A script may change in the middle: each [`Stage`] of a closed loop has its own number of clients, and all
+//! that differs otherwise is in the entries.
 
 use crate::guests::Guests;
 use crate::{Error, Result};
@@ -69,7 +69,8 @@ impl fmt::Debug for Script {
 
 impl Script {
     /// # Errors
-    /// If stages do not begin with entry 0, are out of order or without clients, or an open loop runs backwards.
+    /// If stages do not begin with entry 0, are out of order or without clients, or an open loop runs
+    /// backwards.
     pub(crate) fn check(&self) -> Result<()> {
         let wrong = |why: &str| Err(Error::setup(format!("script {}: {why}", self.name)));
         match &self.drive {

@@ -105,13 +105,13 @@ pub fn run(arguments: &Arguments, options: &Options, output: Output) -> Result<(
     let how =
         corpus::Options { rows: rows.clone(), repetitions: seeds, threads: options.threads.map(usize::from) };
     let bar = Bar::new();
-    let ended = |far: &HowFar| {
+    let outcomes = corpus::run(&cells, &how, |far: &HowFar| {
         let wall = clock(far.wall.as_secs_f64());
         bar.say(&format!("{} has ended: {} of {}, {wall}", far.cell, far.finished, far.total));
         ControlFlow::Continue(())
-    };
-    let mut outcomes = corpus::run(&cells, &how, ended).map_err(lab)?;
+    });
     bar.end();
+    let mut outcomes = outcomes.map_err(lab)?;
     if let Some(text) = earlier {
         corpus::add_earlier(&text, &mut rows, &mut outcomes).map_err(lab)?;
     }

@@ -211,7 +211,7 @@ fn fields_of_the_lab_are_in_the_glossary() {
     let ran = machine.json(&["lab", "run", "wardrop/table3", "--quick"]);
     let rows = ["--policy", "equi", "--policy", "stripe", "--policy", "raid1"];
     let corpus =
-        ["lab", "run", "corpus", "--quick", "--cell", "zipf-1", "--cell", "surge-1", "--cell", "db2-1"];
+        ["lab", "run", "corpus", "--quick", "--cell", "sequential-1", "--cell", "surge-1"];
     let corpus = machine.json(&[&corpus[..], &rows].concat());
     assert_documented(&machine, "lab run", &[&ran, &corpus]);
     let words = ["lab", "report", "wardrop/fig9", "--quick", "--output", "lab.html", "--svg", "plots"];

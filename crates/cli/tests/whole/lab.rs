@@ -118,7 +118,7 @@ fn the_corpus_comes_out_alike_each_time_with_a_page_and_a_table() {
 fn the_corpus_runs_alone_and_refuses_what_it_has_not() {
     let machine = Machine::new();
     let refused = |words: &[&str]| {
-        let ended = machine.braid(&[&["lab", "run"], words].concat());
+        let ended = machine.braid(&[&["lab", "run"][..], words].concat());
         assert_ne!(ended.status, 0, "{words:?}");
         ended.stderr
     };

@@ -1,13 +1,13 @@
 //! Which blocks a cache holds that knows all requests beforehand.
 //!
-//! Belady's rule with bypass: of the blocks that are held and the one that is read or written, the one goes whose next
-//! read is furthest. A write needs no held block, for it brings its own bytes, so only reads count as uses. The cache begins
-//! with the blocks that are read first, for nothing. No cache of as many blocks that fetches a block when it is
-//! read, and not before, finds more of the read blocks (L. A. Belady, 1966; with bypass and a free beginning the
-//! exchange argument is the same).
+//! Belady's rule with bypass: among the held blocks and the accessed block, the block with the furthest next read
+//! leaves. A write brings its own bytes and needs no held block, so only reads count as uses. The cache begins with
+//! the blocks of the earliest reads, for nothing. No other cache of the same number of blocks finds more reads, if
+//! it fetches a block at an access and not before (L. A. Belady, 1966; bypass and a free beginning keep the
+//! exchange argument).
 //!
-//! With [`Which::Scattered`] reads that continue a stream neither enter nor count: a disk serves streams well, and
-//! the room is for the rest.
+//! With [`Which::Scattered`], reads that continue a stream neither enter nor count: disks serve streams well, and
+//! the room serves other reads.
 
 use super::heat::Streams;
 use braid_base::{Bytes, Op, Request};

@@ -85,12 +85,14 @@ pub enum Change {
 /// When requests come.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Pace {
-    /// At times of their own: so many per cent of what all disks together could serve, one request at a time each.
+    /// At times of their own: so many per cent of what all disks together could serve, one request at a time
+    /// each.
     Open {
         /// The mean load.
         percent: u32,
     },
-    /// At a trace's own times, if these are between 2 and 100 % of what the disks could serve; else at half of that.
+    /// At a trace's own times, if these are between 2 and 100 % of what the disks could serve; else at half
+    /// of that.
     Recorded,
     /// By clients that wait for their last request.
     Closed {

@@ -26,8 +26,8 @@ const BESIDE_SCAN: usize = 2;
 /// A new programme's data, as a part of what is there.
 const NEW: u64 = 4;
 
-/// Writes a change into a load of `warm` and more requests over `span`, of `clients` in a closed loop. `other` is
-/// the same load with other popular places.
+/// Writes a change into a load of `warm` and more requests over `span`, of `clients` in a closed loop.
+/// `other` is the same load with other popular places.
 pub(super) fn changed(
     change: Change,
     mut drafts: Vec<Draft>,
@@ -94,7 +94,8 @@ fn in_order(op: Op, range: std::ops::Range<Bytes>, size: Bytes) -> impl Iterator
     })
 }
 
-/// A load with another beside it: after each `every` of its own requests one of the other, half-way to the next.
+/// A load with another beside it: after each `every` of its own requests one of the other, half-way to the
+/// next.
 fn beside(load: Vec<Draft>, mut other: impl Iterator<Item = Request>, every: usize) -> Vec<Draft> {
     let mut all = Vec::with_capacity(load.len() * 2);
     for (place, draft) in load.into_iter().enumerate() {

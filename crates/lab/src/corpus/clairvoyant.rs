@@ -1,19 +1,20 @@
 //! `clairvoyant`: an SSD cache that knows all requests beforehand, on the cell's devices, with their queues.
 //!
-//! All homes are on the disks, extents by turns. The SSD holds the blocks that [`Held`] says: all of its room, no
-//! metadata. Each request runs on the models themselves, which queue what they cannot serve at once.
+//! All homes are on the disks, extents by turns. The SSD holds the blocks that [`Held`] names, in all of its room:
+//! there is no metadata. Requests run on the device models, which queue waiting requests.
 //!
-//! - A read of a held block goes to the SSD or to its home, whichever is predicted to complete first: the predicted times
-//!   of what waits at the device, and the request's own, over what the device does at a time.
-//! - A write goes to the SSD or to its home by the same rule, held or not.
-//! - Copies into the cache and out of it, write-back, and all metadata cost nothing: no device sees them.
+//! - A read of a held block goes to the SSD or to the home: to the device with the earlier predicted completion.
+//!   The prediction adds the request's own unloaded time to the unloaded times of all requests at the device,
+//!   divided by the device's parallelism.
+//! - A write goes to the SSD or to the home by the same rule, held or not.
+//! - Copies into and out of the cache, write-back and metadata cost nothing: no device sees them.
 //!
-//! What that bounds. The number of reads that the disks must serve is a true bound for every policy that copies a block to
-//! the SSD when it is read or written, and not before ([`super::belady`]). The latency is an *estimate* of what
-//! such a policy could reach, on the low side, for background work is free. It is no bound on latency: a policy that
-//! moves whole extents fetches blocks before they are read, a greedy choice of devices is not always the best, and
-//! Belady's rule counts misses, not milliseconds. So two caches run, one of which leaves streams to the disks, and the better one of
-//! a cell counts; the report says in how many cells a policy is better still.
+//! What this bounds: the number of reads that the disks must serve is a true lower bound for policies that copy
+//! a block to the SSD at an access and not before ([`super::belady`]). The latency is an *estimate*, on the low side
+//! because background work is free, and no bound. A policy that moves whole extents fetches blocks before their
+//! first read; a greedy choice of devices is not always the best; and Belady's rule counts misses, not
+//! milliseconds. Two caches run, one with [`Which::All`] and one with [`Which::Scattered`], and the lower mean of a
+//! cell counts. The report says in how many cells a policy is better still.
 
 use super::belady::{BLOCK, Held, Which, blocks};
 use super::cell::Cell;

@@ -1,8 +1,7 @@
 //! Which cells a seed gives.
 //!
-//! A cell's own stream of random numbers comes from the seed and its name, so that other cells, other traces
-//! and another number of cells leave it as it is. Kinds of cells take turns, so that the first few cells already
-//! are of all kinds.
+//! Seed and name give each cell a stream of random numbers of its own. So a cell stays the same if other cells, other
+//! traces or another number of cells are drawn. Kinds of cells take turns: the first few cells are of all kinds.
 
 use super::cell::{Cell, Change, Half, Pace, Requests, Start, hash};
 use super::loads::{CHANGING, FAMILIES, Family, pick};

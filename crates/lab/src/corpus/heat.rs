@@ -1,17 +1,17 @@
-//! `static-heat`: a static split that knows the measured requests. The extents that an SSD saves most lie on it from the
-//! beginning, and nothing moves.
+//! `static-heat`: a static split that knows the measured requests. The extents that an SSD saves most lie on
+//! it from the beginning, and nothing moves.
 //!
-//! What a request would cost each device is predicted, as if the device did nothing else: positioning, unless the
-//! request continues within 32 KiB of the end of one of the last 64, and transfer. Positioning and rates are
-//! what the models themselves do with one request at a time, SSDs after long use. An extent is worth what its
-//! requests cost the disk beyond what they cost the SSD.
+//! What a request would cost each device is predicted, as if the device did nothing else: positioning, unless
+//! the request continues within 32 KiB of the end of one of the last 64, and transfer. Positioning and rates
+//! are what the models themselves do with one request at a time, SSDs after long use. An extent is worth what
+//! its requests cost the disk beyond what they cost the SSD.
 //!
-//! A write costs a disk next to nothing as long as its buffer has room, and more than a read of an SSD once the
-//! buffer is full. Which it will be depends on the load, so there are two such splits ([`Writes`]), and the better one of a
-//! cell counts.
+//! A write costs a disk next to nothing as long as its buffer has room, and more than a read of an SSD once
+//! the buffer is full. Which it will be depends on the load, so there are two such splits ([`Writes`]), and
+//! the better one of a cell counts.
 //!
-//! An estimate of the best static layout, and no bound: costs of requests that overlap are not known beforehand, and
-//! the best layout for the mean may leave a part of the load to the disks.
+//! An estimate of the best static layout, and no bound: costs of requests that overlap are not known
+//! beforehand, and the best layout for the mean may leave a part of the load to the disks.
 
 use crate::{Error, Result};
 use braid_base::{Bytes, Op, Request};

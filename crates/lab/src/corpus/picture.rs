@@ -1,7 +1,8 @@
-//! The curves: rows from top to bottom, each with its cells from best to worst, as an area above the best row of the cell.
+//! The curves: rows from top to bottom, each with its cells from best to worst, as an area above the best row
+//! of the cell.
 //!
-//! A policy that is safe to choose has a flat strip of the first colour. What rises at the right end are the cells
-//! that it loses, as high as it loses them; the height is logarithmic, and ends at ten times the best.
+//! A policy that is safe to choose has a flat strip of the first colour. What rises at the right end are the
+//! cells that it loses, as high as it loses them; the height is logarithmic, and ends at ten times the best.
 
 use super::score::{Line, SURE, Totals};
 use crate::report::escaped;

@@ -114,8 +114,8 @@ impl Row {
         MIRRORS.contains(&self.policy())
     }
 
-    /// Its simulation in a cell; two for a row that has two variants, of which the better one counts. None for one that
-    /// the engine does not run.
+    /// Its simulation in a cell; two for a row that has two variants, of which the better one counts. None
+    /// for one that the engine does not run.
     ///
     /// # Errors
     /// A model that is none.
@@ -184,7 +184,8 @@ fn base(cell: &Cell, written: &Written, script: &Arc<Script>, seed: u64) -> Setu
     }
 }
 
-/// Room on all disks together, per cent of the data: enough for the data, and for a second copy of what moves.
+/// Room on all disks together, per cent of the data: enough for the data, and for a second copy of what
+/// moves.
 const HDD_PERCENT: f64 = 140.0;
 /// Length of an interval of a load that changes.
 pub const INTERVAL: Nanos = Nanos::from_millis(250);

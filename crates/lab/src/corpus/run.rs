@@ -37,7 +37,8 @@ pub struct Value {
     pub bytes_per_second: f64,
     /// Bytes that the SSD was given to write, background included.
     pub ssd_written_bytes: u64,
-    /// Time from the change to 90 % of the row's last speed; none without a change, or if the speed was never reached.
+    /// Time from the change to 90 % of the row's last speed; none without a change, or if the speed was never
+    /// reached.
     pub recovery_seconds: Option<f64>,
     /// Whether requests waited outside the volume for most of their time.
     pub is_overloaded: bool,
@@ -182,7 +183,8 @@ fn value(cell: &Cell, outcome: &crate::Outcome, setup: &crate::Setup) -> Value {
     }
 }
 
-/// When the speed has come to 90 % of that in the last third of the time, averaged over as many intervals as make a second.
+/// When the speed has come to 90 % of that in the last third of the time, averaged over as many intervals as
+/// make a second.
 pub(super) fn recovery(intervals: &[crate::Interval], is_open: bool) -> Option<f64> {
     let speed = |of: &[crate::Interval]| {
         let requests: f64 = of.iter().map(|interval| interval.requests as f64).sum();

@@ -18,7 +18,8 @@ pub struct Totals {
     pub lines: Vec<Line>,
     /// Rows that apply to some cells only, each over these.
     pub partial: Vec<Partial>,
-    /// How far the best row of a cell differs from itself with the other seed, relative to the mean: the middle of all cells.
+    /// How far the best row of a cell differs from itself with the other seed, relative to the mean: the
+    /// middle of all cells.
     #[serde(rename = "noise_median_share")]
     pub noise_median: f64,
     /// Cells where it differs by more than [`SURE`].

@@ -1,4 +1,5 @@
-//! Every value of a run as comma-separated text: for other programmes, and for a later run that need not do the same again.
+//! Every value of a run as comma-separated text: for other programmes, and for a later run that need not do
+//! the same again.
 
 use super::rows::{Row, named};
 use super::run::{CellOutcome, Outcome, Value};

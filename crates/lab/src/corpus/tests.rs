@@ -1,4 +1,5 @@
-//! The corpus is the same everywhere, its cells are within their ranges, and its rows serve the same requests.
+//! The corpus is the same everywhere, its cells are within their ranges, and its rows serve the same
+//! requests.
 
 use super::cell::{Half, Pace, Requests};
 use super::run::{Outcome, recovery};

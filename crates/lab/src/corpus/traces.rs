@@ -1,4 +1,5 @@
-//! Windows of real traces: which traces a folder has, and the requests of a window, on its touched extents alone.
+//! Windows of real traces: which traces a folder has, and the requests of a window, on its touched extents
+//! alone.
 
 use super::write::{Draft, EXTENT};
 use crate::{Error, ErrorKind, Result};

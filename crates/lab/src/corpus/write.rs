@@ -1,9 +1,9 @@
 //! A cell's load as a script: the same text and seed give the same entries on every machine.
 //!
 //! A generated closed loop is written as if each request took 4 ms: that decides only the order in which the
-//! requests of its clients stand in the list. Loads over more than 1 GiB are written on their touched extents alone,
-//! as traces are: a cell has some ten thousand requests, and an SSD for a tenth of what they never touch would
-//! hold all that they touch.
+//! requests of its clients stand in the list. Loads over more than 1 GiB are written on their touched extents
+//! alone, as traces are: a cell has some ten thousand requests, and an SSD for a tenth of what they never
+//! touch would hold all that they touch.
 
 use super::cell::{Cell, Change, Pace, Requests};
 use super::change::{Changed, changed};
@@ -49,7 +49,8 @@ const MOST_SPAN: Bytes = GIB;
 const MOST_THINK: Nanos = Nanos::from_secs(1);
 /// How long a request takes while a closed loop is written.
 const NOMINAL: Nanos = Nanos::from_millis(4);
-/// Loads between which a trace's own times are kept, per cent of what the disks could serve, and the load otherwise.
+/// Loads between which a trace's own times are kept, per cent of what the disks could serve, and the load
+/// otherwise.
 const KEPT: [f64; 2] = [2.0, 100.0];
 const OTHERWISE: f64 = 50.0;
 
