@@ -45,8 +45,8 @@
 //! common; rows that apply to some cells only are averaged over these, with the default policy over the same
 //! cells beside them.
 //!
-//! **Oracles** do not compete: `static-heat` and `clairvoyant` know the load beforehand ([`heat`],
-//! [`clairvoyant`] say what each of them bounds). A static split competes, though its share is known only
+//! **Oracles** do not compete: `static-heat` and `clairvoyant` know the load beforehand (`heat.rs` and
+//! `clairvoyant.rs` say what each of them bounds). A static split competes, though its share is known only
 //! afterwards.
 //!
 //! **Halves.** A hash of a cell's name decides whether it is for tuning or held out. Constants are chosen on

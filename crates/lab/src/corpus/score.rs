@@ -22,7 +22,7 @@ pub struct Totals {
     /// middle of all cells.
     #[serde(rename = "noise_median_share")]
     pub noise_median: f64,
-    /// Cells where it differs by more than [`SURE`].
+    /// Cells where it differs by more than 5 %.
     pub noisy_cells: usize,
     /// Cells in which a row that competes is better than the clairvoyant cache.
     #[serde(rename = "better_than_clairvoyant_cells")]
