@@ -182,8 +182,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         deadline: Deadline,
     ) -> Result<()> {
         let _noted = self.begin_disk_write(member.id, (at, from.len()), Some(from)).await;
-        self.confirm_before_write().await?;
-        let attempt = self.begin(member, Direction::Write, at, from.len(), origin);
+        let start = self.confirm_before_write().await?;
+        let attempt = self.begin_at(start, member, Direction::Write, at, from.len(), origin);
         self.end(&attempt, member.write(at, from, deadline).await)
     }
 
@@ -201,8 +201,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         from: &Buf,
         node: Option<NodeId>,
     ) -> Result<()> {
-        self.confirm_before_write().await?;
-        let attempt = self.begin(member, Direction::Write, at, from.len(), Origin::Background);
+        let start = self.confirm_before_write().await?;
+        let attempt = self.begin_at(start, member, Direction::Write, at, from.len(), Origin::Background);
         self.end(&attempt, member.write_moved(at, from, node).await)
     }
 
@@ -224,7 +224,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         len: Bytes,
         origin: Origin,
     ) -> Attempt<'a, D> {
-        let start = self.rt.now();
+        self.begin_at(self.rt.now(), member, direction, at, len, origin)
+    }
+
+    /// As [`Core::begin`], for a caller that knows what time it is.
+    #[inline]
+    pub fn begin_at<'a>(
+        &self,
+        start: Nanos,
+        member: &'a Member<D>,
+        direction: Direction,
+        at: Bytes,
+        len: Bytes,
+        origin: Origin,
+    ) -> Attempt<'a, D> {
         {
             let mut state = self.state.borrow_mut();
             if direction != Direction::Read {

@@ -100,25 +100,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// As [`Core::confirm_own`], before data are written: nothing is awaited if the last look is recent.
+    /// As [`Core::confirm_own`], before a device is written: gives the time then. Waits for nothing if the last
+    /// look is recent.
     #[inline]
-    pub async fn confirm_before_write(&self) -> Result<()> {
-        if self.is_looked_at() && !self.fence.is_taken() {
-            return Ok(());
+    pub async fn confirm_before_write(&self) -> Result<Nanos> {
+        let now = self.rt.now();
+        if self.is_looked_at(now) && !self.fence.is_taken() {
+            return Ok(now);
         }
-        Box::pin(self.confirm_own()).await
+        Box::pin(self.confirm_own()).await?;
+        Ok(self.rt.now())
     }
 
-    /// Whether nobody waits for a look now.
+    /// Whether no look is needed now.
     #[inline]
-    fn is_looked_at(&self) -> bool {
-        D::ALWAYS_ANSWERS || self.fence.is_silent.get() || self.rt.now() < self.fence.looked.get() + OLDEST
+    fn is_looked_at(&self, now: Nanos) -> bool {
+        D::ALWAYS_ANSWERS || self.fence.is_silent.get() || now < self.fence.looked.get() + OLDEST
     }
 
     /// An error if another opening has taken the devices over. Called before something is promised or overwritten: has a
     /// superblock read if the last look is old. If the device does not answer for a second, nobody waits for the look.
     pub async fn confirm_own(&self) -> Result<()> {
-        if self.is_looked_at() {
+        if self.is_looked_at(self.rt.now()) {
             return self.refuse_taken();
         }
         if self.jobs.are_ending() {

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5_0
 /// How often the lock is tried meanwhile.
 const POLL: Duration = Duration::from_millis(10);
 
-/// The file, and where it is. A lock on a file that is not at its path any more excludes nobody.
+/// The file and its path. The lock excludes other processes only while the file is at the path.
 pub(crate) struct LockedFile {
     path: PathBuf,
     file: File,

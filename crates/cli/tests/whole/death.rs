@@ -309,8 +309,8 @@ fn a_copy_of_a_running_volume_that_begins_and_stops_leaves_its_log_alone() {
     assert!(ended.status == 0 && ended.stderr.contains("from its pending log"), "{ended:?}");
 }
 
-/// A daemon died, and somebody looked at a copy of the devices before serving the volume again: the copy used
-/// up what the daemon had left. The same if the state directory was copied, too.
+/// A daemon died, and a copy of the devices was served before the volume itself: the copy used up the pending
+/// log. The same if the state directory was copied, too.
 #[test]
 fn a_copy_that_is_made_after_the_death_does_not_use_up_the_log() {
     for with_state in [false, true] {

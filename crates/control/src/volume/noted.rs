@@ -84,8 +84,8 @@ pub(crate) fn noted(state: &StateDir, record: &VolumeRecord) -> Noted {
     note.map_or(Noted::default(), |Note { epoch, owner, batch, .. }| Noted { epoch, owner, batch })
 }
 
-/// The pending log of a volume that was not closed; none if there is no note of the volume, and none in the
-/// note of a volume that was closed or whose daemon was of an older version.
+/// The pending log in the note of a volume. The outer option is `None` without a note, the inner one after a
+/// shutdown, or if the daemon was of an older version.
 pub(crate) fn noted_log(state: &StateDir, record: &VolumeRecord) -> Option<Option<NotedLog>> {
     read(state, record).map(|note| note.log)
 }

@@ -11,7 +11,7 @@ use braid_base::{Bytes, DeviceId, Nanos, SECTOR};
 use braid_format::Uuid;
 use braid_format::fingerprint::{Mark, TABLES, mark_in, marked_sectors};
 use braid_format::sums::{HALF, Noted, SAMPLE, Sample, Sums, addresses, encode, sum_of};
-use braid_policy::{Direction, Origin};
+use braid_policy::Origin;
 use braid_runtime::{Buf, Device, Runtime};
 use std::io;
 
@@ -61,8 +61,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             buf.copy_from_slice(Bytes::ZERO, &bytes);
             let member = self.member(device);
             let at = region + HALF * (next.sequence % 2);
-            let attempt = self.begin(member, Direction::Write, at, HALF, Origin::Background);
-            self.end(&attempt, member.write(at, &buf, Deadline::Only).await)?;
+            self.device_write(member, at, &buf, Origin::Background).await?;
             self.flush_member(member, "the sums of the adopted disk").await
         };
         let written = written.await;

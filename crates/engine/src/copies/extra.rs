@@ -30,15 +30,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// copied from.
     #[inline]
     pub fn extra_in(&self, state: &State, block: BlockId) -> Option<Extra> {
+        state.extras.get(block).filter(|extra| self.counts(state, block, extra))
+    }
+
+    /// Whether the extra copy of a block counts ([`Core::extra_in`]).
+    #[inline]
+    pub(super) fn counts(&self, state: &State, block: BlockId, extra: &Extra) -> bool {
         let member = |slot| state.space.locate(slot).map(|place| self.member(place.device));
-        let is_kept = |extra: &Extra| {
-            let home = state.map.get(self.shape.range_of(block).extent).home;
-            let is_sound = |member: &Member<D>| member.is_current() && !member.has_lost_writes();
-            let has_lost =
-                |home| self.devices.losses() > 0 && member(home).is_some_and(Member::has_lost_writes);
-            extra.dirty || member(extra.slot).is_some_and(is_sound) && !has_lost(home)
-        };
-        state.extras.get(block).filter(is_kept)
+        let home = state.map.get(self.shape.range_of(block).extent).home;
+        let is_sound = |member: &Member<D>| member.is_current() && !member.has_lost_writes();
+        let has_lost = |home| self.devices.losses() > 0 && member(home).is_some_and(Member::has_lost_writes);
+        extra.dirty || member(extra.slot).is_some_and(is_sound) && !has_lost(home)
     }
 
     /// Dirty extra copies of which the journal does not know may be gone with a failed flush. These are those of a piece, side by side from the
@@ -99,10 +101,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::ExtraNotUpdated) {
             return Ok(updated);
         }
-        if self.has_discounted(piece) {
+        let (runs, is_all) = self.runs_of(piece);
+        if !is_all {
             updated = Updated::NotAll;
         }
-        let runs = self.runs_of(piece);
         let writes = runs.iter().map(async |run| {
             let is_dirty = self.is_dirty(run);
             if !is_dirty && self.locate(run.slot).0.holds_up() {
@@ -120,14 +122,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         Ok(updated)
-    }
-
-    /// Whether a block of a piece has an extra copy that does not count ([`Core::extra_in`]).
-    fn has_discounted(&self, piece: &Piece) -> bool {
-        let state = self.state.borrow();
-        let is_discounted =
-            |block| state.extras.get(block).is_some() && self.extra_in(&state, block).is_none();
-        self.blocks_of(piece).any(|(block, _)| is_discounted(block))
     }
 
     /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, one
@@ -238,7 +232,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let edge = Piece { extent: piece.extent, range };
             let zeros = self.buffers.blocks.alloc(edge.len()).await;
             zeros.fill_zero();
-            for run in self.runs_of(&edge) {
+            for run in self.runs_of(&edge).0 {
                 self.write_run(&run, &edge, &zeros, (Origin::Guest, Deadline::Only)).await?;
             }
         }

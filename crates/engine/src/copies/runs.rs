@@ -33,16 +33,22 @@ impl Run {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The runs in which the extra copies of a piece lie.
-    pub(super) fn runs_of(&self, piece: &Piece) -> Vec<Run> {
-        let mut runs = Vec::new();
+    /// The runs in which the extra copies of a piece lie that count, and whether all copies do
+    /// ([`Core::extra_in`]).
+    pub(super) fn runs_of(&self, piece: &Piece) -> (Vec<Run>, bool) {
+        let (mut runs, mut is_all) = (Vec::new(), true);
         for (block, range) in self.blocks_of(piece) {
-            if let Some(Extra { slot, place, .. }) = self.extra_in(&self.state.borrow(), block) {
-                let piece = Piece { extent: piece.extent, range };
-                self.push_run(&mut runs, Run { piece, slot, place, is_new: false });
+            let state = self.state.borrow();
+            let Some(extra) = state.extras.get(block) else { continue };
+            if !self.counts(&state, block, &extra) {
+                is_all = false;
+                continue;
             }
+            drop(state);
+            let (piece, Extra { slot, place, .. }) = (Piece { extent: piece.extent, range }, extra);
+            self.push_run(&mut runs, Run { piece, slot, place, is_new: false });
         }
-        runs
+        (runs, is_all)
     }
 
     /// Where a piece is written if extra copies alone get it: to those that it has, and to block slots that are taken for the rest. None if there

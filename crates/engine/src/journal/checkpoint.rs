@@ -90,11 +90,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes a group of pages to all places of their structure. A place that cannot be written may have been
     /// given up with the group before.
     async fn write_everywhere(&self, kind: RegionKind, group: &[u32], buffer: &Buf) -> Result<()> {
-        let named = images(&self.devices.superblock(), kind);
         if kind == RegionKind::Intents && !self.devices.superblock().has(kind) {
             // With one required copy there may be no table of spans.
             return Ok(());
         }
+        let named = images(&self.devices.superblock(), kind);
         let (images, areas) = (self.places(kind), self.places(RegionKind::DoubleWrite));
         let places: Vec<u32> = (0..group.len() as u32).collect();
         // Each of two images is whole while the other one is written. With two required copies either may be

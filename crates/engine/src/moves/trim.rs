@@ -36,6 +36,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // A device that was given up stays as it is: it may be all that is left one day.
             return;
         }
+        // Another opening may have got the slots since.
+        if self.confirm_before_write().await.is_err() {
+            return;
+        }
         // What the disk that keeps epochs holds there is of one.
         let Some(_in_place) = self.begin_in_place(member.id) else { return };
         let len = self.shape.extent_size * run.len() as u64;

@@ -91,8 +91,7 @@ pub(crate) enum Lacking {
 
 /// Puts the devices of a volume in order. `names` says what to call each in messages; `distrusted` are devices whose content the
 /// administrator gives up: they are brought up to date from the others. For a recovery, these are all but the disk that keeps epochs.
-/// `forgetful` are devices that a recovery found to lack what they had acknowledged: likewise, but nobody
-/// gave them up.
+/// `forgetful` are devices that, as a recovery found, lost flushes: likewise, but not given up by name.
 ///
 /// # Errors
 /// Refuses by name: a device of another volume, one given twice, one that is an old copy, one that was used apart from the

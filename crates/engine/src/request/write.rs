@@ -125,8 +125,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let (member, start) = self.locate(entry.home);
             let at = start + piece.range.start;
             let _noted = self.begin_disk_write(member.id, (at, from.len()), Some(from)).await;
-            self.confirm_before_write().await?;
-            let attempt = self.begin(member, Direction::Write, at, from.len(), Origin::Guest);
+            let start = self.confirm_before_write().await?;
+            let attempt = self.begin_at(start, member, Direction::Write, at, from.len(), Origin::Guest);
             let written = self.end(&attempt, member.write(at, from, Deadline::Only).await);
             let written = written.map(|()| self.make_valid(piece, entry));
             self.update_cache(piece, from, guard.mode(), &written);

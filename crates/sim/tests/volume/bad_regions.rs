@@ -62,24 +62,33 @@ fn regions(superblock: &Superblock, copies: u8) -> Vec<Region> {
     superblock.regions.iter().filter(is_tried).copied().collect()
 }
 
+/// Runs a test for each region that `tried` names of a new volume.
+pub fn for_each<T: 'static>(
+    (number, made): (u64, CreateOptions),
+    tried: impl Fn(&Superblock) -> Vec<Region> + Copy + 'static,
+    test: impl AsyncFn(&Bench, Rig, Region) -> T + Copy + 'static,
+) -> Vec<T> {
+    let mut told = Vec::new();
+    loop {
+        let (bench, made, at) = (bench(number), made.clone(), told.len());
+        let world = bench.world.clone();
+        let (result, is_last) = world.clone().block_on(async move {
+            let volume = make(world.clone(), bench.devices(), &made).await;
+            let all = tried(&volume.superblock());
+            let result = test(&bench, volume, all[at]).await;
+            world.halt();
+            (result, at + 1 == all.len())
+        });
+        told.push(result);
+        if is_last {
+            return told;
+        }
+    }
+}
+
 /// Runs a test for each region of a volume that cannot be written from some moment on.
 fn for_each_region(copies: u8, test: impl AsyncFn(&Bench, Rig, Region) + Copy + 'static) {
-    let mut at = 0;
-    loop {
-        let bench = bench(50 + u64::from(copies));
-        let world = bench.world.clone();
-        let is_last = world.clone().block_on(async move {
-            let volume = make(world.clone(), bench.devices(), &made(copies)).await;
-            let all = regions(&volume.superblock(), copies);
-            test(&bench, volume, all[at]).await;
-            world.halt();
-            at + 1 == all.len()
-        });
-        if is_last {
-            return;
-        }
-        at += 1;
-    }
+    for_each((50 + u64::from(copies), made(copies)), move |superblock| regions(superblock, copies), test);
 }
 
 /// A page of the second map image could not be written. With one required copy every flush failed from the
@@ -210,7 +219,7 @@ fn a_check_names_a_region_that_is_void() {
     });
 }
 
-fn views(volume: &Rig) -> Vec<braid_policy::DeviceView> {
+pub fn views(volume: &Rig) -> Vec<braid_policy::DeviceView> {
     let entries = volume.superblock().devices;
     let view = |(id, entry): (u16, &braid_format::superblock::DeviceEntry)| {
         braid_policy::DeviceView::empty(DeviceId(id), entry.class, entry.slots)

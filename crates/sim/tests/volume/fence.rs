@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
+use crate::bad_regions::views;
 use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Noted, OpenOptions, Recovery, Result};
@@ -116,6 +117,40 @@ pub fn no_write_after_a_pause_reaches_devices_that_another_opening_has() {
 #[test]
 fn a_guest_that_pauses_writes_nothing_once_the_volume_was_taken_over() {
     no_write_after_a_pause_reaches_devices_that_another_opening_has();
+}
+
+/// Discards take long, and a volume had many to ask for when another opening took the devices: the rest of the
+/// discards, in slots that the other one had used meanwhile, erased what the other one had flushed.
+#[test]
+fn no_discard_that_waited_erases_what_another_opening_has_written() {
+    for seed in 0..4 {
+        let bench = bench(600 + seed);
+        let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+        bench.run(async move {
+            let made = CreateOptions { policy: "stripe".to_owned(), ..options(77) };
+            disks[0].faults().set(FaultPlan { discard_time: SECOND * 8, ..FaultPlan::default() });
+            let first = make(world.clone(), handles(&world, &disks), &made).await;
+            for at in 0..4 {
+                first.write(MIB * at, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            }
+            first.discard(Bytes::ZERO, MIB * 4).await.unwrap();
+            first.flush().await.unwrap();
+            // Slots beside the journal's device wait for that.
+            first.checkpoint().await.unwrap();
+            world.sleep(SECOND * 4).await;
+            // The first discard is under way, on the first device, and is carried out in any case.
+            let second = open(world.clone(), handles(&world, &disks)).await.unwrap();
+            second.replace_policy(braid_policy::parse("hdd-only", &views(&second)).unwrap());
+            for at in 0..2 {
+                second.write(MIB * at, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
+            }
+            world.sleep(SECOND * 60).await;
+            for at in 0..2 {
+                assert!(holds(&second, &arena, MIB * at, MIB, 2).await.unwrap(), "seed {seed}: {at}");
+            }
+            second.close().await.unwrap();
+        });
+    }
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! A region of metadata that was given up on one half of a mirror, while the other half is brought up to date,
 //! or is lost next: the map must lie on a device that counts at every instant.
 
-use crate::rig::{Bench, Rig, bench, filled, holds, make, open, open_with, options};
+use crate::bad_regions::for_each;
+use crate::rig::{Rig, filled, holds, open, open_with, options};
 use braid_base::{Bytes, DeviceId, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
-use braid_format::superblock::{Region, RegionKind};
+use braid_format::superblock::{Region, RegionKind, Superblock};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
 
@@ -60,34 +61,16 @@ async fn check_all(volume: &Rig, arena: &Arena, values: &[Option<u8>], what: &st
     }
 }
 
-/// Runs a test for each region of either half.
-fn for_each_region(test: impl AsyncFn(&Bench, Rig, Region) + Copy + 'static) {
-    let mut at = 0;
-    loop {
-        let bench = bench(80);
-        let world = bench.world.clone();
-        let is_last = world.clone().block_on(async move {
-            let volume = make(world.clone(), bench.devices(), &mirror()).await;
-            let is_tried = |region: &&Region| {
-                let kinds = [
-                    RegionKind::Map,
-                    RegionKind::Intents,
-                    RegionKind::DoubleWrite,
-                    RegionKind::Journal,
-                    RegionKind::Proof,
-                ];
-                kinds.contains(&region.kind)
-            };
-            let all: Vec<Region> = volume.superblock().regions.iter().filter(is_tried).copied().collect();
-            test(&bench, volume, all[at]).await;
-            world.halt();
-            at + 1 == all.len()
-        });
-        if is_last {
-            return;
-        }
-        at += 1;
-    }
+/// The regions of either half.
+fn regions(superblock: &Superblock) -> Vec<Region> {
+    let kinds = [
+        RegionKind::Map,
+        RegionKind::Intents,
+        RegionKind::DoubleWrite,
+        RegionKind::Journal,
+        RegionKind::Proof,
+    ];
+    superblock.regions.iter().filter(|region| kinds.contains(&region.kind)).copied().collect()
 }
 
 /// One half was brought up to date, and a place of the journal could not be written on the other one: the ring
@@ -95,7 +78,7 @@ fn for_each_region(test: impl AsyncFn(&Bench, Rig, Region) + Copy + 'static) {
 /// neither ring was read: what had been flushed was gone, and the volume passed for clean.
 #[test]
 fn a_region_is_not_given_up_for_one_on_a_device_that_is_being_brought_up_to_date() {
-    for_each_region(async |bench, volume, region| {
+    for_each((80, mirror()), regions, async |bench, volume, region| {
         let (world, arena) = (&bench.world, &bench.arena);
         let what = format!("{region}");
         let extents = volume.size() / EXTENT;
@@ -136,11 +119,8 @@ fn a_region_is_not_given_up_for_one_on_a_device_that_is_being_brought_up_to_date
 /// was closed without an error, and had no map.
 #[test]
 fn a_half_with_the_only_copy_of_a_region_is_not_taken_out_of_use() {
-    let voids = std::rc::Rc::new(std::cell::Cell::new(0));
-    let counted = voids.clone();
-    let counted: &'static _ = Box::leak(Box::new(counted));
-    for_each_region(async |bench, volume, region| {
-        let (world, arena) = (&bench.world, &bench.arena);
+    let voids = for_each((80, mirror()), regions, async |bench, volume, region| {
+        let (world, arena, mut voids) = (&bench.world, &bench.arena, 0);
         for fails in [true, false] {
             let what = format!("{region}, taken out: {fails}");
             let mut values = vec![];
@@ -158,7 +138,7 @@ fn a_half_with_the_only_copy_of_a_region_is_not_taken_out_of_use() {
             world.sleep(Nanos::from_secs(120)).await;
             check_all(&volume, arena, &values, &what).await;
             let is_void = volume.superblock().void_regions().count() > 0;
-            counted.set(counted.get() + usize::from(is_void));
+            voids += usize::from(is_void);
             if fails {
                 match volume.fail_device(DeviceId(other as u16)).await {
                     Ok(()) => {}
@@ -200,6 +180,7 @@ fn a_half_with_the_only_copy_of_a_region_is_not_taken_out_of_use() {
                 Err(error) => panic!("{what}: {error}"),
             }
         }
+        voids
     });
-    assert!(voids.get() > 0, "no region stayed void");
+    assert!(voids.iter().sum::<usize>() > 0, "no region stayed void");
 }

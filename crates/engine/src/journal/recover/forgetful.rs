@@ -6,8 +6,8 @@
 //! newest batch, not even that.
 //!
 //! A device whose journal ends earlier has lost flushes that it acknowledged: the device lies about flushes,
-//! or was restored to an older state of the same opening. What else is lost there nobody knows. So the
-//! device counts as one that lacks all.
+//! or was restored to an older state of the same opening. What else is lost there is unknown. So the device
+//! counts as one that lacks all.
 //!
 //! Devices that failed or were missing are not judged: a device is current again only after a checkpoint
 //! whose last batch is in its journal. A journal that cannot be read whole is not judged either.
