@@ -18,6 +18,7 @@ mod mailbox;
 mod memory;
 mod open;
 mod operation;
+mod peer;
 mod reactor;
 mod readiness;
 mod ring;

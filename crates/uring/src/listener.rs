@@ -1,19 +1,18 @@
 //! Sockets that accept connections.
 
-use crate::open::{DEAD_TRIES, PAUSE};
+use crate::open::PAUSE;
 use crate::short_path::{ShortPath, connect_unix};
 use crate::{Ring, Stream};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -37,8 +36,7 @@ pub enum Address {
 
 impl Listener {
     /// Listens on a Unix socket at `path`, which only its owner and root may connect to, whatever the umask says. A socket
-    /// file on which no process listens any more is replaced; that of a killed process, which the kernel closes later, is waited for, half a minute
-    /// at most.
+    /// file on which no process listens any more is replaced.
     ///
     /// # Errors
     /// `AddrInUse` if somebody listens there, `AlreadyExists` if another kind of file is there.
@@ -130,31 +128,18 @@ const BACKLOG: i32 = 128;
 /// How often a TCP address in use is tried again.
 const TCP_TRIES: u32 = 100;
 
-/// Removes the socket file of a process that has died. The kernel closes the sockets of a killed process with an io_uring
-/// some time after its end, on a busy machine much later: until then a dead process seems to listen.
+/// Removes the socket file of a process that has ended.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {
         let problem = format!("{} exists and is not a socket: choose another path", path.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
     }
-    for _ in 0..DEAD_TRIES {
-        match connect_unix(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                return std::fs::remove_file(path);
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Ok(stream) if listener_is_dead(&stream) => thread::sleep(PAUSE),
-            _ => break,
-        }
+    match connect_unix(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        _ => Err(cannot_listen(path.display(), io::ErrorKind::AddrInUse.into())),
     }
-    Err(cannot_listen(path.display(), io::ErrorKind::AddrInUse.into()))
-}
-
-/// Whether the process that listens at the other end has ended. No if that cannot be seen.
-fn listener_is_dead(stream: &UnixStream) -> bool {
-    sockopt::socket_peercred(stream)
-        .is_ok_and(|listener| !Path::new("/proc").join(listener.pid.as_raw_nonzero().to_string()).exists())
 }
 
 fn cannot_listen(place: impl fmt::Display, error: io::Error) -> io::Error {

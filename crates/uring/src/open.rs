@@ -2,10 +2,12 @@
 #![allow(unsafe_code)]
 
 use crate::beneath::file_beneath;
+use crate::peer::has_ended;
 use braid_base::{Bytes, SECTOR};
 use braid_runtime::Buf;
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
+use rustix::process::Pid;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -195,7 +197,7 @@ fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
 /// minute.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 const TRIES: u32 = 10;
-pub(crate) const DEAD_TRIES: u32 = 1_500;
+const DEAD_TRIES: u32 = 1_500;
 
 /// Whether every process that has a lock on a file, as `/proc/locks` tells, has ended. No if that cannot be seen.
 fn holders_are_dead(file: &File) -> bool {
@@ -204,7 +206,12 @@ fn holders_are_dead(file: &File) -> bool {
     let identity = format!("{major:02x}:{minor:02x}:{}", found.st_ino);
     let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return false };
     let mut holders = locks.lines().filter_map(|line| flock_holder(line, &identity)).peekable();
-    holders.peek().is_some() && holders.all(|process| !Path::new("/proc").join(process).exists())
+    let is_dead = |process: &str| match process.parse() {
+        Ok(number @ 1..) => Pid::from_raw(number).is_some_and(has_ended),
+        // Of another PID namespace.
+        _ => false,
+    };
+    holders.peek().is_some() && holders.all(is_dead)
 }
 
 /// The process of a line such as `2: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF`, if it is about this file.

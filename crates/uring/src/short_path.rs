@@ -1,6 +1,7 @@
 //! Paths of Unix sockets. The kernel takes 107 bytes of one; a longer path is reached by way of its
 //! directory, which is open.
 
+use crate::peer::{has_ended, process_of};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -52,10 +53,18 @@ impl ShortPath {
 
 /// Connects to a Unix socket, however long its path is.
 ///
+/// The kernel closes the sockets of a killed process with an `io_uring` after the end of the process: until then
+/// connections succeed, and nobody replies.
+///
 /// # Errors
-/// As [`UnixStream::connect`]; `InvalidInput` if the last name is too long by itself.
+/// As [`UnixStream::connect`]; `ConnectionRefused` also if the process that listened has ended; `InvalidInput` if
+/// the last name is too long by itself.
 pub fn connect_unix(path: &Path) -> io::Result<UnixStream> {
-    UnixStream::connect(ShortPath::of(path)?.path())
+    let stream = UnixStream::connect(ShortPath::of(path)?.path())?;
+    match process_of(&stream) {
+        Some(listener) if has_ended(listener) => Err(io::ErrorKind::ConnectionRefused.into()),
+        _ => Ok(stream),
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! can collect many replies for one vectored send.
 
 use crate::Ring;
+use crate::peer::process_of;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg};
 use std::io::{self, IoSlice};
@@ -31,12 +32,10 @@ impl Stream {
 
     /// Who is at the other end: an address, or a process of this machine with its name.
     pub fn peer(&self) -> String {
-        if let Ok(found) = rustix::net::sockopt::socket_peercred(&self.socket) {
-            let process = found.pid.as_raw_nonzero();
+        if let Some(process) = process_of(&self.socket) {
+            let process = process.as_raw_nonzero();
             let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-            if rustix::net::sockopt::socket_domain(&self.socket) == Ok(rustix::net::AddressFamily::UNIX) {
-                return format!("process {process} ({})", name.trim());
-            }
+            return format!("process {process} ({})", name.trim());
         }
         let address = rustix::net::getpeername(&self.socket).ok().flatten();
         let address = address.and_then(|address| SocketAddr::try_from(address).ok());

@@ -5,7 +5,7 @@
 
 use braid_base::{MIB, Nanos};
 use braid_runtime::{Arena, Runtime};
-use braid_uring::{Address, Listener, Ring, Stream};
+use braid_uring::{Address, Listener, Ring, Stream, connect_unix};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice, Read, Write};
@@ -16,7 +16,6 @@ use std::pin::pin;
 use std::process::Command;
 use std::task::Poll;
 use std::thread;
-use std::time::Duration;
 
 fn with_ring(body: impl AsyncFnOnce(&Ring)) {
     let arena = Arena::new(MIB);
@@ -91,9 +90,10 @@ fn unix_echoes_and_a_stale_socket_file_is_replaced() {
     });
 }
 
-/// The kernel closed the socket of a killed daemon only after the next daemon had looked, which then did not start.
+/// The kernel closed the socket of a killed daemon only after the next daemon had looked, which then did not start;
+/// and a command took the dead daemon for one that serves.
 #[test]
-fn the_socket_of_a_dead_process_is_waited_for() {
+fn a_dead_process_does_not_listen_though_its_socket_is_open() {
     with_ring(async |ring| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
@@ -104,16 +104,13 @@ fn the_socket_of_a_dead_process_is_waited_for() {
         let mut child = Command::new("true");
         let listening = socket.try_clone().unwrap();
         // SAFETY: between fork and exec nothing but a system call is made.
-        unsafe { child.pre_exec(move || Ok(listen(&listening, 1)?)) };
+        unsafe { child.pre_exec(move || Ok(listen(&listening, 8)?)) };
         assert!(child.status().unwrap().success());
-        let kernel = thread::spawn(move || {
-            thread::sleep(Duration::from_millis(100));
-            drop(socket);
-            drop(child);
-        });
+        UnixStream::connect(&path).unwrap();
+        assert_eq!(connect_unix(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         let listener = Listener::bind_unix(ring, &path).unwrap();
-        drop(listener);
-        kernel.join().unwrap();
+        connect_unix(&path).unwrap();
+        drop((socket, child, listener));
     });
 }
 
