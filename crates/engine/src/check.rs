@@ -7,8 +7,8 @@ use crate::fence::Noted;
 use crate::journal::{Forgetful, Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
 use crate::open::{
-    AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, lost_at_end, newer_elsewhere, newly_lost,
-    older_without, only_copies, refuse_cached,
+    AdoptedDisk, Assembled, Attempts, Lacking, ask_superblock, assemble, lost_at_end, newer_elsewhere,
+    newly_lost, older_without, only_copies, refuse_cached,
 };
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
@@ -101,14 +101,13 @@ pub async fn check_noted<R: Runtime, D: Device>(
     let noted = noted.map_or(0, |noted| noted.batch);
     let devices: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
     let given = (&devices[..], names, adopted);
-    match examine(rt, given, noted, &[]).await? {
-        Examined::Report(report) => Ok(*report),
-        Examined::Forgetful(found) => match examine(rt, given, noted, &found).await? {
-            Examined::Report(report) => Ok(*report),
-            Examined::Forgetful(_) => {
-                unreachable!("the journals of the others were compared with one another")
-            }
-        },
+    let mut attempts = Attempts::default();
+    loop {
+        match examine(rt, given, noted, &attempts).await? {
+            Examined::Report(report) => return Ok(*report),
+            // Of devices that were current: each time it is another one.
+            Examined::Forgetful(found) => attempts.forgetful.extend(found),
+        }
     }
 }
 
@@ -119,12 +118,12 @@ enum Examined {
     Forgetful(Vec<Forgetful>),
 }
 
-/// Checks the volume, of which these devices lack what they had acknowledged.
+/// Checks the volume, with what earlier attempts have found.
 async fn examine<R: Runtime, D: Device>(
     rt: &R,
     (devices, names, adopted): (&[Rc<D>], &[String], Option<AdoptedDisk>),
     noted: u64,
-    forgetful: &[Forgetful],
+    attempts: &Attempts,
 ) -> Result<Examined> {
     let mut report = Report::default();
     let is_adopted = |place| adopted.is_some_and(|adopted| adopted.place == place);
@@ -138,7 +137,7 @@ async fn examine<R: Runtime, D: Device>(
         }
     }
     let Assembled { superblock, devices, clean, anew, lately, away, told, cut, .. } =
-        assemble(rt, devices.to_vec(), names, &[], adopted, (Lacking::Examined, forgetful)).await?;
+        assemble(rt, devices.to_vec(), names, &[], adopted, (Lacking::Examined, attempts)).await?;
     match superblock.copies {
         1 => report.fatal.extend(cut.iter().map(|(_, what)| what.clone())),
         _ => report.cut.clone_from(&cut),

@@ -5,7 +5,8 @@ use crate::create::{refuse_content, write_empty_regions};
 use crate::journal::{Mode, Source, recover};
 use crate::map::State;
 use crate::open::{
-    Assembled, Lacking, NEVER, assemble, refuse_only_copies, refuse_outdated, was_current, write_new,
+    Assembled, Attempts, Lacking, NEVER, assemble, refuse_only_copies, refuse_outdated, was_current,
+    write_new,
 };
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
@@ -50,7 +51,7 @@ pub async fn replace<R: Runtime, D: Device>(
     let Replacement { device, name, overwrite, .. } = replacement;
     let devices = devices.into_iter().map(Rc::new).collect();
     let Assembled { mut superblock, devices, clean, lately, away, told, anew, cut, .. } =
-        assemble(rt, devices, names, &[], None, (Lacking::Refused, &[])).await?;
+        assemble(rt, devices, names, &[], None, (Lacking::Refused, &Attempts::default())).await?;
     let Some(entry) = superblock.devices.get(device.index()) else {
         let count = superblock.devices.len();
         return invalid(format!("volume '{}' has no device {device}: it has {count}", superblock.name));

@@ -7,6 +7,7 @@
 //!
 //! An adopted disk has no superblock: the caller says which device it is, and what identity it has ([`AdoptedDisk`]).
 
+use super::Attempts;
 use super::candidate::{Candidate, refuse_grown, with_newest_table};
 use super::cut::{self, End, is_short, refuse_cut};
 use super::judge::{
@@ -14,7 +15,6 @@ use super::judge::{
     judge_adopted, refuse,
 };
 use crate::epochs::Place;
-use crate::journal::Forgetful;
 use crate::planted::{Bug, planted};
 use crate::{ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -58,10 +58,17 @@ pub(crate) struct Assembled<D> {
 /// The highest epoch and the highest sequence of all devices that were found, in their superblocks and in their tables. Those that do not count may be
 /// higher than those that do: of a device that was given up, or in a table that no superblock of its device belongs to yet, and one of another device may. The opening
 /// goes beyond them, so that its superblock is the newest one from the first that is written, and no two openings that write data have one number.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Highest {
     pub epoch: u64,
     pub sequence: u64,
+}
+
+impl Highest {
+    /// The higher one of each.
+    pub fn beyond(self, other: Highest) -> Highest {
+        Highest { epoch: self.epoch.max(other.epoch), sequence: self.sequence.max(other.sequence) }
+    }
 }
 
 /// Which of the devices is a disk that the volume adopted, and what it is known by: there is no mark on it.
@@ -91,7 +98,7 @@ pub(crate) enum Lacking {
 
 /// Puts the devices of a volume in order. `names` says what to call each in messages; `distrusted` are devices whose content the
 /// administrator gives up: they are brought up to date from the others. For a recovery, these are all but the disk that keeps epochs.
-/// `forgetful` are devices that, as a recovery found, lost flushes: likewise, but not given up by name.
+/// `attempts` says what earlier attempts of the opening have found.
 ///
 /// # Errors
 /// Refuses by name: a device of another volume, one given twice, one that is an old copy, one that was used apart from the
@@ -104,7 +111,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     names: &[String],
     distrusted: &[DeviceId],
     adopted: Option<AdoptedDisk>,
-    (lacking, forgetful): (Lacking, &[Forgetful]),
+    (lacking, attempts): (Lacking, &Attempts),
 ) -> Result<Assembled<D>> {
     let (mut found, mut disk, mut unknown) = (Vec::new(), None, Vec::new());
     for (place, (device, name)) in devices.into_iter().zip(names).enumerate() {
@@ -203,7 +210,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
                 tracing::error!("{} (volume '{}')", describe(end), superblock.name);
                 cut.push((id, describe(end)));
             }
-            if let Some(found) = forgetful.iter().find(|found| found.device == id) {
+            if let Some(found) = attempts.forgetful.iter().find(|found| found.device == id) {
                 let what = found.describe(name, &superblock.name);
                 tracing::warn!("{what}; all that lies there is copied anew from the others");
                 states[id.index()] = DeviceState::Returning;
@@ -243,7 +250,8 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             return refuse(ErrorKind::Invalid, text);
         }
     }
-    let assembled = finish(superblock, (places, highest), &states, (anew, cut), lacking)?;
+    let clean = attempts.clean || matches!(superblock.phase, Phase::Closed | Phase::Closing);
+    let assembled = finish(superblock, (places, highest), &states, (anew, cut), (lacking, clean))?;
     Ok(Assembled { told, ..assembled })
 }
 
@@ -355,7 +363,7 @@ fn finish<D>(
     (devices, highest): (Vec<Option<Rc<D>>>, Highest),
     states: &[DeviceState],
     (anew, cut): (Vec<DeviceId>, Vec<(DeviceId, String)>),
-    allowed: Lacking,
+    (allowed, clean): (Lacking, bool),
 ) -> Result<Assembled<D>> {
     let lacking: Vec<usize> = (0..states.len())
         .filter(|&i| matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning))
@@ -363,7 +371,6 @@ fn finish<D>(
     let given_up = |i: &usize| is_given_up(&superblock, DeviceId(*i as u16), &anew);
     // No home lies on an SSD beside an adopted disk: whether anything else is lost with it, the table of dirty spans says. On another one homes may lie, which
     // recovery finds out.
-    let clean = superblock.phase == Phase::Closed || superblock.phase == Phase::Closing;
     let has_no_dirty = superblock.copies == 1 && superblock.dirty_blocks == DirtyBlocks::None && clean;
     let is_cache = |i: &usize| {
         let may_be = superblock.adopted().is_some() || has_no_dirty;

@@ -90,12 +90,15 @@ pub(crate) fn number<D: Device>(
 }
 
 /// Enters a new epoch, which [`number`] has given: `Opening` on all devices, then `Open` on all. Data is written after that.
+///
+/// # Errors
+/// The device that could not be written. No device got anything but tables and superblocks.
 pub(crate) async fn enter<R: Runtime, D: Device>(
     rt: &R,
     members: &[Member<D>],
     superblock: &mut Superblock,
     highest: Highest,
-) -> Result<()> {
+) -> std::result::Result<(), (DeviceId, Error)> {
     // By an even number: the next table must not go over the one that counts.
     superblock.sequence += highest.sequence.saturating_sub(superblock.sequence).next_multiple_of(2);
     let phases = [Phase::Opening, Phase::Open];
@@ -108,8 +111,9 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
                 entry.in_step = epoch;
             }
         }
-        if let Written::Failed { error, .. } = write_superblocks(rt, members.iter(), superblock).await {
-            return Err(error);
+        let written = write_superblocks(rt, members.iter(), superblock).await;
+        if let Written::Failed { device, error, .. } = written {
+            return Err((device, error));
         }
     }
     Ok(())

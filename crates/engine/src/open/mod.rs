@@ -7,9 +7,10 @@
 //! candidate.rs   what a device that was given says             outdated.rs  whether all that is there is known to be older
 //! cut.rs         devices whose end is gone
 //! survey.rs      which devices there should be, for a search
-//! left_log.rs    what a daemon that died has left in memory
+//! left_log.rs    what a daemon that died has left in memory          again.rs     without a device that cannot be written
 //! ```
 
+mod again;
 mod apart;
 mod assemble;
 mod candidate;
@@ -23,8 +24,9 @@ mod superblock;
 mod survey;
 mod volume;
 
+pub(crate) use again::{Attempts, Refusal, Unwritten};
 pub use assemble::AdoptedDisk;
-pub(crate) use assemble::{Assembled, Lacking, assemble, was_current};
+pub(crate) use assemble::{Assembled, Highest, Lacking, assemble, was_current};
 pub(crate) use candidate::Candidate;
 pub(crate) use cut::{lost_at_end, refuse_cached};
 pub(crate) use dirty_blocks::{newly_lost, older_without};

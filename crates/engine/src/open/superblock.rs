@@ -195,6 +195,10 @@ pub(crate) enum Table {
 
 /// Writes device tables, then superblocks, to all devices that are written, and makes them durable. Devices without a table come last: what these were told, all that have
 /// one were told before.
+///
+/// With one required copy, a table that cannot be written costs that copy of the table alone, if another device
+/// has the table. With two, the device failed: once it is given up, its own table must say when that was. No
+/// superblock is written before one table is whole.
 pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     rt: &R,
     members: impl Iterator<Item = &'a Member<D>> + Clone,
@@ -203,6 +207,7 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     let has_table = |member: &&Member<D>| superblock.tables.iter().any(|place| place.device == member.id);
     let written = || members.clone().filter(|member| member.is_written() && member.has_superblock());
     let mut needed = Table::Before;
+    let (mut whole, mut spared) = (0, None);
     for table in [true, false] {
         for member in written().filter(has_table).chain(written().filter(|member| !has_table(member))) {
             let write = async |at: Bytes, buf: &Buf| {
@@ -211,18 +216,29 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
                 result
             };
             let flush = async || member.flush(rt).await.map(drop);
-            let result = match table {
-                true => write_table(superblock, member.id, &write, &flush).await,
-                false => write_copies(superblock, member.id, &write, &flush).await,
+            let failed = |what: &str, error: io::Error| {
+                let (device, table) = (member.id, needed);
+                let error = Error::io(format_args!("the {what} could not be written to {device}"), &error);
+                Written::Failed { device, error, table }
             };
-            if let Err(error) = result {
-                let error =
-                    Error::io(format_args!("the superblock could not be written to {}", member.id), &error);
-                return Written::Failed { device: member.id, error, table: needed };
-            }
             if !table {
+                if let Err(error) = write_copies(superblock, member.id, &write, &flush).await {
+                    return failed("superblock", error);
+                }
                 needed = Table::New;
+                continue;
             }
+            match write_table(superblock, member.id, &write, &flush).await {
+                Ok(Ok(())) => whole += usize::from(has_table(&member)),
+                Ok(Err(error)) if superblock.copies == 1 => {
+                    tracing::warn!("the table of devices could not be written to {}: {error}", member.id);
+                    spared.get_or_insert(failed("table of devices", error));
+                }
+                Ok(Err(error)) | Err(error) => return failed("table of devices", error),
+            }
+        }
+        if let Some(failed) = spared.take().filter(|_| table && whole == 0) {
+            return failed;
         }
     }
     Written::All
@@ -237,7 +253,7 @@ pub(crate) async fn write_new<D: Device>(groups: &[&[Option<&D>]], superblock: &
             let write = async |at: Bytes, buf: &Buf| device.write(at, buf).await;
             let flush = async || device.flush().await;
             let result = match table {
-                true => write_table(superblock, id, &write, &flush).await,
+                true => write_table(superblock, id, &write, &flush).await.and_then(|written| written),
                 false => write_copies(superblock, id, &write, &flush).await,
             };
             result.map_err(|e| Error::io(format_args!("the superblock could not be written to {id}"), &e))?;
@@ -246,18 +262,22 @@ pub(crate) async fn write_new<D: Device>(groups: &[&[Option<&D>]], superblock: &
     Ok(())
 }
 
+/// The inner error says that the place could not be written, the outer one that the device could not flush.
 async fn write_table(
     superblock: &Superblock,
     device: DeviceId,
     write: &impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
     flush: &impl AsyncFn() -> io::Result<()>,
-) -> io::Result<()> {
-    let Some(place) = superblock.tables.iter().find(|place| place.device == device) else { return Ok(()) };
+) -> io::Result<io::Result<()>> {
+    let place = superblock.tables.iter().find(|place| place.device == device);
+    let Some(place) = place else { return Ok(Ok(())) };
     let table = superblock.encode_table();
     let buf = buffer(Bytes::of_len(table.len())).await;
     buf.copy_from_slice(Bytes::ZERO, &table);
-    write(place.half(superblock.sequence), &buf).await?;
-    flush().await
+    match write(place.half(superblock.sequence), &buf).await {
+        Ok(()) => flush().await.map(Ok),
+        Err(error) => Ok(Err(error)),
+    }
 }
 
 /// The first copy, flushed, before the others: one is whole at every instant. One place that cannot be

@@ -2,8 +2,8 @@
 
 use super::dirty_blocks::{dirty_blocks, newly_lost, older_without, refuse_lost_homes, tell_older};
 use super::{
-    AdoptedDisk, Assembled, Lacking, LeftLog, assemble, enter, number, refuse_cached, refuse_only_copies,
-    refuse_outdated,
+    AdoptedDisk, Assembled, Attempts, Highest, Lacking, LeftLog, Refusal, Unwritten, assemble, enter, number,
+    refuse_cached, refuse_only_copies, refuse_outdated,
 };
 use crate::adopted::{self, DirtySpans, refuse_dirty};
 use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
@@ -12,7 +12,7 @@ use crate::epochs::{self, Adopted, Epochs};
 use crate::fence::{Fence, Noted, TAKEOVER, may_be_open};
 use crate::jobs::Jobs;
 use crate::journal::{
-    Forgetful, Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, rings,
+    Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, rings,
 };
 use crate::map::{Reader, State};
 use crate::moves::Moves;
@@ -107,34 +107,26 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     ///
     /// # Errors
     /// `Invalid` for a foreign, wrong, old or duplicated device and for a cache that memory does not hold, `Degraded` for devices that are
-    /// missing, were used apart from the others, or are known to be older than those that are missing, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then
-    /// nothing was changed.
-    pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
-        let devices: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
-        let (mut known, mut warnings) = (Vec::new(), Vec::new());
+    /// missing, cannot be written, were used apart from the others, or are known to be older than those that are missing, `Unsupported` for a
+    /// volume of a newer version, `Corrupt` for damage: then nothing was changed.
+    pub async fn open(rt: R, devices: Vec<D>, mut options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
+        let mut given: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
+        let mut attempts = Attempts::default();
         loop {
-            match Self::open_without(&rt, devices.clone(), &options, &known).await? {
-                Opened::Volume(volume, mut recovery) => {
-                    recovery.warnings.splice(..0, warnings);
-                    recovery.forgetful.extend(known.iter().map(|found: &Forgetful| found.device));
-                    return Ok((volume, *recovery));
-                }
-                Opened::Forgetful(found, told) => {
-                    assert!(known.is_empty(), "the journals of the others were compared with one another");
-                    (known, warnings) = (found, told);
-                }
+            match Self::attempt(&rt, given.clone(), &options, &mut attempts).await {
+                Ok(opened) => return Ok(opened),
+                // Each attempt has one device less, or brings one more up to date.
+                Err(refusal) => attempts.begin_again(refusal, (&mut given, &mut options))?,
             }
         }
     }
 
-    /// Opens the volume, if no device but these lacks what that had acknowledged. They are brought up to
-    /// date.
-    async fn open_without(
+    async fn attempt(
         rt: &R,
         devices: Vec<Rc<D>>,
         options: &OpenOptions,
-        forgetful: &[Forgetful],
-    ) -> Result<Opened<R, D>> {
+        attempts: &mut Attempts,
+    ) -> std::result::Result<(Volume<R, D>, Recovery), Refusal<D>> {
         // Each step may refuse it. Nothing is changed before a disk says that it is being made the volume, or before `enter`.
         let OpenOptions { names, distrust, outdated, adopted, recover: recovery, .. } = options;
         let lacking = match (recovery, options.repair) {
@@ -154,7 +146,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             anew,
             cut,
             highest,
-        } = assemble(rt, devices, names, distrust, *adopted, (lacking, forgetful)).await?;
+        } = assemble(rt, devices, names, distrust, *adopted, (lacking, attempts)).await?;
+        let highest = highest.beyond(attempts.highest);
+        let given = devices.clone();
         if lacking != Lacking::Recovered {
             refuse_outdated(&superblock, &away, &[&outdated[..], &told].concat())?;
         }
@@ -180,7 +174,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         // A volume that was shut down needs no log, and one that becomes what its disk alone is has none.
         let memory = options.memory.as_ref();
         let left = if clean || new_image.is_some() { None } else { memory };
-        let left_log = LeftLog::read(left, &superblock);
+        let left_log = attempts.left_log.clone().unwrap_or_else(|| Rc::new(LeftLog::read(left, &superblock)));
         let log = left_log.changes.as_ref();
         let dirty = dirty_spans.as_ref();
         let noted = options.noted.map_or(0, |noted| noted.batch);
@@ -198,7 +192,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let Recovered { ring, gaps, mut recovery, found_next, next_batch, changed, forgetful: found } =
             watched(rt, &members, recover(&source, &mut state)).await?;
         if !found.is_empty() {
-            return Ok(Opened::Forgetful(found, recovery.warnings));
+            return Err(Refusal::Forgetful(found, recovery.warnings));
         }
         if shape.copies == 1 {
             refuse_cached(&state, &cut)?;
@@ -211,6 +205,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             recovery = Recovery::default();
         }
         left_log.report(&mut recovery);
+        attempts.report(&mut recovery);
         recovery.adopted = adopted_image.as_ref().map(|image| image.past);
         if adopted_image.as_ref().is_some_and(Adopted::is_unapplied) {
             superblock.features.incompat |= Features::UNAPPLIED;
@@ -261,7 +256,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if let Some(sums) = sums.as_ref().filter(|_| recovery.changed_elsewhere) {
             watched(rt, &members, adopted::write_unknown(rt, &members, superblock.volume, sums)).await?;
         }
-        let may_be_open = may_be_open(&superblock, options.noted);
+        let lost = state.map.lost();
+        attempts.refuse_more_lost(&lost)?;
+        let may_be_open = attempts.may_be_open || may_be_open(&superblock, options.noted);
         let found_owner = std::mem::replace(&mut superblock.owner, options.owner);
         let needed = left_log.needed(memory);
         number(&members, &mut superblock, &highest, clean || needed.is_some());
@@ -276,7 +273,15 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         // What a device lost that is brought up to date, the others have.
         let may_lack = |member: &Member<D>| member.is_current() && member.has_lost_writes();
         state.doubt_log(members.iter().any(may_lack));
-        entered?;
+        if let Err((id, error)) = entered {
+            let highest = Highest { epoch: superblock.epoch, sequence: superblock.sequence };
+            let device = given[id.index()].clone();
+            let lacks = |member: &&Member<D>| member.is_there() && !member.is_current();
+            let outdated = members.iter().filter(lacks).map(|member| member.id).collect();
+            let unwritten =
+                Unwritten { device, id, error, clean, may_be_open, highest, left_log, outdated, lost };
+            return Err(Refusal::Unwritten(Box::new(unwritten)));
+        }
         if may_be_open {
             rt.sleep(TAKEOVER).await;
             let source = Source {
@@ -323,7 +328,6 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         core.start_watch();
         core.start_fence();
-        let lost = core.state.borrow().map.lost();
         let begun: Result<()> = async {
             if options.noted.is_some() {
                 // Another opening may have begun at the same time.
@@ -345,20 +349,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if let Err(error) = begun {
             core.jobs.stop();
             core.end_watch().await;
-            return Err(error);
+            return Err(error.into());
         }
         let is_new = |extent: &ExtentId| lost.binary_search(extent).is_err();
         recovery.lost.extend(core.state.borrow().map.lost().into_iter().filter(is_new));
         core.start_background();
         core.adopt_extras();
         core.restore_policy();
-        Ok(Opened::Volume(Volume::of(core), Box::new(recovery)))
+        Ok((Volume::of(core), recovery))
     }
-}
-
-/// What came of an opening.
-enum Opened<R: Runtime, D: Device> {
-    Volume(Volume<R, D>, Box<Recovery>),
-    /// These devices lack what they had acknowledged: nothing was changed. With what else was found.
-    Forgetful(Vec<Forgetful>, Vec<String>),
 }

@@ -4,11 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
 use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options, refused, sound_one};
+use crate::unwritable::with;
 use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Recovery, Report, check};
 use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::{Arena, Runtime};
-use braid_sim::{Disk, DiskOptions, Faulty, World};
+use braid_sim::{Disk, DiskOptions, FaultPlan, Faulty, World};
 
 const EXTENT: Bytes = Bytes(128 << 10);
 const SECOND: Nanos = Nanos::from_secs(1);
@@ -107,6 +108,27 @@ pub fn a_half_that_lost_acknowledged_flushes_is_made_again() {
 #[test]
 fn the_half_of_a_mirror_that_lost_acknowledged_flushes_is_made_again() {
     a_half_that_lost_acknowledged_flushes_is_made_again();
+}
+
+/// Of two halves, one lost flushes and the other cannot be written. No device has all and takes writes: the
+/// volume is refused, and the device that lost flushes is not served alone.
+#[test]
+fn a_half_that_lost_flushes_is_not_served_instead_of_one_that_cannot_be_written() {
+    for half in [0, 1] {
+        let bench = bench(30 + half as u64);
+        let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+        bench.run(async move {
+            let found = restored(&world, &arena, &disks, "raid1", half).await;
+            let unwritable =
+                FaultPlan { bad_writes: Some(Bytes::ZERO..Bytes(u64::MAX / 2)), ..FaultPlan::default() };
+            let given = with(&world, &found, 1 - half, &unwritable);
+            let refused = open_with(world.clone(), given, |_| ()).await.err().unwrap();
+            assert_eq!(refused.kind(), ErrorKind::Degraded, "{refused}");
+            let (volume, recovery) = opened(&world, &found).await;
+            assert_eq!(recovery.forgetful, [DeviceId(half as u16)]);
+            assert!(holds_all(&volume, &arena).await);
+        });
+    }
 }
 
 /// The opening that found it out is interrupted, at any step: the next one does not take the device for

@@ -81,6 +81,8 @@ mod slow_devices;
 mod split;
 mod stalled_cache;
 mod tables;
+mod unwritable;
+mod unwritable_campaign;
 mod vanished;
 mod void_and_lost;
 mod witness;
