@@ -158,6 +158,11 @@ impl FileDevice {
     }
 
     fn failed(&self, operation: &str, offset: Bytes, len: Bytes, error: io::Error) -> io::Error {
+        // The descriptor is open, but for reading alone.
+        let error = match error.raw_os_error() {
+            Some(libc::EBADF) => io::Error::from_raw_os_error(libc::EROFS),
+            _ => error,
+        };
         failed(&self.path, &format!("{operation} {len:?} at {offset:?} of"), error)
     }
 }

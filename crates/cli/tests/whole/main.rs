@@ -32,6 +32,7 @@ mod paths;
 mod permissions;
 mod policy;
 mod postgres;
+mod read_only;
 mod record;
 mod recover;
 mod refused;

@@ -71,8 +71,49 @@ impl OpenDevice {
         size: Option<Bytes>,
         seed: u64,
     ) -> Result<OpenDevice> {
+        Ok(OpenDevice::new(ring, storage, Backing::open(ring, storage, class, (model, size, seed))?))
+    }
+
+    /// Opens a device of a volume that there is. A file on a read-only file system, or a disk that is protected
+    /// against writing, is opened to be read: the volume does without that device if it can.
+    pub fn open_member(
+        ring: &Ring,
+        storage: &Storage,
+        class: DeviceClass,
+        model: Option<&Spec>,
+        seed: u64,
+    ) -> Result<OpenDevice> {
+        match (Backing::open(ring, storage, class, (model, None, seed)), storage) {
+            (Err(error), Storage::Path(path)) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                tracing::error!("{error}");
+                OpenDevice::open_to_read(ring, path, class)
+            }
+            (backing, _) => Ok(OpenDevice::new(ring, storage, backing?)),
+        }
+    }
+
+    /// Opens a device past the page cache, or not at all.
+    pub fn open_direct(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
+        let device = FileDevice::open(ring, path, class, Access::Direct)?;
+        Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), Backing::File(Rc::new(device))))
+    }
+
+    /// Opens a device to be read and nothing else, whatever it emulates: without timing, and without the right to write it.
+    pub fn open_to_read(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
+        let device = FileDevice::open_read_only(ring, path, class, Access::Cached)?;
+        Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), Backing::File(Rc::new(device))))
+    }
+}
+
+impl Backing {
+    fn open(
+        ring: &Ring,
+        storage: &Storage,
+        class: DeviceClass,
+        (model, size, seed): (Option<&Spec>, Option<Bytes>, u64),
+    ) -> io::Result<Backing> {
         let emulation = |size| model.map(|model| model.build(size, seed));
-        let backing = match storage {
+        Ok(match storage {
             Storage::Memory => {
                 let device = MemoryDevice::new(size.unwrap_or_default(), class)?;
                 match emulation(device.geometry().size) {
@@ -89,20 +130,7 @@ impl OpenDevice {
                 Backing::EmulatedFile(Rc::new(Emulated::new(ring.clone(), device, model)))
             }
             Storage::Path(path) => Backing::File(Rc::new(open_real(ring, path, class)?)),
-        };
-        Ok(OpenDevice::new(ring, storage, backing))
-    }
-
-    /// Opens a device past the page cache, or not at all.
-    pub fn open_direct(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
-        let device = FileDevice::open(ring, path, class, Access::Direct)?;
-        Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), Backing::File(Rc::new(device))))
-    }
-
-    /// Opens a device to be read and nothing else, whatever it emulates: without timing, and without the right to write it.
-    pub fn open_to_read(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
-        let device = FileDevice::open_read_only(ring, path, class, Access::Cached)?;
-        Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), Backing::File(Rc::new(device))))
+        })
     }
 }
 

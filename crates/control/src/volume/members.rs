@@ -352,7 +352,7 @@ pub(crate) async fn open_paths(
         let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
         let model = model.map(|model| library::reopen(entry.class, model, own)).transpose();
         let model = model.map_err(|e| Error::new(e.kind(), format!("{}: {e}", storage.name())))?;
-        OpenDevice::open(ring, storage, entry.class, model.as_ref(), None, u64::from(place.0))
+        OpenDevice::open_member(ring, storage, entry.class, model.as_ref(), u64::from(place.0))
     })
     .await
 }

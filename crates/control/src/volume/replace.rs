@@ -11,7 +11,7 @@ use crate::volume::at_rest;
 use crate::volume::create::absolute;
 use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{self, handles, names, open_members, open_options, open_others};
+use crate::volume::members::{self, Members, handles, names, open_members, open_options, open_others};
 use crate::volume::noted::with_notes;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
@@ -61,7 +61,7 @@ pub fn replace(
     old_and_new(&record, device, text)?;
     spec.storage = absolute(&spec.storage)?;
     if Lasting::left(state, &record).is_some() {
-        on_ring(async |ring| keep_acknowledged(ring, state, &record).await)?;
+        on_ring(async |ring| keep_acknowledged(ring, state, &record, device).await)?;
         record = state.load(name)?;
     }
     let work = async |ring: &Ring| replace_on(ring, state, &mut record, (device, &spec, overwrite)).await;
@@ -78,15 +78,37 @@ pub fn replace(
 }
 
 /// Makes durable what a daemon that died had acknowledged. A replacement begins an opening of its own, and a pending log
-/// counts in the next opening alone.
-async fn keep_acknowledged(ring: &Ring, state: &StateDir, record: &VolumeRecord) -> Result<()> {
-    let members = open_members(ring, state, record, members::Purpose::Use(&[])).await?;
+/// counts in the next opening alone. If the volume cannot be opened with the old device, that one is left out.
+async fn keep_acknowledged(
+    ring: &Ring,
+    state: &StateDir,
+    record: &VolumeRecord,
+    old: DeviceId,
+) -> Result<()> {
+    let with_all = async {
+        let members = open_members(ring, state, record, members::Purpose::Use(&[])).await?;
+        open_and_close(ring, state, record, &members).await
+    };
+    if let Err(error) = with_all.await {
+        tracing::warn!("volume '{}' is opened without {old}, which is to be replaced: {error}", record.name);
+        let (members, _) = open_others(ring, state, record, old).await?;
+        open_and_close(ring, state, record, &members).await?;
+    }
+    Ok(())
+}
+
+async fn open_and_close(
+    ring: &Ring,
+    state: &StateDir,
+    record: &VolumeRecord,
+    members: &Members,
+) -> Result<()> {
     let lasting = Lasting::of(state, record);
     let options = with_notes(open_options(record, &members.list, &lasting), state, record);
     let (volume, _) = Volume::open(ring.clone(), handles(&members.list), options)
         .await
         .map_err(|error| members.explain(error))?;
-    at_rest::close(state, record, &members, (&volume, &lasting)).await
+    at_rest::close(state, record, members, (&volume, &lasting)).await
 }
 
 /// What is known of the old device, and what takes its place: of the same class, with a path.

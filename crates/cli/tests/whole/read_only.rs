@@ -1,0 +1,149 @@
+//! Devices that have become read-only: an SSD at the end of its life, a file system with an error.
+
+use crate::claims::Loop;
+use crate::machine::{Machine, client, have, have_block_devices, number, qemu_io_ok, run, skip};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A directory that is read-only from outside until the test ends.
+struct ReadOnly(PathBuf);
+
+impl ReadOnly {
+    fn make(path: &Path) -> Option<ReadOnly> {
+        let mount = |words: &[&Path]| {
+            let mut command = Command::new("mount");
+            command.args(words);
+            run(command)
+        };
+        let mounted = mount(&[Path::new("--bind"), path, path]);
+        if mounted.status != 0 {
+            skip(&format!("a read-only directory needs root: {}", mounted.stderr.trim()));
+            return None;
+        }
+        let made = ReadOnly(path.to_owned());
+        assert_eq!(mount(&[Path::new("-o"), Path::new("remount,ro,bind"), path]).status, 0);
+        Some(made)
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        let mut command = Command::new("umount");
+        command.arg("--lazy").arg(&self.0);
+        run(command);
+    }
+}
+
+/// A block device that takes no write until the test ends.
+struct WornOut<'a>(&'a Loop);
+
+impl WornOut<'_> {
+    fn make(device: &Loop) -> WornOut<'_> {
+        client("blockdev", &["--setro", &device.0]);
+        WornOut(device)
+    }
+}
+
+impl Drop for WornOut<'_> {
+    fn drop(&mut self) {
+        // The kernel keeps this for the next user of the name.
+        client("blockdev", &["--setrw", &self.0.0]);
+    }
+}
+
+/// The file system of one half of a mirror had become read-only: `serve` and the repair were refused, with and
+/// without `--distrust`, though the other half had all.
+#[test]
+fn a_mirror_is_served_without_a_half_that_is_on_a_read_only_file_system() {
+    if !have(&["mount", "qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    std::fs::create_dir(machine.path("away")).unwrap();
+    machine.ok(&["create", "v", "--ssd", "a,size=64MiB", "--hdd", "away/b,size=64MiB", "--copies", "2"]);
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 8M", "flush", "write -P 2 8M 1M"]);
+    daemon.kill();
+    let Some(read_only) = ReadOnly::make(&machine.path("away")) else { return };
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["read -P 1 0 8M", "read -P 2 8M 1M", "write -P 3 0 4M", "flush"]);
+    let status = status(&machine);
+    assert_eq!(status["devices"][1]["state"], "missing", "{status}");
+    let ended = daemon.terminate();
+    assert!(ended.status == 0 && ended.stderr.contains("Read-only file system"), "{ended:?}");
+    drop(read_only);
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["read -P 3 0 4M", "read -P 1 4M 4M", "read -P 2 8M 1M"]);
+    wait_until_active(&machine);
+    assert_eq!(daemon.terminate().status, 0);
+    std::fs::remove_file(machine.path("a")).unwrap();
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["read -P 3 0 4M", "read -P 1 4M 4M", "read -P 2 8M 1M"]);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+/// The kernel opens a read-only block device for writing, and refuses each write.
+#[test]
+fn a_block_device_that_takes_no_write_is_left_out_and_replaced() {
+    if !have_block_devices() || !have(&["losetup", "blockdev", "qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    std::fs::File::create(machine.path("b.img")).unwrap().set_len(64 << 20).unwrap();
+    let worn = Loop::over(&machine.path("b.img"));
+    machine.ok(&["create", "v", "--ssd", &worn.0, "--hdd", "a,size=64MiB", "--copies", "2"]);
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 8M", "flush"]);
+    assert_eq!(daemon.terminate().status, 0);
+    let _worn_out = WornOut::make(&worn);
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["read -P 1 0 8M", "write -P 2 0 1M", "flush"]);
+    daemon.kill();
+    machine.ok(&["device", "replace", "v", "d0", "c,size=64MiB"]);
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["read -P 2 0 1M", "read -P 1 1M 7M"]);
+    wait_until_active(&machine);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+/// With one copy nothing can be left out: the refusal says how to go on, and nothing is changed.
+#[test]
+fn a_volume_with_one_copy_says_what_to_do_with_a_device_that_takes_no_write() {
+    if !have(&["mount", "qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    std::fs::create_dir(machine.path("away")).unwrap();
+    machine.ok(&["create", "v", "--ssd", "a,size=64MiB", "--hdd", "away/b,size=64MiB"]);
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 8M", "flush"]);
+    assert_eq!(daemon.terminate().status, 0);
+    let Some(read_only) = ReadOnly::make(&machine.path("away")) else { return };
+    machine.refused(&["serve", "v"], "degraded", &["away/b", "ddrescue"]);
+    machine.refused(&["serve", "v"], "degraded", &["away/b", "ddrescue"]);
+    drop(read_only);
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["read -P 1 0 8M"]);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+/// Of a volume that may lack a device.
+fn status(machine: &Machine) -> Value {
+    serde_json::from_str(&machine.braid(&["status", "v", "--json"]).stdout).unwrap()
+}
+
+fn wait_until_active(machine: &Machine) {
+    let began = Instant::now();
+    loop {
+        let status = status(machine);
+        let devices = status["devices"].as_array().unwrap();
+        if devices.iter().all(|device| device["state"] == "active") && number(&status, "behind_bytes") == 0.0
+        {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(300), "{status}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
