@@ -4,6 +4,8 @@
 //! refused, and so was each repair: "the superblock could not be written to d0", without a remedy. The second
 //! device had the same table, and all data. While the volume was open, the same error cost the device alone.
 
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
 use crate::epochs::epochs;
 use crate::openings::mirror;
 use crate::rig::cached::{SSD, all_hold, make_warm};

@@ -1,5 +1,7 @@
 //! Lives of volumes with two copies, of which a device goes bad between two openings, or is good again.
 
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
 use crate::epochs::epochs;
 use crate::openings::mirror;
 use crate::rig::{Rig, cached, filled, holds, make, open};
