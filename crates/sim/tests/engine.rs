@@ -1,6 +1,7 @@
 //! The engine against the crash model: power cuts, kills and disturbances, then every byte against the oracle.
 //!
-//! `BRAID_CRASH_SEEDS=n` runs n seeds of each campaign (`make crash SEEDS=n`).
+//! Each campaign has as many seeds as some ten seconds of a processor allow. `BRAID_CRASH_SEEDS=n` runs n seeds of
+//! each (`make crash SEEDS=n`).
 
 mod campaigns;
 mod chaos;
@@ -31,32 +32,32 @@ fn run(campaign: &Campaign, engine: &Engine) {
 
 #[test]
 fn wardrop_loses_nothing_flushed() {
-    run(&campaign("wardrop", "wardrop_loses_nothing_flushed", 80), &Engine::wardrop());
+    run(&campaign("wardrop", "wardrop_loses_nothing_flushed", 26), &Engine::wardrop());
 }
 
 #[test]
 fn any_legal_decision_of_a_policy_loses_nothing_flushed() {
-    let campaign = campaign("chaos", "any_legal_decision_of_a_policy_loses_nothing_flushed", 25);
+    let campaign = campaign("chaos", "any_legal_decision_of_a_policy_loses_nothing_flushed", 14);
     run(&campaign, &Engine { chaos: true, ..Engine::wardrop() });
 }
 
 #[test]
 fn two_required_copies_lose_nothing_flushed() {
-    let campaign = campaign("two-copies", "two_required_copies_lose_nothing_flushed", 12);
+    let campaign = campaign("two-copies", "two_required_copies_lose_nothing_flushed", 3);
     run(&campaign, &Engine { chaos: true, copies: 2, ..Engine::wardrop() });
 }
 
 #[test]
 fn large_extents_with_small_writes_lose_nothing_flushed() {
     // Parts of 16 KiB: every first write to a part must make zeros of the rest.
-    let mut campaign = campaign("large-extents", "large_extents_with_small_writes_lose_nothing_flushed", 120);
+    let mut campaign = campaign("large-extents", "large_extents_with_small_writes_lose_nothing_flushed", 82);
     campaign.setup.workload.largest = KIB * 9;
     run(&campaign, &Engine { extent_size: KIB * 256, ..Engine::wardrop() });
 }
 
 #[test]
 fn a_journal_that_goes_round_many_times_loses_nothing_flushed() {
-    let mut campaign = campaign("journal", "a_journal_that_goes_round_many_times_loses_nothing_flushed", 10);
+    let mut campaign = campaign("journal", "a_journal_that_goes_round_many_times_loses_nothing_flushed", 6);
     campaign.states = States { every: 100, ..campaign.states };
     let workload = &mut campaign.setup.workload;
     (workload.requests, workload.largest) = (2_000, KIB * 8);
@@ -68,7 +69,7 @@ fn a_journal_that_goes_round_many_times_loses_nothing_flushed() {
 #[test]
 fn what_is_read_ahead_of_streams_is_never_older_than_what_was_written() {
     let test = "what_is_read_ahead_of_streams_is_never_older_than_what_was_written";
-    let mut campaign = campaign("streams", test, 25);
+    let mut campaign = campaign("streams", test, 6);
     campaign.setup.workload.streams = 0.6;
     (campaign.setup.workload.requests, campaign.setup.workload.pause) = (400, Nanos::from_micros(300));
     run(&campaign, &Engine { ahead: MIB, cache_extents: 0, chaos: true, ..Engine::wardrop() });
@@ -78,7 +79,7 @@ fn what_is_read_ahead_of_streams_is_never_older_than_what_was_written() {
 #[test]
 fn in_any_configuration_what_is_read_ahead_is_never_older_than_what_was_written() {
     let test = "in_any_configuration_what_is_read_ahead_is_never_older_than_what_was_written";
-    let mut campaign = campaign("streams-configurations", test, 40);
+    let mut campaign = campaign("streams-configurations", test, 15);
     campaign.setup.workload.streams = 0.5;
     campaign.setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
     campaign.setup.workload.errors = Errors::Tolerated;
@@ -87,7 +88,7 @@ fn in_any_configuration_what_is_read_ahead_is_never_older_than_what_was_written(
 
 #[test]
 fn any_configuration_loses_nothing_flushed() {
-    let mut campaign = campaign("configurations", "any_configuration_loses_nothing_flushed", 60);
+    let mut campaign = campaign("configurations", "any_configuration_loses_nothing_flushed", 17);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     // Rather many configurations than many states of each.
     campaign.states.every = 90;
@@ -97,7 +98,7 @@ fn any_configuration_loses_nothing_flushed() {
 #[test]
 fn one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
     let test = "one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised";
-    let mut campaign = campaign("faults", test, 90);
+    let mut campaign = campaign("faults", test, 62);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { checkpoints: false, ..Engine::wardrop() });
 }
@@ -105,7 +106,7 @@ fn one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
 /// What moved and is not durable was read from where a failed flush had left another extent's bytes.
 #[test]
 fn nothing_is_read_that_a_failed_flush_may_have_lost() {
-    let mut campaign = campaign("lost-writes", "nothing_is_read_that_a_failed_flush_may_have_lost", 40);
+    let mut campaign = campaign("lost-writes", "nothing_is_read_that_a_failed_flush_may_have_lost", 24);
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
     campaign.states.go_on = 0.5;
@@ -117,7 +118,7 @@ fn nothing_is_read_that_a_failed_flush_may_have_lost() {
 fn writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised";
     for (name, engine) in [("past-dirty", Engine::write_back()), ("past-clean", Engine::read_cache())] {
-        let mut campaign = dirty(campaign(name, test, 10));
+        let mut campaign = dirty(campaign(name, test, 8));
         fail(&mut campaign, Errors::Tolerated);
         run(&campaign, &engine);
     }
@@ -145,7 +146,7 @@ fn reorganized(mut campaign: Campaign, engine: Engine) -> (Campaign, Engine) {
 
 #[test]
 fn working_set_loses_nothing_flushed() {
-    let campaign = campaign("working-set", "working_set_loses_nothing_flushed", 20);
+    let campaign = campaign("working-set", "working_set_loses_nothing_flushed", 12);
     let (mut campaign, engine) = reorganized(campaign, Engine::wardrop());
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     run(&campaign, &engine);
@@ -155,7 +156,7 @@ fn working_set_loses_nothing_flushed() {
 #[test]
 fn working_set_on_devices_that_are_lost_loses_nothing_that_a_flush_promised() {
     let test = "working_set_on_devices_that_are_lost_loses_nothing_that_a_flush_promised";
-    let campaign = campaign("working-set-lost", test, 20);
+    let campaign = campaign("working-set-lost", test, 6);
     let (mut campaign, engine) = reorganized(campaign, Engine { copies: 2, ..Engine::wardrop() });
     fail(&mut campaign, Errors::Tolerated);
     campaign.setup.disturbances.push(Disturbance::MissingDevice);
@@ -165,7 +166,7 @@ fn working_set_on_devices_that_are_lost_loses_nothing_that_a_flush_promised() {
 /// Some devices hold each extent at its own address or not at all.
 #[test]
 fn devices_that_keep_addresses_lose_nothing_flushed() {
-    let mut campaign = campaign("addresses", "devices_that_keep_addresses_lose_nothing_flushed", 30);
+    let mut campaign = campaign("addresses", "devices_that_keep_addresses_lose_nothing_flushed", 12);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     (campaign.states.every, campaign.states.go_on) = (80, 0.3);
     run(&campaign, &Engine { addresses: true, ..Engine::random(4) });
@@ -174,8 +175,7 @@ fn devices_that_keep_addresses_lose_nothing_flushed() {
 /// Two interrupted openings of a volume of three devices must not leave a device two openings behind, which would be refused.
 #[test]
 fn any_configuration_of_five_devices_loses_nothing_flushed() {
-    let mut campaign =
-        campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 20);
+    let mut campaign = campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 6);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     (campaign.states.every, campaign.states.go_on) = (80, 0.5);
     run(&campaign, &Engine { past: false, ..Engine::random(5) });
@@ -185,7 +185,7 @@ fn any_configuration_of_five_devices_loses_nothing_flushed() {
 /// other device, a power cut would take the first, which would be two openings behind, and refused.
 #[test]
 fn openings_that_end_early_in_a_row_leave_no_device_behind() {
-    let mut campaign = campaign("early-ends", "openings_that_end_early_in_a_row_leave_no_device_behind", 25);
+    let mut campaign = campaign("early-ends", "openings_that_end_early_in_a_row_leave_no_device_behind", 15);
     campaign.states = States { killed: 0.4, go_on: 1.0, ..campaign.states };
     run(&campaign, &Engine::wardrop());
 }
@@ -193,7 +193,7 @@ fn openings_that_end_early_in_a_row_leave_no_device_behind() {
 /// The flush of a checkpoint that an administrator asks for fails and loses data: the flushes after it must not hide that.
 #[test]
 fn a_failed_flush_of_a_checkpoint_is_remembered() {
-    let mut campaign = campaign("failed-checkpoints", "a_failed_flush_of_a_checkpoint_is_remembered", 70);
+    let mut campaign = campaign("failed-checkpoints", "a_failed_flush_of_a_checkpoint_is_remembered", 37);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine::wardrop());
 }
@@ -203,7 +203,7 @@ fn a_failed_flush_of_a_checkpoint_is_remembered() {
 #[test]
 fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
     let test = "what_a_failed_flush_lost_is_not_written_back_over_durable_bytes";
-    let mut campaign = campaign("failed-write-backs", test, 130);
+    let mut campaign = campaign("failed-write-backs", test, 28);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { chaos: true, past: false, checkpoints: false, ..Engine::wardrop() });
 }
@@ -212,14 +212,14 @@ fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
 #[test]
 fn a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed() {
     let test = "a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed";
-    run(&dirty(campaign("dirty", test, 10)), &Engine::write_back());
+    run(&dirty(campaign("dirty", test, 5)), &Engine::write_back());
 }
 
 /// Shutdowns in between: clean copies are trusted after these, and after nothing else.
 #[test]
 fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
     let test = "extra_copies_that_survive_shutdowns_are_never_older_than_the_home";
-    let mut campaign = dirty(campaign("warm", test, 8));
+    let mut campaign = dirty(campaign("warm", test, 3));
     campaign.states.go_on = 1.0;
     run(&campaign, &Engine::write_back());
 }
@@ -228,7 +228,7 @@ fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
 #[test]
 fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
     let test = "clean_extra_copies_that_survive_crashes_are_never_older_than_the_home";
-    let mut campaign = campaign("read-cache", test, 12);
+    let mut campaign = campaign("read-cache", test, 6);
     campaign.states.go_on = 0.7;
     run(&campaign, &Engine::read_cache());
 }
@@ -236,13 +236,13 @@ fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
 /// A disk that was there before, with a write-back cache before it: it gets what guests write, and what the cache holds is never older.
 #[test]
 fn an_adopted_disk_loses_nothing_flushed() {
-    let campaign = adopted("adopted", "an_adopted_disk_loses_nothing_flushed", 6);
+    let campaign = adopted("adopted", "an_adopted_disk_loses_nothing_flushed", 2);
     run(&campaign, &adopting(Engine::write_back()));
 }
 
 #[test]
 fn an_adopted_disk_behind_a_read_cache_loses_nothing_flushed() {
-    let campaign = adopted("adopted-reads", "an_adopted_disk_behind_a_read_cache_loses_nothing_flushed", 6);
+    let campaign = adopted("adopted-reads", "an_adopted_disk_behind_a_read_cache_loses_nothing_flushed", 2);
     run(&campaign, &Engine { cache_extents: 4, ..adopting(Engine::read_cache()) });
 }
 
@@ -250,7 +250,7 @@ fn an_adopted_disk_behind_a_read_cache_loses_nothing_flushed() {
 #[test]
 fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
     let test = "clean_extra_copies_beside_two_required_ones_are_never_older_than_these";
-    let mut campaign = campaign("mirror-cache", test, 14);
+    let mut campaign = campaign("mirror-cache", test, 11);
     campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.states.go_on = 0.7;
@@ -261,14 +261,14 @@ fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
 /// come and go while they are copied, a device is away for a while, or another policy takes over.
 #[test]
 fn a_mirror_that_is_behind_by_a_window_loses_nothing_flushed() {
-    let campaign = campaign("pass", "a_mirror_that_is_behind_by_a_window_loses_nothing_flushed", 18);
+    let campaign = campaign("pass", "a_mirror_that_is_behind_by_a_window_loses_nothing_flushed", 7);
     run_behind(campaign, "pass,window=64KiB,max-lag=160KiB,idle=2ms,base=100us");
 }
 
 /// The same with a disk that is written at once, in whatever order writes come.
 #[test]
 fn a_write_behind_mirror_loses_nothing_flushed() {
-    let campaign = campaign("write-behind", "a_write_behind_mirror_loses_nothing_flushed", 20);
+    let campaign = campaign("write-behind", "a_write_behind_mirror_loses_nothing_flushed", 11);
     run_behind(campaign, "raid1,write-behind,limit=48KiB");
 }
 
@@ -276,7 +276,7 @@ fn a_write_behind_mirror_loses_nothing_flushed() {
 #[test]
 fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
     let test = "tier_and_cache_on_one_ssd_lose_nothing_flushed";
-    let mut campaign = dirty(campaign("exclusive", test, 16));
+    let mut campaign = dirty(campaign("exclusive", test, 4));
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     campaign.states.go_on = 0.5;
     let split = |name: &str, cache: u32| format!("{name},cache={cache}%,page=64KiB,period=15ms,rate=100MB");
@@ -292,7 +292,7 @@ fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
 #[test]
 fn tier_and_cache_on_an_ssd_that_is_lost_lose_nothing_flushed() {
     let test = "tier_and_cache_on_an_ssd_that_is_lost_lose_nothing_flushed";
-    let mut campaign = campaign("exclusive-loss", test, 12);
+    let mut campaign = campaign("exclusive-loss", test, 2);
     campaign.setup.disturbances =
         vec![Disturbance::MissingDevice, Disturbance::WriteErrors, Disturbance::PolicyChanges];
     campaign.setup.workload.errors = Errors::Tolerated;
@@ -317,7 +317,7 @@ fn run_behind(mut campaign: Campaign, policy: &str) {
 #[test]
 fn a_read_cache_on_disks_that_fail_returns_nothing_that_was_not_written() {
     let test = "a_read_cache_on_disks_that_fail_returns_nothing_that_was_not_written";
-    let mut campaign = campaign("failing-cache", test, 13);
+    let mut campaign = campaign("failing-cache", test, 6);
     fail(&mut campaign, Errors::Tolerated);
     campaign.states.go_on = 0.5;
     run(&campaign, &Engine::read_cache());
@@ -335,7 +335,7 @@ fn dirty(mut campaign: Campaign) -> Campaign {
 /// Blocks are promoted, dirtied in both areas, handed from one to the other, written back and evicted, also while another policy takes over.
 #[test]
 fn hystor_loses_nothing_flushed() {
-    let mut campaign = hystor(campaign("hystor", "hystor_loses_nothing_flushed", 16));
+    let mut campaign = hystor(campaign("hystor", "hystor_loses_nothing_flushed", 12));
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     run(&campaign, &Engine::hystor());
 }
@@ -344,7 +344,7 @@ fn hystor_loses_nothing_flushed() {
 #[test]
 fn hystor_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
     let test = "hystor_on_disks_that_fail_loses_nothing_that_a_flush_promised";
-    let mut campaign = hystor(campaign("failing-hystor", test, 13));
+    let mut campaign = hystor(campaign("failing-hystor", test, 8));
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine::hystor());
 }
@@ -372,7 +372,7 @@ fn two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
 #[test]
 fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised";
-    let mut campaign = campaign("many-mirrors-fail", test, 19);
+    let mut campaign = campaign("many-mirrors-fail", test, 4);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
 }
@@ -381,7 +381,7 @@ fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
 #[test]
 fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised";
-    let mut campaign = campaign("mirrors-move", test, 12);
+    let mut campaign = campaign("mirrors-move", test, 4);
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
     campaign.setup.disks.push(DiskOptions::ssd(MIB * 5));
@@ -392,7 +392,7 @@ fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promis
 /// Blocks smaller than parts: a write or a discard changes, with the zeros around it, blocks that it does not touch, and their extra copies.
 #[test]
 fn blocks_smaller_than_parts_lose_nothing_flushed() {
-    let mut campaign = campaign("small-blocks", "blocks_smaller_than_parts_lose_nothing_flushed", 9);
+    let mut campaign = campaign("small-blocks", "blocks_smaller_than_parts_lose_nothing_flushed", 6);
     let workload = &mut campaign.setup.workload;
     workload.largest = KIB * 12;
     workload.mix = Mix { read: 40, write: 30, fua: 3, flush: 7, discard: 15, zero: 5, prefetch: 0 };
@@ -404,7 +404,7 @@ fn blocks_smaller_than_parts_lose_nothing_flushed() {
 /// With two copies a device may be missing, and comes back when the volume is opened again.
 #[test]
 fn two_copies_lose_nothing_while_a_device_is_missing() {
-    let mut campaign = campaign("missing", "two_copies_lose_nothing_while_a_device_is_missing", 9);
+    let mut campaign = campaign("missing", "two_copies_lose_nothing_while_a_device_is_missing", 4);
     campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::ReadErrors];
     // While a device is missing, or behind after a crash, there is one copy to read.
     campaign.setup.workload.errors = Errors::Tolerated;
@@ -416,7 +416,7 @@ fn two_copies_lose_nothing_while_a_device_is_missing() {
 #[test]
 fn a_device_that_came_back_serves_alone_when_the_other_goes() {
     let test = "a_device_that_came_back_serves_alone_when_the_other_goes";
-    let mut campaign = campaign("returned", test, 20);
+    let mut campaign = campaign("returned", test, 17);
     campaign.setup.disturbances = vec![Disturbance::MissingDevice];
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.states = States { every: 150, go_on: 1.0, ..campaign.states };
@@ -426,7 +426,7 @@ fn a_device_that_came_back_serves_alone_when_the_other_goes() {
 /// A device that is one opening old holds older bytes than the others know of.
 #[test]
 fn an_old_copy_of_a_device_is_refused() {
-    let mut campaign = campaign("stale", "an_old_copy_of_a_device_is_refused", 20);
+    let mut campaign = campaign("stale", "an_old_copy_of_a_device_is_refused", 19);
     campaign.setup.disturbances = vec![Disturbance::StaleDevice];
     campaign.states.go_on = 1.0;
     run(&campaign, &Engine::wardrop());
@@ -435,7 +435,7 @@ fn an_old_copy_of_a_device_is_refused() {
 /// Damaged metadata is made good or refused, and never believed.
 #[test]
 fn damaged_metadata_is_never_believed() {
-    let mut campaign = campaign("damage", "damaged_metadata_is_never_believed", 20);
+    let mut campaign = campaign("damage", "damaged_metadata_is_never_believed", 14);
     campaign.setup.workload.errors = Errors::Tolerated;
     // All copies of a superblock may be hit, or the table of devices.
     campaign.setup.refusals = vec![ErrorKind::Corrupt, ErrorKind::Invalid, ErrorKind::Degraded];
@@ -449,7 +449,7 @@ fn damaged_metadata_is_never_believed() {
 #[test]
 fn two_copies_on_disks_that_do_not_answer_lose_nothing_flushed() {
     let test = "two_copies_on_disks_that_do_not_answer_lose_nothing_flushed";
-    let mut campaign = campaign("mirror-silence", test, 50);
+    let mut campaign = campaign("mirror-silence", test, 39);
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::Stalls, Disturbance::Hangs];
     run(&campaign, &Engine { copies: 2, ..Engine::wardrop() });
@@ -472,7 +472,7 @@ fn a_cache_in_either_mode_loses_nothing_flushed() {
         // Some writes go past the cache, over dirty blocks and clean ones.
         ("cache-past", "cache,cache=20%,mode=write-back,bypass=64KiB,dirty-high=40%,dirty-low=20%", KIB * 64),
     ] {
-        let mut campaign = campaign(name, test, 6);
+        let mut campaign = campaign(name, test, 3);
         campaign.setup.workload.largest = largest;
         campaign.states.go_on = 0.5;
         run(&campaign, &Engine { policy: policy.to_owned(), cache_extents: 2, ..Engine::wardrop() });

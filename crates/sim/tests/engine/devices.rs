@@ -8,7 +8,7 @@ use crate::engine_subject::Engine;
 #[test]
 fn a_device_that_came_back_serves_alone_when_another_goes() {
     let test = "devices::a_device_that_came_back_serves_alone_when_another_goes";
-    let (campaign, engine) = campaigns::in_turn(test, 14);
+    let (campaign, engine) = campaigns::in_turn(test, 12);
     run(&campaign, &engine);
 }
 
@@ -39,7 +39,7 @@ fn three_devices_that_are_missing_in_turn_lose_nothing_that_a_flush_promised() {
 fn devices_in_any_order_are_the_volume_and_a_copy_beside_one_is_refused() {
     let test = "devices::devices_in_any_order_are_the_volume_and_a_copy_beside_one_is_refused";
     for copies in [1, 2] {
-        let (campaign, engine) = campaigns::clones(test, 8, copies);
+        let (campaign, engine) = campaigns::clones(test, 5, copies);
         run(&campaign, &engine);
     }
 }
@@ -55,7 +55,7 @@ fn an_old_copy_of_one_of_two_devices_is_refused_or_brought_up_to_date() {
 fn an_adopted_disk_without_its_ssd_lacks_nothing_that_was_flushed_or_is_refused() {
     let test = "devices::an_adopted_disk_without_its_ssd_lacks_nothing_that_was_flushed_or_is_refused";
     for engine in [Engine::write_back(), Engine::read_cache()] {
-        let (campaign, engine) = campaigns::adopted_in_turn(test, 6, engine);
+        let (campaign, engine) = campaigns::adopted_in_turn(test, 2, engine);
         run(&campaign, &engine);
     }
 }

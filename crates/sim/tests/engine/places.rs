@@ -9,7 +9,8 @@ use crate::engine_subject::Engine;
 fn a_power_cut_at_any_moment_of_a_checkpoint_loses_nothing_flushed() {
     let test = "places::a_power_cut_at_any_moment_of_a_checkpoint_loses_nothing_flushed";
     for engine in [Engine { copies: 2, ..Engine::wardrop() }, Engine::write_back(), Engine::read_cache()] {
-        let (campaign, engine) = campaigns::checkpoints(test, 2, engine);
+        let (mut campaign, engine) = campaigns::checkpoints(test, 1, engine);
+        campaign.states.every *= 2;
         run(&campaign, &engine);
     }
 }
@@ -18,7 +19,7 @@ fn a_power_cut_at_any_moment_of_a_checkpoint_loses_nothing_flushed() {
 fn metadata_that_cannot_be_read_for_a_while_loses_nothing_that_a_flush_promised() {
     let test = "places::metadata_that_cannot_be_read_for_a_while_loses_nothing_that_a_flush_promised";
     for copies in [1, 2] {
-        let (campaign, engine) = campaigns::bad_regions(test, 12, copies);
+        let (campaign, engine) = campaigns::bad_regions(test, 2, copies);
         run(&campaign, &engine);
     }
 }
@@ -27,7 +28,7 @@ fn metadata_that_cannot_be_read_for_a_while_loses_nothing_that_a_flush_promised(
 fn discards_that_fail_or_hang_lose_nothing_that_a_flush_promised() {
     let test = "places::discards_that_fail_or_hang_lose_nothing_that_a_flush_promised";
     for copies in [1, 2] {
-        let (campaign, engine) = campaigns::discards(test, 10, copies);
+        let (campaign, engine) = campaigns::discards(test, 2, copies);
         run(&campaign, &engine);
     }
 }
@@ -36,7 +37,7 @@ fn discards_that_fail_or_hang_lose_nothing_that_a_flush_promised() {
 fn devices_that_stall_under_a_cache_lose_nothing_that_a_flush_promised() {
     let test = "places::devices_that_stall_under_a_cache_lose_nothing_that_a_flush_promised";
     for engine in [Engine::write_back(), Engine::read_cache(), Engine::hystor()] {
-        let (campaign, engine) = campaigns::stalled_caches(test, 6, engine);
+        let (campaign, engine) = campaigns::stalled_caches(test, 2, engine);
         run(&campaign, &engine);
     }
 }

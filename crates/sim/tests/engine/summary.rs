@@ -12,7 +12,7 @@ fn a_power_cut_at_any_moment_of_a_first_checkpoint_loses_nothing_flushed() {
     let test = "summary::a_power_cut_at_any_moment_of_a_first_checkpoint_loses_nothing_flushed";
     for copies in [1, 2] {
         let engine = Engine { copies, ..Engine::of_large_map() };
-        let (mut campaign, engine) = campaigns::checkpoints(test, 2, engine);
+        let (mut campaign, engine) = campaigns::checkpoints(test, 1, engine);
         // Each state costs a reading of 3 MiB in extents of 4 KiB.
         campaign.states.every *= 4;
         run(&campaign, &engine);
