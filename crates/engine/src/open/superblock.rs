@@ -230,7 +230,8 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
             }
             match write_table(superblock, member.id, &write, &flush).await {
                 Ok(Ok(())) => whole += usize::from(has_table(&member)),
-                Ok(Err(error)) if superblock.copies == 1 => {
+                // A device that is out of use since needs another superblock, which says so.
+                Ok(Err(error)) if superblock.copies == 1 && member.is_written() => {
                     tracing::warn!("the table of devices could not be written to {}: {error}", member.id);
                     spared.get_or_insert(failed("table of devices", error));
                 }

@@ -260,7 +260,7 @@ pub fn lose_ssd(seed: u64) {
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn the_disk_alone_is_the_volume_at_one_past_instant_whenever_the_ssd_is_lost() {
-    let seeds = std::env::var("BRAID_EPOCH_SEEDS").map_or(42, |count| count.parse().unwrap());
+    let seeds = std::env::var("BRAID_EPOCH_SEEDS").map_or(7, |count| count.parse().unwrap());
     (0..seeds).for_each(lose_ssd);
 }
 
