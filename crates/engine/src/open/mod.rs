@@ -7,7 +7,7 @@
 //! candidate.rs   what a device that was given says             outdated.rs  whether all that is there is known to be older
 //! cut.rs         devices whose end is gone
 //! survey.rs      which devices there should be, for a search
-//! left_log.rs    what a daemon that died has left in memory          again.rs     without a device that cannot be written
+//! left_log.rs    what a daemon that died has left in memory          again.rs     an opening that begins again
 //! ```
 
 mod again;
