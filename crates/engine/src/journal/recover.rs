@@ -229,7 +229,7 @@ async fn judge_witness<D: Device>(
     let used = rings(superblock, is_current);
     let (Some(&(first, _)), Some(&(journal, _))) = (all.first(), used.first()) else { return Ok(Vec::new()) };
     if all.iter().all(|(device, _)| is_current(*device)) || superblock.copies == 1 && is_current(first) {
-        let found = witness::read(source, |device| used.iter().any(|(ring, _)| *ring == device)).await;
+        let (found, _) = witness::read(source, |device| used.iter().any(|(ring, _)| *ring == device)).await;
         let newest = batches.next_sequence() - 1;
         let promised = witness::refuse_lost_batches(source, journal, newest, (found.as_ref(), recovery))?;
         batches.go_on_beyond(promised);
@@ -237,9 +237,12 @@ async fn judge_witness<D: Device>(
         return Ok(Vec::new());
     }
     batches.go_on_beyond(source.noted);
-    if is_journal_lost(superblock, is_current)
-        && let Some((device, witness)) = witness::read(source, |_| false).await
-    {
+    if !is_journal_lost(superblock, is_current) {
+        return Ok(Vec::new());
+    }
+    let (found, warning) = witness::read_without_journal(source).await?;
+    recovery.warnings.extend(warning);
+    if let Some((device, witness)) = found {
         let sequence_of = |extent| pages.sequence_of(extent);
         batches.go_on_beyond(witness.listed);
         return Ok(recent::restore(source, (device, &witness), state, sequence_of).await);
@@ -286,7 +289,7 @@ fn ranges_of(shape: &Shape, extents: &[ExtentId]) -> Vec<Range<Bytes>> {
     runs.map(range).collect()
 }
 
-fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> Error {
+pub(super) fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> Error {
     let name = &superblock.name;
     let text = format!(
         "volume '{name}' is damaged: {what}; run braid check {name}, then braid check {name} --repair"
@@ -295,7 +298,7 @@ fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> Error {
 }
 
 /// A device that could not be read now may be read another time: that is no damage yet. A repair gives up what it may have.
-fn unread(superblock: &Superblock, what: impl std::fmt::Display, error: &std::io::Error) -> Error {
+pub(super) fn unread(superblock: &Superblock, what: impl std::fmt::Display, error: &std::io::Error) -> Error {
     let name = &superblock.name;
     let error = Error::io(format_args!("{what} of volume '{name}' could not be read"), error);
     let text = format!(

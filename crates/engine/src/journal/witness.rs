@@ -12,8 +12,8 @@
 //! within 5 s of a change. So at most the extents that lay on the lost device alone, and were changed in the
 //! last 5 s, are not listed.
 //!
-//! Nothing that was promised depends on the witness: a witness that cannot be written is told of, and left as
-//! it is.
+//! Nothing that was promised depends on the witness. A page that cannot be written goes to the other place. If
+//! that fails, too, the log says so, and the page is tried again with the next change, and every 4 s.
 
 use super::recover::{Mode, Recovery, Source};
 use crate::copies::Deadline;
@@ -23,6 +23,7 @@ use crate::journal::images;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
+use braid_format::Invalid;
 use braid_format::journal::Record;
 use braid_format::proof::{self, Witnessed};
 use braid_format::superblock::{RegionKind, Superblock};
@@ -31,6 +32,7 @@ use braid_policy::Origin;
 use braid_runtime::{Arena, Device, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::io;
 
 /// How long the witness is left alone. With the time that writing takes, it is at most 5 s old.
 const PAUSE: Nanos = Nanos::from_secs(4);
@@ -52,6 +54,8 @@ pub(crate) struct Listed {
     pages: Cell<u64>,
     /// The newest page that is durable, if one device alone has a witness.
     durable: Cell<Option<Witnessed>>,
+    /// How often in a row the witness could not be written to either place.
+    failed: Cell<u64>,
     /// What the last page says, and the devices that have it.
     page: RefCell<(Witness, Vec<DeviceId>)>,
     /// The images contain all batches up to this one; 0 while that is not known.
@@ -241,10 +245,45 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.journal.listed.set(records, self.journal.newest());
     }
 
-    /// Writes the witness: the number of the page, and which devices have it with their next flush.
+    /// Writes the witness: the number of the page, and which devices have it with their next flush. If a place
+    /// cannot be written, the other place gets the next page. If that fails, too, the witness stays out of date,
+    /// and is written again later.
     async fn write_witness(&self) -> (u64, Vec<DeviceId>) {
         // A page that is late must not go over the one after the next.
         let _alone = self.journal.witnesses.acquire(1).await;
+        let written = match self.write_page().await {
+            Ok(written) => Ok(written),
+            Err(_) => self.write_page().await,
+        };
+        let failed = &self.journal.listed.failed;
+        match &written {
+            Ok(_) if failed.replace(0) > 0 => {
+                tracing::warn!(
+                    "the witness of volume '{}' can be written again",
+                    self.devices.superblock().name
+                );
+            }
+            Ok(_) => {}
+            Err((device, error)) => {
+                failed.set(failed.get() + 1);
+                // One line for a burst of errors.
+                if failed.get().is_power_of_two() {
+                    let (name, device, failures) =
+                        (&self.devices.superblock().name, self.describe(*device), failed.get());
+                    tracing::error!(
+                        %error,
+                        failures,
+                        "the witness of the journal of volume '{name}' cannot be written to {device}: if the device \
+                         with the journal is lost now, what was flushed since may read as older bytes; replace {device}"
+                    );
+                }
+            }
+        }
+        written.unwrap_or_default()
+    }
+
+    /// Writes the next page of the witness. Fails if a device does not get it.
+    async fn write_page(&self) -> std::result::Result<(u64, Vec<DeviceId>), (DeviceId, Error)> {
         let listed = &self.journal.listed;
         let state = (self.journal.in_ring(), listed.changes.get());
         listed.pages.set(listed.pages.get() + 1);
@@ -268,18 +307,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let page = Arena::new(witness::SIZE).alloc(witness::SIZE).await;
         page.copy_from_slice(Bytes::ZERO, &witness::encode(self.devices.superblock().volume, &witness));
         let place = witness::SIZE * (witness.number % proof::PAGES);
-        let mut written = Vec::new();
+        let (mut written, mut failed) = (Vec::new(), None);
         for (device, offset) in self.witnesses() {
             match self.device_write(self.member(device), offset + place, &page, Origin::Background).await {
                 Ok(()) => written.push(device),
-                // The error is counted and logged. What was promised does not depend on this page.
-                Err(_) => continue,
+                // What was promised does not depend on this page.
+                Err(error) => failed = Some((device, error)),
             }
         }
-        listed.written.set(state);
         let number = witness.number;
         listed.page.replace((witness, written.clone()));
-        (number, written)
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
+        listed.written.set(state);
+        Ok((number, written))
     }
 
     /// Where witnesses lie: beside the rings that are not in use.
@@ -293,25 +335,64 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// The newest witness on a device that is current and has no ring in use. A page that cannot be read is none.
+/// The newest witness on a device that is current and has no ring in use. Also why a newer page may be lost: a
+/// page cannot be read, or none of the pages that were written is valid.
 pub(super) async fn read<D: Device>(
     source: &Source<'_, D>,
     has_ring: impl Fn(DeviceId) -> bool,
-) -> Option<(DeviceId, Witness)> {
-    let mut found = None;
+) -> (Option<(DeviceId, Witness)>, Option<(DeviceId, io::Error)>) {
+    let (mut newest, mut doubt) = (None, None);
     if source.superblock.copies > 1 {
-        return None;
+        return (newest, doubt);
     }
     for (device, offset) in images(source.superblock, RegionKind::Proof) {
         let member = &source.members[device.index()];
-        let buf = buffer(witness::SIZE * proof::PAGES).await;
-        if member.is_current() && !has_ring(device) && member.read(offset, &buf, Deadline::Only).await.is_ok()
-        {
-            let newest = buf.with_bytes(|bytes| witness::newest(bytes, source.superblock.volume));
-            found = newest.map(|witness| (device, witness)).or(found);
+        if !member.is_current() || has_ring(device) {
+            continue;
         }
+        let (buf, mut found, mut invalid) = (buffer(witness::SIZE).await, None, Vec::new());
+        for page in 0..proof::PAGES {
+            if let Err(error) = member.read(offset + witness::SIZE * page, &buf, Deadline::Only).await {
+                doubt = Some((device, error));
+                continue;
+            }
+            match buf.with_bytes(|bytes| witness::decode(bytes, source.superblock.volume)) {
+                Ok(witness) => found = found.max(Some(witness)),
+                Err(Invalid::Absent) => {}
+                // One page may be torn: nothing depended on that page yet.
+                Err(wrong) => invalid.push(wrong),
+            }
+        }
+        if let Some(wrong) = invalid.first().filter(|_| invalid.len() as u64 == proof::PAGES) {
+            doubt = Some((device, io::Error::new(io::ErrorKind::InvalidData, wrong.to_string())));
+        }
+        newest = found.map(|witness| (device, witness)).or(newest);
     }
-    found
+    (newest, doubt)
+}
+
+/// The witness, if the journal is lost with its device. Then the witness is needed: a page that may be newer and
+/// cannot be read is refused. A repair goes on without that page, and says so in the second value.
+pub(super) async fn read_without_journal<D: Device>(
+    source: &Source<'_, D>,
+) -> Result<(Option<(DeviceId, Witness)>, Option<String>)> {
+    let (newest, doubt) = read(source, |_| false).await;
+    // After a shutdown the image of the map is complete.
+    let Some((device, error)) = doubt.filter(|_| !source.clean) else { return Ok((newest, None)) };
+    if source.mode == Mode::Strict && error.kind() == io::ErrorKind::InvalidData {
+        let what =
+            format_args!("no page of the witness of the lost journal, on {device}, is valid ({error})");
+        return Err(super::recover::corrupt(source.superblock, what));
+    }
+    if source.mode == Mode::Strict {
+        let what = format_args!("the witness of the lost journal, on {device},");
+        return Err(super::recover::unread(source.superblock, what, &error));
+    }
+    let warning = format!(
+        "the witness of the lost journal could not be read from {device} ({error}): what was flushed since the last checkpoint may \
+         read as zeros or as older bytes"
+    );
+    Ok((newest, Some(warning)))
 }
 
 /// Refuses a journal that ends before a batch that was durable. A repair goes on, and says so.

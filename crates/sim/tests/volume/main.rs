@@ -86,4 +86,5 @@ mod unwritable_campaign;
 mod vanished;
 mod void_and_lost;
 mod witness;
+mod witness_pages;
 mod write_back;

@@ -100,7 +100,7 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     if let (false, Mode::Strict, Some(error)) = (whole, source.mode, unread_part) {
         return Err(super::unread(superblock, "the journal", &error));
     }
-    let contained = contained(source).await;
+    let contained = contained(source).await?;
     all.retain(|sequence, _| *sequence > contained);
     let proof = read_proof(source, |device| replicas.iter().any(|(ring, _)| *ring == device)).await?;
     let proof = proof.filter(|proof| proof.sequence > contained);
@@ -135,13 +135,13 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
 
 /// If the journal is lost with its device, another ring is searched, which may have been out of use, and partly
 /// overwritten by recent entries: its batches up to this one count for nothing. The images contain them.
-async fn contained<D: Device>(source: &Source<'_, D>) -> u64 {
+async fn contained<D: Device>(source: &Source<'_, D>) -> Result<u64> {
     let is_current = |device: DeviceId| source.members[device.index()].is_current();
     if !is_journal_lost(source.superblock, is_current) {
-        return 0;
+        return Ok(0);
     }
-    let witness = witness::read(source, |_| false).await;
-    witness.map_or(0, |(_, witness)| witness.contained)
+    let (found, _) = witness::read_without_journal(source).await?;
+    Ok(found.map_or(0, |(_, witness)| witness.contained))
 }
 
 impl Batches {
