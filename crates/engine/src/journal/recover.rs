@@ -15,11 +15,12 @@ mod map_pages;
 mod pages;
 mod pending_log;
 mod summary;
+mod witnessed;
 
 use crate::adopted::DirtySpans;
 use crate::copies::Member;
 use crate::epochs::PastState;
-use crate::journal::{Gap, Ring, images, is_journal_lost, recent, rings, witness};
+use crate::journal::{Gap, Ring, images, is_journal_lost, recent, rings};
 use crate::map::State;
 use crate::open::lost_at_end;
 use crate::planted::{Bug, planted};
@@ -229,18 +230,18 @@ async fn judge_witness<D: Device>(
     let used = rings(superblock, is_current);
     let (Some(&(first, _)), Some(&(journal, _))) = (all.first(), used.first()) else { return Ok(Vec::new()) };
     if all.iter().all(|(device, _)| is_current(*device)) || superblock.copies == 1 && is_current(first) {
-        let (found, _) = witness::read(source, |device| used.iter().any(|(ring, _)| *ring == device)).await;
+        let (found, _) = witnessed::read(source, |device| used.iter().any(|(ring, _)| *ring == device)).await;
         let newest = batches.next_sequence() - 1;
-        let promised = witness::refuse_lost_batches(source, journal, newest, (found.as_ref(), recovery))?;
+        let promised = witnessed::refuse_lost_batches(source, journal, newest, (found.as_ref(), recovery))?;
         batches.go_on_beyond(promised);
-        witness::refuse_lost_witness(source, journal, batches.witnessed, (found.as_ref(), recovery))?;
+        witnessed::refuse_lost_witness(source, journal, batches.witnessed, (found.as_ref(), recovery))?;
         return Ok(Vec::new());
     }
     batches.go_on_beyond(source.noted);
     if !is_journal_lost(superblock, is_current) {
         return Ok(Vec::new());
     }
-    let (found, warning) = witness::read_without_journal(source).await?;
+    let (found, warning) = witnessed::read_without_journal(source).await?;
     recovery.warnings.extend(warning);
     if let Some((device, witness)) = found {
         let sequence_of = |extent| pages.sequence_of(extent);

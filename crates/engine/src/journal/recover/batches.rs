@@ -1,10 +1,10 @@
 //! The journal's batches: every valid one on every device that has the ring, and what the proof says of them.
 
 use super::forgetful::{Forgetful, RingEnd, forgetful};
-use super::{Mode, Source};
+use super::{Mode, Source, witnessed};
 use crate::copies::{Deadline, Member};
 use crate::create::buffer;
-use crate::journal::{images, is_journal_lost, rings, witness};
+use crate::journal::{images, is_journal_lost, rings};
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::journal::{self, LARGEST_BATCH, PAGE, Record};
@@ -140,7 +140,7 @@ async fn contained<D: Device>(source: &Source<'_, D>) -> Result<u64> {
     if !is_journal_lost(source.superblock, is_current) {
         return Ok(0);
     }
-    let (found, _) = witness::read_without_journal(source).await?;
+    let (found, _) = witnessed::read_without_journal(source).await?;
     Ok(found.map_or(0, |(_, witness)| witness.contained))
 }
 
