@@ -94,6 +94,8 @@ pub enum Bug {
     ChangesNotListed,
     /// The witness names a list of recent entries that is not durable yet.
     ListNamedEarly,
+    /// Nothing lists the dirty extra copies on devices without the journal.
+    DirtyCopiesNotListed,
     /// A device that was left behind several openings ago is taken for a current one.
     StaleDeviceTaken,
     /// A write to a clean span does not wait until the journal says that its copies may differ.
@@ -230,7 +232,7 @@ impl Bug {
     ];
 
     /// Those of what outlives the SSD with the journal, which its loss in a power cut shows.
-    pub const OF_LOSS: &[Bug] = &[Bug::ListNamedEarly];
+    pub const OF_LOSS: &[Bug] = &[Bug::ListNamedEarly, Bug::DirtyCopiesNotListed];
 
     /// Those of what is read ahead, which an extent that moves meanwhile shows.
     pub const OF_STREAMS: &[Bug] = &[Bug::AheadOfLeftSlot];

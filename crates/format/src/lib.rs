@@ -36,6 +36,7 @@ pub mod witness;
 mod checksum;
 mod count;
 mod invalid;
+mod packed_runs;
 mod page;
 mod text;
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! offset  size  field
-//! 0       8     magic "BRAIDREC"
+//! 0       8     magic "BRAIDREC", or "BRAIDRCB" for a page of blocks
 //! 8       4     CRC-32C of the volume's UUID and bytes 12..4096
 //! 12      4     number of the page in the list
 //! 16      8     epoch of the opening that wrote it
@@ -12,16 +12,21 @@
 //! 40      4     entries
 //! 44      4     0
 //! 48      10 n  entries: extent (4), home (4), valid parts (2); home and parts as in a map page
+//! 48      14 n  entries of a page of blocks: block (8), extent slot (4) and place (2) of its dirty extra copy
 //! ```
+//!
+//! Pages of blocks follow those of extents. A block without a dirty extra copy on a device without the journal
+//! has extent slot 0. Older versions take a page of blocks for none, and so the whole list.
 //!
 //! A list is written to the ring of the journal that is not in use: to the first half of the ring if its
 //! number is even, else to the second half. The witness says which list counts, and how many pages it has. A
 //! page of the map that contains the list's batch is newer than the list.
 
 use crate::checksum::checksum;
+use crate::journal::Extra;
 use crate::map_page::Entry;
 use crate::{Invalid, SlotNumber, Uuid, count, page};
-use braid_base::{Bytes, ExtentId};
+use braid_base::{BlockId, Bytes, ExtentId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -29,6 +34,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const SIZE: Bytes = Bytes::of_len(page::SIZE);
 
 const MAGIC: [u8; 8] = *b"BRAIDREC";
+const MAGIC_OF_BLOCKS: [u8; 8] = *b"BRAIDRCB";
 /// Where the checksum's range begins.
 const COVERED: usize = 12;
 
@@ -41,6 +47,15 @@ pub struct List {
     pub number: u64,
     /// The entries are as of this batch.
     pub batch: u64,
+}
+
+/// The entries of a page.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Entries {
+    /// What the map says of extents.
+    Extents(Vec<(ExtentId, Entry)>),
+    /// The dirty extra copies of blocks on devices without the journal.
+    Blocks(Vec<(BlockId, Option<Extra>)>),
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -64,7 +79,16 @@ struct RawEntry {
     valid: U16,
 }
 
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawBlock {
+    block: U64,
+    slot: U32,
+    place: U16,
+}
+
 const _: () = assert!(size_of::<Raw>() == 48);
+const _: () = assert!(size_of::<RawBlock>() == 14);
 const _: () = assert!(std::mem::offset_of!(Raw, page) == COVERED);
 const _: () = assert!(std::mem::offset_of!(Raw, batch) == 32);
 const _: () = assert!(size_of::<RawEntry>() == 10);
@@ -72,9 +96,17 @@ const _: () = assert!(size_of::<RawEntry>() == 10);
 /// Entries of a full page.
 pub const PER_PAGE: usize = (page::SIZE - size_of::<Raw>()) / size_of::<RawEntry>();
 
+/// Blocks of a full page.
+pub const BLOCKS_PER_PAGE: usize = (page::SIZE - size_of::<Raw>()) / size_of::<RawBlock>();
+
 /// How many pages so many entries take.
 pub fn pages(entries: usize) -> usize {
     entries.div_ceil(PER_PAGE)
+}
+
+/// How many pages so many blocks take.
+pub fn block_pages(blocks: usize) -> usize {
+    blocks.div_ceil(BLOCKS_PER_PAGE)
 }
 
 /// Where a list begins in a ring of this length, and how many pages fit there.
@@ -90,37 +122,59 @@ pub fn place(ring: Bytes, number: u64) -> (Bytes, usize) {
 pub fn encode(page: &mut [u8], volume: Uuid, list: List, number: u32, entries: &[(ExtentId, Entry)]) {
     assert!(entries.len() <= PER_PAGE, "a page has room for {PER_PAGE} entries");
     page.fill(0);
-    let mut raw = Raw {
-        magic: MAGIC,
-        crc: U32::ZERO,
-        page: number.into(),
-        epoch: list.epoch.into(),
-        number: list.number.into(),
-        batch: list.batch.into(),
-        entries: (entries.len() as u32).into(),
-        zero: U32::ZERO,
-    };
-    page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
     let places = page[size_of::<Raw>()..].chunks_exact_mut(size_of::<RawEntry>());
     for (bytes, (extent, entry)) in places.zip(entries) {
         let (home, valid) = (entry.marked_home().into(), entry.valid.into());
         bytes.copy_from_slice(RawEntry { extent: extent.0.into(), home, valid }.as_bytes());
     }
+    seal(page, volume, list, (MAGIC, number, entries.len()));
+}
+
+/// As [`encode`], a page of blocks, with their dirty extra copies.
+///
+/// # Panics
+/// If there are more blocks than [`BLOCKS_PER_PAGE`].
+pub fn encode_blocks(
+    page: &mut [u8],
+    volume: Uuid,
+    list: List,
+    number: u32,
+    blocks: &[(BlockId, Option<Extra>)],
+) {
+    assert!(blocks.len() <= BLOCKS_PER_PAGE, "a page has room for {BLOCKS_PER_PAGE} blocks");
+    page.fill(0);
+    let places = page[size_of::<Raw>()..].chunks_exact_mut(size_of::<RawBlock>());
+    for (bytes, (block, extra)) in places.zip(blocks) {
+        let (slot, place) = extra.map_or((SlotNumber::NONE, 0), |extra| (extra.slot, extra.place));
+        let raw = RawBlock { block: block.0.into(), slot: slot.0.into(), place: place.into() };
+        bytes.copy_from_slice(raw.as_bytes());
+    }
+    seal(page, volume, list, (MAGIC_OF_BLOCKS, number, blocks.len()));
+}
+
+/// Writes the head of a page whose entries are there.
+fn seal(page: &mut [u8], volume: Uuid, list: List, (magic, number, entries): ([u8; 8], u32, usize)) {
+    let mut raw = Raw {
+        magic,
+        crc: U32::ZERO,
+        page: number.into(),
+        epoch: list.epoch.into(),
+        number: list.number.into(),
+        batch: list.batch.into(),
+        entries: (entries as u32).into(),
+        zero: U32::ZERO,
+    };
+    page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
     raw.crc = checksum(volume, &page[COVERED..]).into();
     page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
 }
 
 /// Verifies page `number` of a list, at the start of `bytes`, and gives its entries as they are stored. Neither
-/// extents nor slots are verified: only the volume knows how many there are.
-pub fn decode(
-    bytes: &[u8],
-    volume: Uuid,
-    list: List,
-    number: u32,
-) -> Result<Vec<(ExtentId, Entry)>, Invalid> {
+/// extents, blocks nor slots are verified: only the volume knows how many there are.
+pub fn decode(bytes: &[u8], volume: Uuid, list: List, number: u32) -> Result<Entries, Invalid> {
     let page = bytes.get(..SIZE.as_usize()).ok_or(Invalid::Absent)?;
     let (raw, rest) = Raw::ref_from_prefix(page).map_err(|_| Invalid::Absent)?;
-    if raw.magic != MAGIC {
+    if raw.magic != MAGIC && raw.magic != MAGIC_OF_BLOCKS {
         return Err(Invalid::Absent);
     }
     if raw.crc.get() != checksum(volume, &page[COVERED..]) {
@@ -136,8 +190,19 @@ pub fn decode(
         return Err(Invalid::Value(text));
     }
     let entries = raw.entries.get() as usize;
-    if entries > PER_PAGE {
-        return Err(Invalid::Value(format!("a page of {entries} recent entries: {PER_PAGE} at most")));
+    let most = if raw.magic == MAGIC { PER_PAGE } else { BLOCKS_PER_PAGE };
+    if entries > most {
+        return Err(Invalid::Value(format!("a page of {entries} recent entries: {most} at most")));
+    }
+    if raw.magic == MAGIC_OF_BLOCKS {
+        let raw = rest.chunks_exact(size_of::<RawBlock>()).take(entries);
+        let block = |bytes: &[u8]| {
+            let raw = RawBlock::ref_from_bytes(bytes).expect("the length is that of a block");
+            let slot = SlotNumber(raw.slot.get());
+            let extra = Extra { slot, place: raw.place.get(), dirty: true };
+            (BlockId(raw.block.get()), (slot != SlotNumber::NONE).then_some(extra))
+        };
+        return Ok(Entries::Blocks(raw.map(block).collect()));
     }
     let raw = rest.chunks_exact(size_of::<RawEntry>()).take(entries);
     let entry = |bytes: &[u8]| {
@@ -146,7 +211,7 @@ pub fn decode(
         let entry = Entry { home, valid: raw.valid.get(), ..Entry::default() };
         (ExtentId(raw.extent.get()), entry)
     };
-    Ok(raw.map(entry).collect())
+    Ok(Entries::Extents(raw.map(entry).collect()))
 }
 
 #[cfg(test)]
@@ -170,12 +235,25 @@ mod tests {
     #[test]
     fn entries_round_trip() {
         for count in [0, 1, PER_PAGE] {
-            assert_eq!(decode(&page(&entries(count)), VOLUME, LIST, 2), Ok(entries(count)));
+            let expected = Entries::Extents(entries(count));
+            assert_eq!(decode(&page(&entries(count)), VOLUME, LIST, 2), Ok(expected));
         }
         let lost = Entry { home: SlotNumber::LOST, ..Entry::default() };
         let marked = Entry { home: SlotNumber(9), valid: 6, partly_lost: true, ..Entry::default() };
-        let found = decode(&page(&[(ExtentId(1), lost), (ExtentId(2), marked)]), VOLUME, LIST, 2).unwrap();
+        let found = decode(&page(&[(ExtentId(1), lost), (ExtentId(2), marked)]), VOLUME, LIST, 2);
+        let Ok(Entries::Extents(found)) = found else { panic!("{found:?}") };
         assert_eq!(found.iter().map(|(_, entry)| entry.unmarked()).collect::<Vec<_>>(), [lost, marked]);
+    }
+
+    #[test]
+    fn blocks_round_trip() {
+        let extra = |i: u64| Extra { slot: SlotNumber(1 + i as u32), place: i as u16, dirty: true };
+        let block = |i: u64| (BlockId(i << 31), (!i.is_multiple_of(3)).then_some(extra(i)));
+        for count in [0, 1, BLOCKS_PER_PAGE as u64] {
+            let (blocks, mut page): (Vec<_>, _) = ((0..count).map(block).collect(), [0xee; 4096]);
+            encode_blocks(&mut page, VOLUME, LIST, 2, &blocks);
+            assert_eq!(decode(&page, VOLUME, LIST, 2), Ok(Entries::Blocks(blocks)));
+        }
     }
 
     #[test]

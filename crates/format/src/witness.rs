@@ -12,12 +12,16 @@
 //! 48      8     listed: a page of the map that contains this batch is newer than the list
 //! 56      8     number of the page among those of this opening
 //! 64      8 n   runs: first extent (4), extents (4)
+//! 2056    4     1: the page says what left the caches; 0: an older version wrote it
+//! 2060    4     bytes of the third runs
 //! 2064    8     contained: the images of the map contain all batches up to this one; 0: not known
 //! 2072    8     recent: the newest batch of the list of recent entries; 0: no list, and no second runs
 //! 2080    8     number of that list
 //! 2088    4     pages of that list
 //! 2092    4     second runs
 //! 2096    8 n   second runs: extents that a batch behind the list changed, or may have changed
+//!         n     third runs, packed (see `packed_runs.rs`): extents of which a dirty extra copy on a device
+//!               without the journal has left its place since the list, or may have
 //! ```
 //!
 //! A journal that ends before the newest batch that a witness names has lost batches, whatever its own device
@@ -26,9 +30,13 @@
 //! and only the extents of the second runs are not known. If the list is not whole, all extents of the first
 //! runs are not known. The page is written to the region of the proof, its two places in turn; the valid page
 //! with the highest epoch and number counts. Older versions write up to 504 first runs, and nothing behind
-//! them; a page with more than 250 has no second part.
+//! them; a page with more than 250 has no second part. A page with more than 249 has no third runs.
+//!
+//! The table of a cache that is left describes the last checkpoint, and the list brings that up to date, too. A
+//! dirty copy in an extent of the third runs may be older than the home, so such an extent is not known.
 
 use crate::checksum::checksum;
+use crate::packed_runs::{Runs, all, join, pack, runs_within, unpack};
 use crate::{Invalid, Uuid, count};
 use braid_base::{Bytes, ExtentId};
 use std::ops::Range;
@@ -59,6 +67,9 @@ pub struct Witness {
     pub contained: u64,
     /// The list of recent entries; none if there is none.
     pub recent: Option<Recent>,
+    /// Extents of which dirty extra copies left their places since that list, as runs; none in a page of an
+    /// older version.
+    pub left: Option<Runs>,
 }
 
 /// Which list of recent entries counts, and what it lacks.
@@ -75,13 +86,19 @@ pub struct Recent {
 }
 
 /// The most runs of a page, and the most second runs.
-pub const MOST_RUNS: usize = 250;
+pub const MOST_RUNS: usize = 249;
+/// The most second runs of a page with third runs.
+const MOST_BESIDE: usize = 125;
+/// The most runs of a page with a second part.
+const MOST_RUNS_BEFORE: usize = MOST_RUNS + 1;
 /// The most runs of a page that an older version wrote.
 const MOST_RUNS_ALONE: usize = (SIZE.as_usize() - size_of::<Raw>()) / RUN;
 /// The length of a run.
 const RUN: usize = 8;
 /// Where the second part begins.
-const SECOND: usize = size_of::<Raw>() + MOST_RUNS * RUN;
+const SECOND: usize = size_of::<Raw>() + MOST_RUNS_BEFORE * RUN;
+/// Where it is said how long the third runs are.
+const THIRD: usize = SECOND - size_of::<RawThird>();
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -107,9 +124,17 @@ struct RawSecond {
     runs: U32,
 }
 
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawThird {
+    is_there: U32,
+    bytes: U32,
+}
+
 const _: () = assert!(size_of::<Raw>() == 64);
+const _: () = assert!(THIRD == 2056 && THIRD == size_of::<Raw>() + MOST_RUNS * RUN);
 const _: () = assert!(SECOND == 2064);
-const _: () = assert!(SECOND + size_of::<RawSecond>() + MOST_RUNS * RUN == SIZE.as_usize());
+const _: () = assert!(SECOND + size_of::<RawSecond>() + MOST_RUNS_BEFORE * RUN == SIZE.as_usize());
 const _: () = assert!(std::mem::offset_of!(Raw, runs) == COVERED);
 const _: () = assert!(std::mem::offset_of!(Raw, epoch) == 32);
 
@@ -118,6 +143,25 @@ impl Witness {
     pub fn lists(&self, extent: ExtentId) -> bool {
         let of_list = self.recent.as_ref().is_none_or(|recent| contains(&recent.runs, extent));
         of_list && contains(&self.runs, extent)
+    }
+
+    /// Whether dirty extra copies of an extent are not known from this page and its list.
+    pub fn lists_left(&self, extent: ExtentId) -> bool {
+        self.left.as_ref().is_some_and(|left| contains(left, extent))
+    }
+
+    /// Lists extents of which dirty extra copies left their places, given in order.
+    pub fn list_left(&mut self, extents: impl Iterator<Item = ExtentId>) {
+        let extents: Vec<ExtentId> = extents.collect();
+        if let (Some(recent), false) = (&mut self.recent, extents.is_empty()) {
+            recent.runs = joined(std::mem::take(&mut recent.runs), MOST_BESIDE);
+        }
+        self.left = Some(runs_within(extents.into_iter(), self.room_for_left()));
+    }
+
+    fn room_for_left(&self) -> usize {
+        let second = self.recent.as_ref().map_or(0, |recent| recent.runs.len());
+        SIZE.as_usize() - SECOND - size_of::<RawSecond>() - second * RUN
     }
 }
 
@@ -133,26 +177,14 @@ pub fn ranges(runs: &[(u32, u32)]) -> impl Iterator<Item = Range<u32>> {
 
 /// Extents, given in order, as runs that fit a page. If they are too many, runs with short gaps between them
 /// become one.
-pub fn runs(extents: impl Iterator<Item = ExtentId>) -> Vec<(u32, u32)> {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for extent in extents {
-        match runs.last_mut() {
-            Some((first, len)) if *first + *len == extent.0 => *len += 1,
-            _ => runs.push((extent.0, 1)),
-        }
-    }
+pub fn runs(extents: impl Iterator<Item = ExtentId>) -> Runs {
+    joined(all(extents), MOST_RUNS)
+}
+
+fn joined(mut runs: Runs, most: usize) -> Runs {
     let mut gap = 1;
-    while runs.len() > MOST_RUNS {
-        let mut joined: Vec<(u32, u32)> = Vec::new();
-        for (first, len) in runs {
-            match joined.last_mut() {
-                Some((before, length)) if first - (*before + *length) <= gap => {
-                    *length = first + len - *before
-                }
-                _ => joined.push((first, len)),
-            }
-        }
-        (runs, gap) = (joined, gap.saturating_mul(2));
+    while runs.len() > most {
+        (runs, gap) = (join(runs, gap), gap.saturating_mul(2));
     }
     runs
 }
@@ -160,7 +192,7 @@ pub fn runs(extents: impl Iterator<Item = ExtentId>) -> Vec<(u32, u32)> {
 /// The page.
 ///
 /// # Panics
-/// If there are more runs than fit: [`runs`] makes no more.
+/// If there are more runs than fit: [`runs`] and [`Witness::list_left`] make no more.
 pub fn encode(volume: Uuid, witness: &Witness) -> [u8; SIZE.as_usize()] {
     let none = Recent::default();
     let recent = witness.recent.as_ref().unwrap_or(&none);
@@ -188,6 +220,13 @@ pub fn encode(volume: Uuid, witness: &Witness) -> [u8; SIZE.as_usize()] {
     let behind = SECOND + size_of::<RawSecond>();
     page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
     page[SECOND..behind].copy_from_slice(second.as_bytes());
+    if let Some(left) = &witness.left {
+        let (packed, start) = (pack(left), behind + recent.runs.len() * RUN);
+        assert!(packed.len() <= witness.room_for_left(), "there is room for the third runs");
+        let third = RawThird { is_there: 1.into(), bytes: (packed.len() as u32).into() };
+        page[THIRD..SECOND].copy_from_slice(third.as_bytes());
+        page[start..start + packed.len()].copy_from_slice(&packed);
+    }
     for (at, runs) in [(size_of::<Raw>(), &witness.runs), (behind, &recent.runs)] {
         for (bytes, (first, len)) in page[at..].chunks_exact_mut(RUN).zip(runs) {
             bytes[..4].copy_from_slice(&first.to_le_bytes());
@@ -227,7 +266,7 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Witness, Invalid> {
         runs,
         ..Witness::default()
     };
-    if witness.runs.len() > MOST_RUNS {
+    if witness.runs.len() > MOST_RUNS_BEFORE {
         // The runs of an older version reach into the place of the second part.
         return Ok(witness);
     }
@@ -237,13 +276,20 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Witness, Invalid> {
     for (number, what) in numbers {
         count::verify(number.get(), &format!("the witness's {what}"))?;
     }
-    let runs = decode_runs(rest, raw.runs.get(), MOST_RUNS)?;
+    let runs = decode_runs(rest, raw.runs.get(), MOST_RUNS_BEFORE)?;
+    let packed = &rest[runs.len() * RUN..];
     let (batch, number, pages) = (raw.batch.get(), raw.number.get(), raw.pages.get());
     if batch == 0 && (number, pages, runs.len()) != (0, 0, 0) {
         return Err(Invalid::Value("the witness describes a list of entries that it lacks".to_owned()));
     }
     witness.contained = raw.contained.get();
     witness.recent = (batch > 0).then_some(Recent { batch, number, pages, runs });
+    let (third, _) = RawThird::ref_from_prefix(&page[THIRD..]).map_err(|_| Invalid::Absent)?;
+    if witness.runs.len() <= MOST_RUNS && third.is_there.get() == 1 {
+        let packed = packed.get(..third.bytes.get() as usize);
+        let beyond = || Invalid::Value("the witness's third runs reach beyond the page".to_owned());
+        witness.left = Some(unpack(packed.ok_or_else(beyond)?)?);
+    }
     Ok(witness)
 }
 
@@ -265,11 +311,6 @@ fn decode_runs(bytes: &[u8], count: u32, most: usize) -> Result<Vec<(u32, u32)>,
     Ok(runs)
 }
 
-/// The newest valid witness in the bytes of its region.
-pub fn newest(region: &[u8], volume: Uuid) -> Option<Witness> {
-    region.chunks_exact(SIZE.as_usize()).filter_map(|page| decode(page, volume).ok()).max()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,6 +320,15 @@ mod tests {
     fn witness() -> Witness {
         let runs = vec![(4, 1), (9, 100)];
         Witness { epoch: 3, number: 5, promised: 77, listed: 78, runs, ..Witness::default() }
+    }
+
+    fn ids(all: impl Iterator<Item = u32>) -> impl Iterator<Item = ExtentId> {
+        all.map(ExtentId)
+    }
+
+    /// The newest valid witness in the bytes of its region.
+    fn newest(region: &[u8], volume: Uuid) -> Option<Witness> {
+        region.chunks_exact(SIZE.as_usize()).filter_map(|page| decode(page, volume).ok()).max()
     }
 
     fn with_list() -> Witness {
@@ -310,6 +360,40 @@ mod tests {
         assert_eq!(decode(&encode(VOLUME, &witness), VOLUME), Ok(witness.clone()));
         let listed: Vec<u32> = (0..200).filter(|&extent| witness.lists(ExtentId(extent))).collect();
         assert_eq!(listed, [9, 10, 40]);
+    }
+
+    #[test]
+    fn what_left_the_caches_is_listed_beside_the_second_runs() {
+        for second in [0, 20, MOST_RUNS as u32] {
+            let mut witness = with_list();
+            witness.recent.as_mut().unwrap().runs = (0..second).map(|i| (i * 5, 1)).collect();
+            let before = witness.clone();
+            for count in [0, 1, 300, 5_000] {
+                witness.list_left(ids((0..count).map(|i| i * 1_000)));
+                assert_eq!(decode(&encode(VOLUME, &witness), VOLUME), Ok(witness.clone()));
+                assert!((0..count).all(|i| witness.lists_left(ExtentId(i * 1_000))));
+                assert!(count > 300 || !witness.lists_left(ExtentId(500)), "nothing else is listed");
+                let is_listed = |runs: &Runs| {
+                    before.recent.as_ref().unwrap().runs.iter().all(|run| contains(runs, ExtentId(run.0)))
+                };
+                assert!(is_listed(&witness.recent.as_ref().unwrap().runs));
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_of_an_older_version_does_not_say_what_left_the_caches() {
+        let page = encode(VOLUME, &with_list());
+        assert_eq!(decode(&page, VOLUME).unwrap().left, None);
+        // With 250 runs, the last one lies where the third part is described.
+        let mut page = encode(VOLUME, &witness());
+        page[12..16].copy_from_slice(&250u32.to_le_bytes());
+        for (i, run) in page[64..SECOND].chunks_exact_mut(RUN).enumerate() {
+            run[..4].copy_from_slice(&(i as u32 * 2 + 1).to_le_bytes());
+            run[4..].copy_from_slice(&1u32.to_le_bytes());
+        }
+        let found = decode(&sealed(page), VOLUME).unwrap();
+        assert_eq!((found.runs.len(), found.left), (250, None));
     }
 
     /// Its runs reach into the place of the second part, and are not taken for that.
@@ -346,13 +430,17 @@ mod tests {
             assert_eq!(decode(&wrong, VOLUME), Err(Invalid::Checksum), "byte {at}");
             assert!(matches!(decode(&sealed(wrong), VOLUME), Err(Invalid::Value(_))), "byte {at}");
         }
-        let page = encode(VOLUME, &with_list());
+        let mut left = with_list();
+        left.list_left(ids([3, 77, 900].into_iter()));
+        let page = encode(VOLUME, &left);
         for (at, bytes) in [
             (2068, [0xff; 4]),
             (2072, [0; 4]),
             (2084, [0xff; 4]),
             (2092, [0xfb, 0, 0, 0]),
             (2096, [50, 0, 0, 0]),
+            (2060, [0xff, 0xff, 0, 0]),
+            (2112, [6, 0, 6, 0]),
         ] {
             let mut wrong = page;
             wrong[at..at + 4].copy_from_slice(&bytes);

@@ -5,6 +5,7 @@ mod checkpoint;
 mod commit;
 mod gaps;
 mod intents;
+mod listed_blocks;
 mod proof;
 mod recent;
 mod recover;

@@ -23,19 +23,42 @@ use crate::core::Core;
 use crate::create::buffer;
 use crate::map::State;
 use crate::planted::{Bug, planted};
-use braid_base::{Bytes, DeviceId, ExtentId};
-use braid_format::SlotNumber;
-use braid_format::journal::Record;
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
+use braid_format::journal::{Extra, Record};
 use braid_format::map_page::{self, Entry};
-use braid_format::recent::{self, List, PER_PAGE};
+use braid_format::recent::{self, BLOCKS_PER_PAGE, Entries, List, PER_PAGE};
 use braid_format::superblock::{RegionKind, Superblock};
 use braid_format::witness::{Recent, Witness, ranges};
+use braid_format::{SlotNumber, Uuid};
 use braid_policy::Origin;
 use braid_runtime::{Arena, Device, Runtime};
 use std::ops::Range;
 
 /// Pages that are written or read at once: 1 MiB.
 const GROUP: u32 = 256;
+
+/// What a page of a list holds.
+enum Page<'a> {
+    Extents(&'a [(ExtentId, Entry)]),
+    Blocks(&'a [(BlockId, Option<Extra>)]),
+}
+
+impl Page<'_> {
+    fn encode(&self, bytes: &mut [u8], volume: Uuid, list: List, number: u32) {
+        match self {
+            Page::Extents(entries) => recent::encode(bytes, volume, list, number, entries),
+            Page::Blocks(blocks) => recent::encode_blocks(bytes, volume, list, number, blocks),
+        }
+    }
+}
+
+/// What a list says.
+#[derive(Default)]
+pub(super) struct Known {
+    pub entries: Vec<(ExtentId, Entry)>,
+    /// The dirty extra copies of blocks on devices without the journal.
+    pub blocks: Vec<(BlockId, Option<Extra>)>,
+}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes and flushes a list of the recent entries if the last one lacks some. Whether the witness is to
@@ -48,14 +71,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some((number, batch)) = listed.next_list(self.journal.newest()) else { return Ok(false) };
         let list = List { epoch: self.devices.superblock().epoch, number, batch };
         // The newest batch and the entries belong together: nothing waits between the two.
-        let entries: Vec<(ExtentId, Entry)> = {
+        let entries = {
             let state = self.state.borrow();
             listed.all().into_iter().map(|extent| (extent, state.durable_entry(extent))).collect()
         };
+        let known = Known { entries, blocks: listed.blocks.all() };
         let (offset, most) = recent::place(len, number);
-        let pages = recent::pages(entries.len());
-        if pages > most || self.write_list(list, &entries, (device, ring + offset)).await.is_err() {
+        let pages = recent::pages(known.entries.len()) + recent::block_pages(known.blocks.len());
+        let place = (device, ring + offset);
+        if pages > most || self.write_list(list, &known, place).await.is_err() {
             // Errors are counted and logged by the device. What was promised does not depend on this list.
+            if !known.blocks.is_empty() {
+                // Nothing else says which blocks became dirty: the cache tables do.
+                self.checkpoint().await?;
+            }
             return Ok(false);
         }
         let member = self.member(device);
@@ -71,25 +100,33 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn write_list(
         &self,
         list: List,
-        entries: &[(ExtentId, Entry)],
+        Known { entries, blocks }: &Known,
         (device, start): (DeviceId, Bytes),
     ) -> Result<()> {
         let (volume, member) = (self.devices.superblock().volume, self.member(device));
         let buffer = Arena::new(recent::SIZE * u64::from(GROUP)).alloc(recent::SIZE * u64::from(GROUP)).await;
-        for (group, entries) in (0..).zip(entries.chunks(PER_PAGE * GROUP as usize)) {
-            let first = group * GROUP;
-            buffer.with_bytes_mut(|bytes| {
+        let of_extents = entries.chunks(PER_PAGE).map(Page::Extents);
+        let mut pages = (0..).zip(of_extents.chain(blocks.chunks(BLOCKS_PER_PAGE).map(Page::Blocks)));
+        let mut first = 0u32;
+        loop {
+            let count = buffer.with_bytes_mut(|bytes| {
                 let places = bytes.chunks_exact_mut(recent::SIZE.as_usize());
-                for ((page, bytes), entries) in (first..).zip(places).zip(entries.chunks(PER_PAGE)) {
-                    recent::encode(bytes, volume, list, page, entries);
+                let mut count = 0;
+                for (bytes, (number, page)) in places.zip(pages.by_ref().take(GROUP as usize)) {
+                    page.encode(bytes, volume, list, number);
+                    count += 1;
                 }
+                count
             });
-            let part = buffer.slice(Bytes::ZERO..recent::SIZE * recent::pages(entries.len()) as u64);
+            if count == 0 {
+                return Ok(());
+            }
+            let part = buffer.slice(Bytes::ZERO..recent::SIZE * u64::from(count));
             let at = start + recent::SIZE * u64::from(first);
             self.device_write(member, at, &part, Origin::Background).await?;
             self.background.borrow_mut().journal_bytes += part.len().0;
+            first += count;
         }
-        Ok(())
     }
 
     /// The ring beside the witness: device, offset and length.
@@ -124,9 +161,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
 /// The journal is lost with its device: extents that the witness lists are not where the image of the map
 /// says. Takes what the list of recent entries knows of them, and gives the others up: gives these, in order.
-pub(super) async fn restore<D: Device>(
+pub(super) fn restore<D: Device>(
     source: &Source<'_, D>,
-    (device, witness): (DeviceId, &Witness),
+    (witness, known): (&Witness, Option<&Known>),
     state: &mut State,
     sequence_of: impl Fn(ExtentId) -> u64,
 ) -> Vec<ExtentId> {
@@ -140,9 +177,9 @@ pub(super) async fn restore<D: Device>(
         let last = range.end - 1;
         range.step_by(per_page).chain([last]).for_each(|extent| state.mark_stale(ExtentId(extent)));
     }
-    let runs = match read(source, device, witness).await {
-        Some((recent, entries)) => {
-            for (extent, entry) in entries {
+    let runs = match witness.recent.as_ref().zip(known) {
+        Some((recent, known)) => {
+            for &(extent, entry) in &known.entries {
                 if extent.0 < superblock.extents() && sequence_of(extent) < recent.batch {
                     state.map.set(extent, superblock.interpret(entry));
                     state.mark_stale(extent);
@@ -162,11 +199,10 @@ pub(super) async fn restore<D: Device>(
 }
 
 /// The list that the witness names; none if it names none, or if a page of the list is not there.
-async fn read<'a, D: Device>(
+pub(super) async fn read<D: Device>(
     source: &Source<'_, D>,
-    device: DeviceId,
-    witness: &'a Witness,
-) -> Option<(&'a Recent, Vec<(ExtentId, Entry)>)> {
+    (device, witness): (DeviceId, &Witness),
+) -> Option<Known> {
     let recent = witness.recent.as_ref()?;
     let (ring, len) = ring_on(source.superblock, device)?;
     let (offset, most) = recent::place(len, recent.number);
@@ -175,7 +211,7 @@ async fn read<'a, D: Device>(
     }
     let list = List { epoch: witness.epoch, number: recent.number, batch: recent.batch };
     let (volume, member) = (source.superblock.volume, &source.members[device.index()]);
-    let (window, mut entries) = (buffer(recent::SIZE * u64::from(GROUP)).await, Vec::new());
+    let (window, mut known) = (buffer(recent::SIZE * u64::from(GROUP)).await, Known::default());
     for first in (0..recent.pages).step_by(GROUP as usize) {
         let pages = GROUP.min(recent.pages - first);
         let part = window.slice(Bytes::ZERO..recent::SIZE * u64::from(pages));
@@ -184,12 +220,15 @@ async fn read<'a, D: Device>(
         part.with_bytes(|bytes| {
             let all = (first..).zip(bytes.chunks_exact(recent::SIZE.as_usize()));
             for (page, bytes) in all {
-                entries.extend(recent::decode(bytes, volume, list, page).ok()?);
+                match recent::decode(bytes, volume, list, page).ok()? {
+                    Entries::Extents(entries) => known.entries.extend(entries),
+                    Entries::Blocks(blocks) => known.blocks.extend(blocks),
+                }
             }
             Some(())
         })?;
     }
-    Some((recent, entries))
+    Some(known)
 }
 
 /// The ring of the journal that lies on a device: offset and length.

@@ -14,6 +14,7 @@ mod forgetful;
 mod map_pages;
 mod pages;
 mod pending_log;
+mod recent_blocks;
 mod summary;
 mod witnessed;
 
@@ -141,7 +142,8 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
         1 => Vec::new(),
         _ => batches.forgetful(source.noted),
     };
-    let listed = judge_witness(source, state, &pages, (&mut batches, &mut recovery)).await?;
+    let known = (&pages, &mut tables);
+    let listed = judge_witness(source, state, known, (&mut batches, &mut recovery)).await?;
     // Pages may be newer than a journal that had to be begun anew.
     let newest_page = pages.newest().max(tables.newest()).max(spans.newest());
     let next_batch = batches.next_sequence();
@@ -221,7 +223,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
 async fn judge_witness<D: Device>(
     source: &Source<'_, D>,
     state: &mut State,
-    pages: &pages::Loaded,
+    (pages, tables): (&pages::Loaded, &mut cache_table::LoadedTables),
     (batches, recovery): (&mut Batches, &mut Recovery),
 ) -> Result<Vec<ExtentId>> {
     let superblock = source.superblock;
@@ -246,7 +248,13 @@ async fn judge_witness<D: Device>(
     if let Some((device, witness)) = found {
         let sequence_of = |extent| pages.sequence_of(extent);
         batches.go_on_beyond(witness.listed);
-        return Ok(recent::restore(source, (device, &witness), state, sequence_of).await);
+        let known = recent::read(source, (device, &witness)).await;
+        let known = (&witness, known.as_ref());
+        let mut lost = recent::restore(source, known, state, sequence_of);
+        lost.extend(tables.restore(source, known, state));
+        lost.sort_unstable();
+        lost.dedup();
+        return Ok(lost);
     }
     Ok(Vec::new())
 }

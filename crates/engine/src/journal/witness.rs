@@ -12,9 +12,13 @@
 //! within 5 s of a change. So at most the extents that lay on the lost device alone, and were changed in the
 //! last 5 s, are not listed.
 //!
+//! Dirty extra copies on devices without the journal are listed likewise (`listed_blocks.rs`): a copy that leaves
+//! its place before the flush that may make the home newer, a copy that becomes dirty within 5 s.
+//!
 //! Nothing that was promised depends on the witness. A page that cannot be written goes to the other place. If
 //! that fails, too, the log says so, and the page is tried again with the next change, and every 4 s.
 
+use super::listed_blocks::ListedBlocks;
 use crate::core::Core;
 use crate::journal::images;
 use crate::planted::{Bug, planted};
@@ -41,7 +45,9 @@ pub(crate) struct Listed {
     /// Extents that batches changed since the last checkpoint, with the batch; the largest number for a
     /// commit under way.
     extents: RefCell<BTreeMap<ExtentId, u64>>,
-    /// Changes of that list.
+    /// Blocks likewise whose dirty extra copies on devices without the journal changed.
+    pub(super) blocks: ListedBlocks,
+    /// Changes of these lists.
     changes: Cell<u64>,
     /// The newest batch and the changes that the witness has.
     written: Cell<(u64, u64)>,
@@ -103,8 +109,16 @@ impl Listed {
         devices.iter().all(|(device, _)| on.contains(device)) && records.iter().all(is_listed)
     }
 
+    /// Whether these devices have a page that lists what left the caches of an extent, or names a list as of `until`.
+    fn is_left_on_page(&self, extent: ExtentId, until: u64, devices: &[(DeviceId, Bytes)]) -> bool {
+        let (page, on) = &*self.page.borrow();
+        let is_in_list = page.recent.as_ref().is_some_and(|recent| recent.batch >= until);
+        (is_in_list || page.lists_left(extent)) && devices.iter().all(|(device, _)| on.contains(device))
+    }
+
     /// Both images contain all batches up to `done`.
     pub fn forget(&self, done: u64) {
+        self.blocks.forget(done);
         self.extents.borrow_mut().retain(|_, batch| *batch > done);
         self.changes.set(self.changes.get() + 1);
         if done >= self.floor.get() {
@@ -129,7 +143,7 @@ impl Listed {
 
     /// Whether recent entries wait for a checkpoint to be written down.
     fn wait_for_checkpoint(&self) -> bool {
-        self.contained.get() == 0 && !self.extents.borrow().is_empty()
+        self.contained.get() == 0 && !(self.extents.borrow().is_empty() && self.blocks.is_empty())
     }
 
     /// All extents that changed since the last checkpoint.
@@ -142,7 +156,8 @@ impl Listed {
     pub fn next_list(&self, newest: u64) -> Option<(u64, u64)> {
         let known = self.known()?.batch;
         let is_lacking = |batch: &u64| (known + 1..=newest).contains(batch);
-        let is_needed = self.is_named.get() && self.extents.borrow().values().any(is_lacking);
+        let lacks = self.extents.borrow().values().any(is_lacking) || self.blocks.lacks(known);
+        let is_needed = self.is_named.get() && lacks;
         is_needed.then(|| (self.lists.get() + 1, newest))
     }
 
@@ -223,21 +238,34 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// A commit of these records begins. If they place extents on devices without the journal, or if the
     /// device of the witness is to be flushed anyway, the witness lists them first.
     pub async fn list_changes(&self, records: &[Record]) {
-        if !self.journal.listed.set(records, u64::MAX) || planted(Bug::ChangesNotListed) {
+        let (listed, witnesses) = (&self.journal.listed, self.witnesses());
+        let any = listed.set(records, u64::MAX);
+        if planted(Bug::ChangesNotListed) {
             return;
         }
+        let left = self.state.borrow_mut().take_left_dirty();
+        if !left.is_empty() && !planted(Bug::DirtyCopiesNotListed) {
+            listed.blocks.begin(left, |extent, until| listed.is_left_on_page(extent, until, &witnesses));
+            listed.changes.set(listed.changes.get() + 1);
+        }
         let is_flushed = |(device, _): &(DeviceId, Bytes)| self.member(*device).has_unflushed();
-        let witnesses = self.witnesses();
-        let is_due = witnesses.iter().any(is_flushed) || self.concern_other_devices(records);
+        let is_due = any && (witnesses.iter().any(is_flushed) || self.concern_other_devices(records));
         // An extent that changes again and again costs one page between two lists of entries.
-        if is_due && !self.journal.listed.is_on_page(records, &witnesses) {
+        let is_new = is_due && !listed.is_on_page(records, &witnesses);
+        if is_new || listed.blocks.is_due() && !witnesses.is_empty() {
             self.write_witness().await;
         }
     }
 
     /// The records are durable, with the newest batch.
     pub fn end_listing(&self, records: &[Record]) {
-        self.journal.listed.set(records, self.journal.newest());
+        let (listed, newest) = (&self.journal.listed, self.journal.newest());
+        listed.set(records, newest);
+        let changes = self.state.borrow().dirty_changes();
+        if !changes.is_empty() && !D::ALWAYS_ANSWERS && !planted(Bug::DirtyCopiesNotListed) {
+            listed.blocks.end(&changes, newest);
+            listed.changes.set(listed.changes.get() + 1);
+        }
     }
 
     /// Writes the witness: the number of the page, and which devices have it with their next flush. If a place
@@ -290,7 +318,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let runs = witness::runs(behind(&known.batch).into_iter());
             Recent { runs, ..known }
         });
-        let witness = Witness {
+        let since = recent.as_ref().map_or(0, |recent| recent.batch);
+        let (left, of_left) = listed.blocks.left_since(since);
+        let mut witness = Witness {
             epoch: self.devices.superblock().epoch,
             number: listed.pages.get(),
             promised: state.0,
@@ -298,7 +328,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             runs: witness::runs(listed.extents.borrow().keys().copied()),
             contained: listed.contained.get(),
             recent,
+            left: None,
         };
+        witness.list_left(left.into_iter());
         let page = Arena::new(witness::SIZE).alloc(witness::SIZE).await;
         page.copy_from_slice(Bytes::ZERO, &witness::encode(self.devices.superblock().volume, &witness));
         let place = witness::SIZE * (witness.number % proof::PAGES);
@@ -316,6 +348,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Err(failed);
         }
         listed.written.set(state);
+        listed.blocks.note_written(of_left);
         Ok((number, written))
     }
 

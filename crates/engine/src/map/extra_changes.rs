@@ -15,17 +15,87 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use std::ops::Range;
 
+/// What is listed of a block's dirty extra copies on devices without the only journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DirtyChange {
+    pub block: BlockId,
+    pub extent: ExtentId,
+    /// The dirty copy that a batch gives the block there.
+    pub now: Option<Extra>,
+    /// Whether that batch takes a dirty copy from its place.
+    pub leaves: bool,
+}
+
 impl State {
+    /// What the batch that is being written changes of dirty extra copies that the loss of the journal would leave:
+    /// if there is but one journal, and the cache tables are all that is known without it.
+    pub fn dirty_changes(&self) -> Vec<DirtyChange> {
+        if !self.are_dirty_listed() {
+            return Vec::new();
+        }
+        let is_listed = |extra: &Extra| extra.dirty && self.outdated.is_elsewhere(extra, &self.space);
+        let changes = self.committing.blocks.iter().filter_map(|(&block, &ExtraChange { before, after })| {
+            let (was, now) = (before.filter(is_listed), after.filter(is_listed));
+            let leaves = was.is_some_and(|was| !after.is_some_and(|after| is_same_place(was, after)));
+            let extent = self.shape.range_of(block).extent;
+            (was.is_some() || now.is_some()).then_some(DirtyChange { block, extent, now, leaves })
+        });
+        changes.collect()
+    }
+
+    /// The blocks of which a copy has left a place that a cache table may call dirty, since this was asked last: from
+    /// now on a guest's write may make the home newer. With the batch from which on no table and no list says dirty;
+    /// the largest number for a batch that is still to be written.
+    pub fn take_left_dirty(&mut self) -> Vec<(BlockId, ExtentId, u64)> {
+        let left = std::mem::take(&mut self.left_dirty);
+        let listed = left.into_iter().filter_map(|(block, place)| {
+            let until = match self.is_said_dirty(block, place) {
+                true => Some(u64::MAX),
+                false => self.outdated.was_dirty(&place),
+            };
+            Some((block, self.shape.range_of(block).extent, until?))
+        });
+        listed.collect()
+    }
+
+    /// Whether dirty extra copies on devices without the journal are listed at all.
+    fn are_dirty_listed(&self) -> bool {
+        self.outdated.is_needed() && !self.map.is_of_adopted()
+    }
+
+    /// Notes that a copy leaves a place on a device without the only journal, of which the table of the cache may say
+    /// that it is dirty. Until then the place has the same bytes as the home, or newer ones.
+    fn note_left(&mut self, block: BlockId, from: Extra, now: Option<Extra>) {
+        let stays = now.is_some_and(|now| is_same_place(from, now));
+        if stays || !self.are_dirty_listed() || !self.outdated.is_elsewhere(&from, &self.space) {
+            return;
+        }
+        let may_be_dirty = from.dirty || self.is_said_dirty(block, from);
+        if may_be_dirty || self.outdated.was_dirty(&from).is_some() {
+            self.left_dirty.push((block, from));
+        }
+    }
+
+    /// Whether the journal says that a block is dirty in a place, or will with the batch that is being written.
+    fn is_said_dirty(&self, block: BlockId, place: Extra) -> bool {
+        let changes = [self.committing.blocks.get(&block), self.pending.blocks.get(&block)];
+        let said = changes.into_iter().flatten().flat_map(|change| [change.before, change.after]);
+        said.flatten().any(|said| said.dirty && is_same_place(said, place))
+    }
+
     /// The extra copy of a block is now this, or gone. A block slot that it leaves behind is the caller's.
     pub fn set_extra(&mut self, block: BlockId, extra: Option<Extra>) {
         let known = self.extras.get(block);
         if known == extra {
             return;
         }
+        let extent = self.shape.range_of(block).extent;
+        if let Some(known) = known {
+            self.note_left(block, known, extra);
+        }
         self.note_change(block, known, extra);
         self.extras.set(block, extra);
         self.log(Record::Extra(block, extra));
-        let extent = self.shape.range_of(block).extent;
         let is_dirty = |extra: Option<Extra>| extra.is_some_and(|extra| extra.dirty);
         self.count_dirty(extent, is_dirty(known), is_dirty(extra));
         match (known.is_some(), extra.is_some()) {
@@ -198,4 +268,8 @@ impl State {
             each(i, page, &entries);
         }
     }
+}
+
+fn is_same_place(one: Extra, other: Extra) -> bool {
+    (one.slot, one.place) == (other.slot, other.place)
 }

@@ -24,6 +24,7 @@ pub(crate) use behind::{Behind, Intent};
 pub(crate) use cache_table::{CachePage, CacheTables};
 pub(crate) use changes::Scope;
 pub(crate) use extents::Map;
+pub(crate) use extra_changes::DirtyChange;
 pub(crate) use extras::Extras;
 pub(crate) use groups::Groups;
 pub(crate) use moved::Moved;

@@ -74,6 +74,16 @@ impl Outdated {
         }
     }
 
+    /// Whether a place lies on another device than the only journal's.
+    pub fn is_elsewhere(&self, place: &Extra, space: &Space) -> bool {
+        !self.is_free(place.slot, space)
+    }
+
+    /// The batch with which a dirty copy became clean or left that the table of a cache may still have in a place.
+    pub fn was_dirty(&self, place: &Extra) -> Option<u64> {
+        self.once_dirty.get(&(place.slot, place.place)).copied()
+    }
+
     /// Keeps back a block slot that nothing uses any more, if it has to wait.
     pub fn holds_block(&mut self, extra: Extra) -> bool {
         let has_to_wait = self.once_dirty.contains_key(&(extra.slot, extra.place));

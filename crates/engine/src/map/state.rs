@@ -13,7 +13,7 @@ use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::{self, Difference};
-use braid_format::journal::Record;
+use braid_format::journal::{Extra, Record};
 use braid_format::map_page::{self, Entry};
 use braid_format::map_summary::Summary;
 use braid_format::superblock::{Layout, RegionKind, Superblock};
@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub moved: Moved,
     /// Dirty blocks that are being written back, and that no guest has written to since that began.
     pub cleaning: HashSet<BlockId, FixedState>,
+    /// Blocks of which an extra copy has left a place that a cache table may call dirty, since that was asked last.
+    pub(super) left_dirty: Vec<(BlockId, Extra)>,
     /// The devices as the policy sees them; `free` is kept true by [`State::refresh`], the load by
     /// `Core::begin` and `Core::end`.
     pub views: Vec<DeviceView>,
@@ -111,6 +113,7 @@ impl State {
             watched: HashMap::default(),
             moved: Moved::default(),
             cleaning: HashSet::default(),
+            left_dirty: Vec::new(),
             shape: *shape,
         }
     }

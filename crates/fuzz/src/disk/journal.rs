@@ -9,7 +9,7 @@ use braid_format::intent_page::Difference;
 use braid_format::journal::{self, Batch, Extra, MOST_PREVIOUS, Record};
 use braid_format::map_page::Entry;
 use braid_format::proof::{self, MOST_EXTENTS, PAGES, Proof};
-use braid_format::recent::{self, List};
+use braid_format::recent::{self, Entries, List};
 use braid_format::superblock::DeviceState;
 use braid_format::witness::{self, Recent, Witness};
 use braid_format::{SlotNumber, SpanId};
@@ -100,20 +100,24 @@ pub fn witness(bytes: &[u8]) {
     let _ = witness::decode(&page, VOLUME);
     seal::witness(&mut page);
     if let Ok(found) = witness::decode(&page, VOLUME) {
-        if found.runs.len() > witness::MOST_RUNS {
+        let second = found.recent.as_ref().map_or(0, |recent| recent.runs.len());
+        if found.runs.len().max(second) > witness::MOST_RUNS {
             // Only older versions wrote so many.
-            assert_eq!((found.contained, found.recent), (0, None));
+            assert!(found.runs.len() <= witness::MOST_RUNS || found.left.is_none());
             return;
         }
         let recent = found.recent.iter().flat_map(|recent| witness::ranges(&recent.runs));
-        assert!(witness::ranges(&found.runs).chain(recent).all(|range| range.start < range.end));
+        let left = found.left.iter().flat_map(|left| witness::ranges(left));
+        assert!(witness::ranges(&found.runs).chain(recent).chain(left).all(|range| range.start < range.end));
         assert_eq!(witness::decode(&witness::encode(VOLUME, &found), VOLUME), Ok(found));
     }
 }
 
 pub fn witnesses() -> Vec<Vec<u8>> {
     let page = |runs, recent| {
-        let witness = Witness { epoch: 3, number: 5, promised: 77, listed: 99, runs, contained: 60, recent };
+        let left = Some(vec![(3, 1), (70, 5)]);
+        let witness =
+            Witness { epoch: 3, number: 5, promised: 77, listed: 99, runs, contained: 60, recent, left };
         witness::encode(VOLUME, &witness).to_vec()
     };
     let recent = Recent { batch: 70, number: 4, pages: 2, runs: vec![(9, 2)] };
@@ -127,9 +131,11 @@ pub fn recent_entries(bytes: &[u8]) {
     let _ = recent::decode(&page, VOLUME, list, 1);
     seal::recent_entries(&mut page);
     if let Ok(found) = recent::decode(&page, VOLUME, list, 1) {
-        assert!(found.len() <= recent::PER_PAGE);
         let mut again = vec![0; page.len()];
-        recent::encode(&mut again, VOLUME, list, 1, &found);
+        match &found {
+            Entries::Extents(entries) => recent::encode(&mut again, VOLUME, list, 1, entries),
+            Entries::Blocks(blocks) => recent::encode_blocks(&mut again, VOLUME, list, 1, blocks),
+        }
         assert_eq!(recent::decode(&again, VOLUME, list, 1), Ok(found));
     }
 }
@@ -142,7 +148,11 @@ pub fn recent_lists() -> Vec<Vec<u8>> {
         recent::encode(&mut page, VOLUME, List { epoch: 3, number: 4, batch: 70 }, 1, &entries);
         page
     };
-    vec![page(0), page(2), page(recent::PER_PAGE as u32)]
+    let mut blocks = vec![0; recent::SIZE.as_usize()];
+    let extra = Extra { slot: SlotNumber(9), place: 3, dirty: true };
+    let some = [(BlockId(7), Some(extra)), (BlockId(8), None)];
+    recent::encode_blocks(&mut blocks, VOLUME, List { epoch: 3, number: 4, batch: 70 }, 1, &some);
+    vec![page(0), page(2), page(recent::PER_PAGE as u32), blocks]
 }
 
 /// A state page comes back as it was; an index page names ranges of the volume, as many as fit, that are no longer than a segment.

@@ -81,6 +81,7 @@ mod slow_devices;
 mod split;
 mod stalled_cache;
 mod tables;
+mod two_caching_ssds;
 mod unwritable;
 mod unwritable_campaign;
 mod vanished;

@@ -7,8 +7,8 @@
 //! any other, a write may have reached one of home and extra copy alone. The others are forgotten, and a checkpoint makes that durable
 //! before the volume serves: until then the spans say again that they are to be forgotten.
 //!
-//! If the device of the journal is lost, a dirty entry of another SSD's table describes the last checkpoint. On an adopted disk the entry counts only
-//! in a span that the table of dirty spans names. In any other span the block has been written back since, and the home may be newer.
+//! If the journal's device is lost, a dirty entry of another SSD's table describes the last checkpoint
+//! (`recent_blocks.rs`). On an adopted disk such an entry counts only in spans that the table of dirty spans names.
 
 use super::damage::Damage;
 use super::pages::{GROUP, PAGE, read_group};
@@ -362,7 +362,7 @@ impl LoadedTables {
         self.forgotten
     }
 
-    fn sequence_of(&self, CachePage { device, page }: CachePage) -> u64 {
+    pub fn sequence_of(&self, CachePage { device, page }: CachePage) -> u64 {
         self.sequences[device.index()][page as usize]
     }
 }
