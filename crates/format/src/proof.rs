@@ -4,7 +4,7 @@
 //! offset  size  field
 //! 0       8     magic "BRAIDPRF"
 //! 8       4     CRC-32C of the volume's UUID and bytes 12..4096
-//! 12      4     1 + the device whose witness is known; 0: none
+//! 12      4     1 + the device whose witness is known; 0: none. Plus 1 << 31 if that page is alone
 //! 16      16    volume UUID
 //! 32      8     epoch of the opening that wrote it
 //! 40      8     sequence of the newest promised batch
@@ -14,7 +14,8 @@
 //! ```
 //!
 //! A witness (see `witness.rs`) that is older than the page that is named here has been lost, with whatever
-//! its device had made durable since. Older versions write zeros there.
+//! its device had made durable since. Older versions write zeros there. A page is alone if the other place could
+//! not be written: a power cut may have torn the next page, which went over this one.
 //!
 //! It tells a journal whose end was lost from one whose end was never promised. It is written *after* the flush of the batch that
 //! it names, and is itself durable with the next flush, so it may be older than the newest promise and never newer. The region holds two
@@ -55,10 +56,14 @@ pub struct Witnessed {
     pub device: DeviceId,
     /// Its number among the pages of that opening.
     pub number: u32,
+    /// Whether the other place of the witness could not be written: the next page goes over this one.
+    pub alone: bool,
 }
 
 /// The most extents that a page lists.
 pub const MOST_EXTENTS: usize = (SIZE.as_usize() - size_of::<Raw>()) / 4;
+/// Beside the device of the witness: the page is alone.
+const ALONE: u32 = 1 << 31;
 /// In place of the length of the list.
 const TOO_MANY: u32 = u32::MAX;
 
@@ -82,11 +87,12 @@ const _: () = assert!(std::mem::offset_of!(Raw, epoch) == 32);
 /// The page.
 pub fn encode(volume: Uuid, proof: &Proof) -> [u8; SIZE.as_usize()] {
     let mut page = [0; SIZE.as_usize()];
+    let of_page = |page: Witnessed| (1 + u32::from(page.device.0)) | if page.alone { ALONE } else { 0 };
     let extents = proof.extents.as_deref().filter(|extents| extents.len() <= MOST_EXTENTS);
     let mut raw = Raw {
         magic: MAGIC,
         crc: U32::ZERO,
-        witness: proof.witnessed.map_or(0, |page| 1 + u32::from(page.device.0)).into(),
+        witness: proof.witnessed.map_or(0, of_page).into(),
         volume,
         epoch: proof.epoch.into(),
         sequence: proof.sequence.into(),
@@ -123,8 +129,9 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Proof, Invalid> {
             Some(ids.ok_or_else(wrong)?.iter().map(|id| ExtentId(id.get())).collect())
         }
     };
-    let device = raw.witness.get().checked_sub(1).and_then(|id| u16::try_from(id).ok());
-    let witnessed = device.map(|id| Witnessed { device: DeviceId(id), number: raw.number.get() });
+    let (of_page, alone) = (raw.witness.get() & !ALONE, raw.witness.get() & ALONE != 0);
+    let device = of_page.checked_sub(1).and_then(|id| u16::try_from(id).ok());
+    let witnessed = device.map(|id| Witnessed { device: DeviceId(id), number: raw.number.get(), alone });
     Ok(Proof { epoch: raw.epoch.get(), sequence: raw.sequence.get(), extents, witnessed })
 }
 
@@ -155,7 +162,9 @@ mod tests {
     #[test]
     fn a_proof_round_trips() {
         for extents in [None, Some(Vec::new()), Some((0..MOST_EXTENTS as u32).map(ExtentId).collect())] {
-            for witnessed in [None, Some(Witnessed { device: DeviceId(u16::MAX), number: u32::MAX })] {
+            for alone in [None, Some(false), Some(true)] {
+                let page = |alone| Witnessed { device: DeviceId(u16::MAX), number: u32::MAX, alone };
+                let witnessed = alone.map(page);
                 let proof = Proof { extents: extents.clone(), witnessed, ..proof(3, 77) };
                 assert_eq!(decode(&encode(VOLUME, &proof), VOLUME), Ok(proof));
             }

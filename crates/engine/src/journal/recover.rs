@@ -232,11 +232,12 @@ async fn judge_witness<D: Device>(
     let used = rings(superblock, is_current);
     let (Some(&(first, _)), Some(&(journal, _))) = (all.first(), used.first()) else { return Ok(Vec::new()) };
     if all.iter().all(|(device, _)| is_current(*device)) || superblock.copies == 1 && is_current(first) {
-        let (found, _) = witnessed::read(source, |device| used.iter().any(|(ring, _)| *ring == device)).await;
+        let found = witnessed::read(source, |device| used.iter().any(|(ring, _)| *ring == device)).await;
         let newest = batches.next_sequence() - 1;
-        let promised = witnessed::refuse_lost_batches(source, journal, newest, (found.as_ref(), recovery))?;
+        let promised =
+            witnessed::refuse_lost_batches(source, journal, newest, (witnessed::newest(&found), recovery))?;
         batches.go_on_beyond(promised);
-        witnessed::refuse_lost_witness(source, journal, batches.witnessed, (found.as_ref(), recovery))?;
+        witnessed::refuse_lost_witness(source, journal, batches.witnessed, (&found, recovery))?;
         return Ok(Vec::new());
     }
     batches.go_on_beyond(source.noted);

@@ -17,6 +17,10 @@
 //!
 //! Nothing that was promised depends on the witness. A page that cannot be written goes to the other place. If
 //! that fails, too, the log says so, and the page is tried again with the next change, and every 4 s.
+//!
+//! The journal's proof names the newest durable page, so that a device that lost this page is refused. While one
+//! place cannot be written, each page goes over the only one that is as new as the proof says, and a power cut
+//! may tear that page. So the proof says first that the page is alone.
 
 use super::listed_blocks::ListedBlocks;
 use crate::core::Core;
@@ -55,6 +59,8 @@ pub(crate) struct Listed {
     pages: Cell<u64>,
     /// The newest page that is durable, if one device alone has a witness.
     durable: Cell<Option<Witnessed>>,
+    /// The place that could not be written last, and was not written since.
+    bad_place: Cell<Option<u64>>,
     /// How often in a row the witness could not be written to either place.
     failed: Cell<u64>,
     /// What the last page says, and the devices that have it.
@@ -229,7 +235,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if let (&[device], Ok(number)) = (&written[..], u32::try_from(number))
             && is_kept(device)
         {
-            self.journal.listed.durable.set(Some(Witnessed { device, number }));
+            let alone = self.journal.listed.bad_place.get().is_some();
+            self.journal.listed.durable.set(Some(Witnessed { device, number, alone }));
             self.jobs.wake();
         }
         Ok(())
@@ -274,9 +281,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn write_witness(&self) -> (u64, Vec<DeviceId>) {
         // A page that is late must not go over the one after the next.
         let _alone = self.journal.witnesses.acquire(1).await;
+        let were_both_usable = self.journal.listed.bad_place.get().is_none();
         let written = match self.write_page().await {
             Ok(written) => Ok(written),
-            Err(_) => self.write_page().await,
+            Err(failed) => match self.prove_alone(were_both_usable).await {
+                Ok(()) => self.write_page().await,
+                Err(error) => {
+                    self.fail(error);
+                    Err(failed)
+                }
+            },
         };
         let failed = &self.journal.listed.failed;
         match &written {
@@ -303,6 +317,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         written.unwrap_or_default()
+    }
+
+    /// A place has turned out bad, and the next page goes over the one that the proof may name. Makes durable that
+    /// the proof says so, lest a power cut that tears the next page accuses a sound device.
+    async fn prove_alone(&self, has_turned_bad: bool) -> Result<()> {
+        let durable = &self.journal.listed.durable;
+        durable.set(durable.get().map(|page| Witnessed { alone: true, ..page }));
+        // Before the first batch of this opening, the proof of an earlier one stays.
+        if has_turned_bad && self.journal.proof_half.get().is_some() {
+            self.prove().await?;
+            self.flush_proofs().await?;
+        }
+        Ok(())
     }
 
     /// Writes the next page of the witness. Fails if a device does not get it.
@@ -333,10 +360,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         witness.list_left(left.into_iter());
         let page = Arena::new(witness::SIZE).alloc(witness::SIZE).await;
         page.copy_from_slice(Bytes::ZERO, &witness::encode(self.devices.superblock().volume, &witness));
-        let place = witness::SIZE * (witness.number % proof::PAGES);
+        let place = witness.number % proof::PAGES;
         let (mut written, mut failed) = (Vec::new(), None);
         for (device, offset) in self.witnesses() {
-            match self.device_write(self.member(device), offset + place, &page, Origin::Background).await {
+            let at = offset + witness::SIZE * place;
+            match self.device_write(self.member(device), at, &page, Origin::Background).await {
                 Ok(()) => written.push(device),
                 // What was promised does not depend on this page.
                 Err(error) => failed = Some((device, error)),
@@ -345,7 +373,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let number = witness.number;
         listed.page.replace((witness, written.clone()));
         if let Some(failed) = failed {
+            listed.bad_place.set(Some(place));
             return Err(failed);
+        }
+        if listed.bad_place.get() == Some(place) {
+            listed.bad_place.set(None);
         }
         listed.written.set(state);
         listed.blocks.note_written(of_left);

@@ -8,7 +8,7 @@ use braid_format::epoch_journal::{
 use braid_format::intent_page::Difference;
 use braid_format::journal::{self, Batch, Extra, MOST_PREVIOUS, Record};
 use braid_format::map_page::Entry;
-use braid_format::proof::{self, MOST_EXTENTS, PAGES, Proof};
+use braid_format::proof::{self, MOST_EXTENTS, PAGES, Proof, Witnessed};
 use braid_format::recent::{self, Entries, List};
 use braid_format::superblock::DeviceState;
 use braid_format::witness::{self, Recent, Witness};
@@ -89,7 +89,9 @@ pub fn proof(bytes: &[u8]) {
 pub fn proofs() -> Vec<Vec<u8>> {
     let page = |sequence: u64, extents: Option<u32>| {
         let extents = extents.map(|count| (0..count).map(ExtentId).collect());
-        proof::encode(VOLUME, &Proof { epoch: 3, sequence, extents, witnessed: None })
+        let alone = sequence == 77;
+        let witnessed = Some(Witnessed { device: DeviceId(1), number: 9, alone }).filter(|_| sequence > 76);
+        proof::encode(VOLUME, &Proof { epoch: 3, sequence, extents, witnessed })
     };
     vec![[page(76, Some(2)), page(77, None)].concat(), page(78, Some(MOST_EXTENTS as u32)).to_vec()]
 }

@@ -88,4 +88,5 @@ mod vanished;
 mod void_and_lost;
 mod witness;
 mod witness_pages;
+mod witness_places;
 mod write_back;

@@ -18,40 +18,59 @@ use braid_format::witness::{self, Witness};
 use braid_runtime::Device;
 use std::io;
 
-/// The newest witness on a device that is current and has no ring in use. Also why a newer page may be lost: a
-/// page cannot be read, or none of the pages that were written is valid.
+/// What one device has in place of the two pages of a witness.
+pub(super) struct Pages {
+    device: DeviceId,
+    newest: Option<Witness>,
+    /// Why a page cannot be read.
+    unread: Option<io::Error>,
+    /// Places of pages that were written and are not valid, and why.
+    invalid: Vec<(u64, Invalid)>,
+}
+
+impl Pages {
+    /// Why no page counts, if both were written. One page alone may be torn.
+    fn both_invalid(&self) -> Option<&Invalid> {
+        let (_, why) = self.invalid.first().filter(|_| self.invalid.len() as u64 == proof::PAGES)?;
+        Some(why)
+    }
+}
+
+/// The pages on each device that is current and has no ring in use.
 pub(super) async fn read<D: Device>(
     source: &Source<'_, D>,
     has_ring: impl Fn(DeviceId) -> bool,
-) -> (Option<(DeviceId, Witness)>, Option<(DeviceId, io::Error)>) {
-    let (mut newest, mut doubt) = (None, None);
+) -> Vec<Pages> {
+    let mut all = Vec::new();
     if source.superblock.copies > 1 {
-        return (newest, doubt);
+        return all;
     }
     for (device, offset) in images(source.superblock, RegionKind::Proof) {
         let member = &source.members[device.index()];
         if !member.is_current() || has_ring(device) {
             continue;
         }
-        let (buf, mut found, mut invalid) = (buffer(witness::SIZE).await, None, Vec::new());
+        let mut pages = Pages { device, newest: None, unread: None, invalid: Vec::new() };
+        let buf = buffer(witness::SIZE).await;
         for page in 0..proof::PAGES {
             if let Err(error) = member.read(offset + witness::SIZE * page, &buf, Deadline::Only).await {
-                doubt = Some((device, error));
+                pages.unread = Some(error);
                 continue;
             }
             match buf.with_bytes(|bytes| witness::decode(bytes, source.superblock.volume)) {
-                Ok(witness) => found = found.max(Some(witness)),
+                Ok(witness) => pages.newest = pages.newest.max(Some(witness)),
                 Err(Invalid::Absent) => {}
-                // One page may be torn: nothing depended on that page yet.
-                Err(wrong) => invalid.push(wrong),
+                Err(wrong) => pages.invalid.push((page, wrong)),
             }
         }
-        if let Some(wrong) = invalid.first().filter(|_| invalid.len() as u64 == proof::PAGES) {
-            doubt = Some((device, io::Error::new(io::ErrorKind::InvalidData, wrong.to_string())));
-        }
-        newest = found.map(|witness| (device, witness)).or(newest);
+        all.push(pages);
     }
-    (newest, doubt)
+    all
+}
+
+/// The witness that counts.
+pub(super) fn newest(all: &[Pages]) -> Option<(DeviceId, &Witness)> {
+    all.iter().rev().find_map(|pages| Some((pages.device, pages.newest.as_ref()?)))
 }
 
 /// The witness, if the journal is lost with its device. Then the witness is needed: a page that may be newer and
@@ -59,7 +78,14 @@ pub(super) async fn read<D: Device>(
 pub(super) async fn read_without_journal<D: Device>(
     source: &Source<'_, D>,
 ) -> Result<(Option<(DeviceId, Witness)>, Option<String>)> {
-    let (newest, doubt) = read(source, |_| false).await;
+    let all = read(source, |_| false).await;
+    let newest = newest(&all).map(|(device, witness)| (device, witness.clone()));
+    let why = |pages: Pages| {
+        let not_valid = |wrong: &Invalid| io::Error::new(io::ErrorKind::InvalidData, wrong.to_string());
+        let invalid = pages.both_invalid().map(not_valid);
+        Some((pages.device, invalid.or(pages.unread)?))
+    };
+    let doubt = all.into_iter().rev().find_map(why);
     // After a shutdown the image of the map is complete.
     let Some((device, error)) = doubt.filter(|_| !source.clean) else { return Ok((newest, None)) };
     if source.mode == Mode::Strict && error.kind() == io::ErrorKind::InvalidData {
@@ -83,7 +109,7 @@ pub(super) fn refuse_lost_batches<D: Device>(
     source: &Source<'_, D>,
     journal: DeviceId,
     newest: u64,
-    (witness, recovery): (Option<&(DeviceId, Witness)>, &mut Recovery),
+    (witness, recovery): (Option<(DeviceId, &Witness)>, &mut Recovery),
 ) -> Result<u64> {
     let by_device = witness.map_or(0, |(_, witness)| witness.promised);
     let promised = by_device.max(source.noted);
@@ -114,33 +140,62 @@ pub(super) fn refuse_lost_batches<D: Device>(
 /// knows. A repair goes on, and says so.
 ///
 /// Two places are written in turn. A power cut may tear the newest page, and leave the one before in the
-/// other place: so the page before the one that is named is no reason.
+/// other place: so the page before the one that is named is no reason. If the named page was alone, the next one
+/// went over it: a torn page there is no reason either. A device without any page was replaced, and no page of
+/// the new one is written yet.
 pub(super) fn refuse_lost_witness<D: Device>(
     source: &Source<'_, D>,
     journal: DeviceId,
     named: Option<(u64, Witnessed)>,
-    (witness, recovery): (Option<&(DeviceId, Witness)>, &mut Recovery),
+    (all, recovery): (&[Pages], &mut Recovery),
 ) -> Result<()> {
     let superblock = source.superblock;
-    let (Some((epoch, page)), Some((device, found))) = (named, witness) else { return Ok(()) };
-    let is_older = (found.epoch, found.number.saturating_add(1)) < (epoch, u64::from(page.number));
-    let is_compared = page.device == *device && page.number > 1 && superblock.adopted().is_none();
-    if !is_older || !is_compared || source.clean || planted(Bug::WitnessIgnored) {
+    let Some((epoch, page)) = named else { return Ok(()) };
+    let Some(pages) = all.iter().find(|pages| pages.device == page.device) else { return Ok(()) };
+    let is_new =
+        |found: &Witness| (found.epoch, found.number.saturating_add(1)) >= (epoch, u64::from(page.number));
+    let may_be_torn =
+        page.alone && pages.invalid.iter().any(|(place, _)| *place == u64::from(page.number) % proof::PAGES);
+    let is_compared = page.number > 1 && superblock.adopted().is_none() && !source.clean;
+    if !is_compared
+        || may_be_torn
+        || pages.newest.as_ref().is_some_and(is_new)
+        || planted(Bug::WitnessIgnored)
+    {
         return Ok(());
     }
-    let name = &superblock.name;
-    let text = format!(
-        "{device} of volume '{name}' lost what it had said was durable, or was restored to an older state: its witness has \
-         page {} of opening {}, and had page {} of opening {epoch}, as the journal on {journal} knows; what was flushed since \
-         may read as zeros or as older bytes",
-        found.number, found.epoch, page.number
-    );
+    let (device, number, name) = (page.device, page.number, &superblock.name);
+    let known = format!("page {number} of opening {epoch}, as the journal on {journal} knows");
+    let (text, error) = match (&pages.unread, &pages.newest, pages.both_invalid()) {
+        (Some(error), ..) => {
+            let what = format!("the witness on {device} (with {known})");
+            (format!("a page of {what} could not be read ({error})"), unread(superblock, what, error))
+        }
+        (None, Some(found), _) => {
+            let text = format!(
+                "{device} of volume '{name}' lost what it had said was durable, or was restored to an older state: its \
+                 witness has page {} of opening {}, and had {known}",
+                found.number, found.epoch
+            );
+            let remedy = format!(
+                "bring the device back as it was, or go on with what is there: braid check {name} --repair; replace \
+                 {device}, or switch off its write cache"
+            );
+            let refused = format!("{text}; {LOST}: {remedy} (nothing was changed)");
+            (text, Error::new(ErrorKind::Corrupt, refused))
+        }
+        (None, None, Some(wrong)) => {
+            let text = format!("no page of the witness on {device} (with {known}) is valid ({wrong})");
+            (text.clone(), corrupt(superblock, text))
+        }
+        (None, None, None) => return Ok(()),
+    };
     if source.mode == Mode::Strict {
-        let remedy = format!(
-            "bring the device back as it was, or go on with what is there: braid check {name} --repair; replace {device}, or switch off its write cache"
-        );
-        return Err(Error::new(ErrorKind::Corrupt, format!("{text}: {remedy} (nothing was changed)")));
+        return Err(error);
     }
-    recovery.warnings.push(text);
+    recovery.warnings.push(format!("{text}; {LOST}"));
     Ok(())
 }
+
+/// What a lost witness means.
+const LOST: &str = "what was flushed since may read as zeros or as older bytes";
