@@ -3,9 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
-use crate::rig::{Rig, filled, holds, make, open, open_with, options, sound};
+use crate::rig::{Rig, filled, holds, make, open, open_with, options, refused, sound};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos, Rng};
-use braid_engine::{CreateOptions, Durability, Export, OpenOptions};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions};
+use braid_format::superblock::{Region, RegionKind};
 use braid_policy::{DeviceView, Occasion, Placement, Plan, Policy, View};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Bad, Disk, DiskOptions, World};
@@ -231,6 +232,46 @@ fn without_the_list_dirty_blocks_read_as_errors() {
             assert_ne!(reads(&alone, &arena, piece, value).await, Some(false), "piece {piece}");
         }
     });
+}
+
+/// A place of the witness is bad. What left the second cache is listed in the other place. Without the SSD with
+/// the journal the bad place may have been the newer one: that is refused, and after a repair no block is older.
+#[test]
+fn what_left_the_cache_is_listed_beside_a_bad_place() {
+    for (order, bad) in ORDERS.into_iter().flat_map(|order| [(order, 0), (order, 1)]) {
+        run(5, async move |world| {
+            let (disks, arena) = (disks(&world, order), Arena::new(MIB));
+            let volume = made_dirty(&world, &disks, order).await;
+            let superblock = volume.superblock();
+            let is_witness = |r: &&Region| (r.kind, r.device) == (RegionKind::Proof, DeviceId(1));
+            let at = superblock.regions.iter().find(is_witness).unwrap().offset + KIB * 4 * bad;
+            disks[1].spoil(at..at + KIB * 4, Bad::ForEver);
+            until_clean(&world, &volume).await;
+            let check = async |volume: &Rig, waits: bool, when: &str| {
+                for piece in 0..PIECES {
+                    let value = if piece < PIECES / 2 { 3 } else { 2 };
+                    let read = reads(volume, &arena, piece, value).await;
+                    assert_ne!(read, Some(false), "{when}: piece {piece} is older");
+                    assert!(read.is_some() || !waits, "{when}: piece {piece} is known");
+                }
+            };
+            put(&volume, &arena, 0..PIECES / 2, 3).await;
+            for waits in [false, true] {
+                if waits {
+                    world.sleep(OLDEST).await;
+                }
+                let error = refused(open_with(world.clone(), sound(&left(&world, &disks)), give_up).await);
+                assert!(error.kind() == ErrorKind::Io && error.to_string().contains("d1"), "{error}");
+                let killed: Vec<Disk> = disks.iter().map(|disk| disk.fork(&world)).collect();
+                check(&open(world.clone(), sound(&killed)).await.unwrap(), true, "with the journal").await;
+                let repaired = |o: &mut OpenOptions| (o.distrust, o.repair) = (vec![JOURNAL], true);
+                let rest = left(&world, &disks);
+                let (alone, recovery) = open_with(world.clone(), sound(&rest), repaired).await.unwrap();
+                assert_eq!(recovery.warnings.len(), 1, "{recovery:?}");
+                check(&alone, waits, "after a repair").await;
+            }
+        });
+    }
 }
 
 /// What is known of a piece: the newest value, when it was flushed, and whether it may lie on the lost SSD alone.
