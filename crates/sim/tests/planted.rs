@@ -17,11 +17,17 @@ mod adopted_two_ssds;
 #[path = "volume/ahead.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod ahead;
+#[path = "volume/bad_regions.rs"]
+#[allow(dead_code, reason = "other tests of volumes use parts of it")]
+mod bad_regions;
 mod campaigns;
 mod chaos;
 #[path = "volume/cut.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod cut;
+#[path = "volume/deadlines.rs"]
+#[allow(dead_code, reason = "other tests of volumes use parts of it")]
+mod deadlines;
 #[path = "volume/device_campaign.rs"]
 #[allow(dead_code, reason = "of its campaigns these use one life")]
 mod device_campaign;
@@ -39,6 +45,9 @@ mod lapses;
 #[path = "volume/lying.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod lying;
+#[path = "volume/openings.rs"]
+#[allow(dead_code, reason = "other tests of volumes use parts of it")]
+mod openings;
 #[path = "volume/outlives_ssd.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod outlives_ssd;
@@ -57,6 +66,9 @@ mod toy_policies;
 #[path = "volume/two_caching_ssds.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod two_caching_ssds;
+#[path = "volume/unwritable.rs"]
+#[allow(dead_code, reason = "other tests of volumes use parts of it")]
+mod unwritable;
 #[path = "volume/witness.rs"]
 #[allow(dead_code, reason = "of its tests these use two")]
 mod witness;
