@@ -53,8 +53,8 @@ impl ShortPath {
 
 /// Connects to a Unix socket, however long its path is.
 ///
-/// The kernel closes the sockets of a killed process with an `io_uring` after the end of the process: until then
-/// connections succeed, and nobody replies.
+/// The kernel closes the sockets of a killed process with an `io_uring` after the end of the process. Until then a
+/// connection succeeds, and gets no reply.
 ///
 /// # Errors
 /// As [`UnixStream::connect`]; `ConnectionRefused` also if the process that listened has ended; `InvalidInput` if

@@ -113,7 +113,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let mut given: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
         let mut attempts = Attempts::default();
         loop {
-            match Self::attempt(&rt, given.clone(), &options, &mut attempts).await {
+            match Self::attempt(&rt, given.clone(), &options, &attempts).await {
                 Ok(opened) => return Ok(opened),
                 // Each attempt has one device less, or brings one more up to date.
                 Err(refusal) => attempts.begin_again(refusal, (&mut given, &mut options))?,
@@ -121,11 +121,12 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
     }
 
+    /// Opens the volume, with what earlier attempts have found.
     async fn attempt(
         rt: &R,
         devices: Vec<Rc<D>>,
         options: &OpenOptions,
-        attempts: &mut Attempts,
+        attempts: &Attempts,
     ) -> std::result::Result<(Volume<R, D>, Recovery), Refusal<D>> {
         // Each step may refuse it. Nothing is changed before a disk says that it is being made the volume, or before `enter`.
         let OpenOptions { names, distrust, outdated, adopted, recover: recovery, .. } = options;
