@@ -3,17 +3,21 @@
 //! Both images of a table lie on the device whose block slots it describes. They are written one after the other with a flush between:
 //! a page torn by a power cut is read from the other image, and the journal forgets only once both are durable. The directory follows
 //! the pages of entries in the same way: it never speaks of a page that is not there.
+//!
+//! An image that cannot be written becomes void ([`Core::spare_region`]). A page of the other image then goes to a
+//! double-write area first. There the page is sealed with the UUID of the device instead of the volume: two devices
+//! have pages of the same number.
 
 use crate::core::Core;
 use crate::create::buffer;
 use crate::map::CachePage;
 use crate::planted::{Bug, planted};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_format::extra_directory::{self, Content};
-use braid_format::extra_page;
 use braid_format::layout;
-use braid_format::superblock::{RegionKind, Superblock};
+use braid_format::superblock::{Region, RegionKind, Superblock};
+use braid_format::{Uuid, extra_page};
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime};
 
@@ -52,30 +56,32 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes pages, in their order, to both images of each device's table. `encode` fills a group of them and says where the first
-    /// page of its kind lies in an image.
+    /// Writes pages, in their order, to the images of each device's table. `encode` fills a group of them, sealed with
+    /// a UUID, and says where the first page of its kind lies in an image.
     async fn write_stale(
         &self,
         pages: &[CachePage],
-        encode: impl Fn(&Self, &[CachePage], &Buf) -> u32,
+        encode: impl Fn(&Self, &[CachePage], (&Buf, Uuid)) -> u32,
     ) -> Result<()> {
         if pages.is_empty() {
             return Ok(());
         }
-        let buffer = buffer(PAGE * GROUP as u64).await;
+        let (buffer, for_area) = (buffer(PAGE * GROUP as u64).await, buffer(PAGE * GROUP as u64).await);
+        let volume = self.devices.superblock().volume;
         for of_device in pages.chunk_by(|one, next| one.device == next.device) {
             let device = of_device[0].device;
-            let images = cache_images(&self.devices.superblock(), device);
-            for group in of_device.chunks(GROUP) {
-                // Encoded once, so that both images get the same.
-                let first = PAGE * u64::from(encode(self, group, &buffer));
-                for &(_, image) in &images {
-                    // A device that is back later is not current then, and nothing that its table says counts.
-                    if !self.member(device).is_written() {
-                        break;
+            let seal = self.member(device).entry.uuid;
+            for group in of_device.chunks(self.most_in_area().min(GROUP)) {
+                loop {
+                    let images = cache_images(&self.devices.superblock(), device);
+                    if images.len() == 1 {
+                        encode(self, group, (&for_area, seal));
+                        self.write_to_areas(device, group.len(), &for_area).await?;
                     }
-                    if let Err(error) = self.write_runs(group, &buffer, device, image + first).await {
-                        self.give_up(device, error).await?;
+                    // Encoded once, so that both images get the same.
+                    let first = PAGE * u64::from(encode(self, group, (&buffer, volume)));
+                    if self.write_images((device, group), first, (&images, &buffer)).await? {
+                        break;
                     }
                 }
             }
@@ -83,15 +89,58 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    fn encode_entries(&self, pages: &[CachePage], buffer: &Buf) -> u32 {
-        let (mut state, volume) = (self.state.borrow_mut(), self.devices.superblock().volume);
+    /// Writes pages of a table with a single image to the double-write areas.
+    async fn write_to_areas(&self, device: DeviceId, pages: usize, buffer: &Buf) -> Result<()> {
+        if planted(Bug::PageWrittenOnce) {
+            return Ok(());
+        }
+        let (places, areas): (Vec<u32>, _) =
+            ((0..pages as u32).collect(), self.places(RegionKind::DoubleWrite));
+        match self.write_copies(RegionKind::DoubleWrite, &places, buffer, &areas).await? {
+            true => Ok(()),
+            false => {
+                let text = format!("no double-write area takes the pages of the cache table of {device}");
+                Err(Error::new(ErrorKind::Io, text))
+            }
+        }
+    }
+
+    /// Writes a group of pages to every image of a device's table. False if an image was given up: then the others
+    /// have to be written once more.
+    async fn write_images(
+        &self,
+        (device, group): (DeviceId, &[CachePage]),
+        first: Bytes,
+        (images, buffer): (&[(DeviceId, Bytes)], &Buf),
+    ) -> Result<bool> {
+        let beside = self.devices.beside.borrow().clone();
+        let is_here = |region: &&Region| region.kind == RegionKind::CacheTable && region.device == device;
+        let beside = beside.iter().filter(is_here).map(|region| (device, region.offset));
+        for (_, image) in images.iter().copied().chain(beside) {
+            // A device that is back later is not current then, and nothing that its table says counts.
+            if !self.member(device).is_written() {
+                break;
+            }
+            if let Err(error) = self.write_runs(group, buffer, device, image + first).await {
+                self.spare_region(RegionKind::CacheTable, (device, image), error).await?;
+                return Ok(false);
+            }
+            if let Err(error) = self.flush_member(self.member(device), "the cache table").await {
+                self.give_up(device, error).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn encode_entries(&self, pages: &[CachePage], (buffer, seal): (&Buf, Uuid)) -> u32 {
+        let mut state = self.state.borrow_mut();
         let (device, sequence) = (pages[0].device, self.journal.newest());
         let first = state.tables.directory_pages(device);
         let mut contents = Vec::with_capacity(pages.len());
         buffer.with_bytes_mut(|bytes| {
             state.encode_cache_pages(pages, |i, page, entries| {
                 let bytes = &mut bytes[i * PAGE.as_usize()..][..PAGE.as_usize()];
-                extra_page::encode(bytes, volume, first + page.page, sequence, entries.iter().copied());
+                extra_page::encode(bytes, seal, first + page.page, sequence, entries.iter().copied());
                 let any_dirty = entries.iter().flatten().any(|entry| entry.dirty);
                 contents.push(if any_dirty { Content::Dirty } else { Content::Clean });
             });
@@ -104,19 +153,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         first
     }
 
-    fn encode_directories(&self, pages: &[CachePage], buffer: &Buf) -> u32 {
-        let (state, volume) = (self.state.borrow(), self.devices.superblock().volume);
+    fn encode_directories(&self, pages: &[CachePage], (buffer, seal): (&Buf, Uuid)) -> u32 {
+        let state = self.state.borrow();
         let sequence = self.journal.newest();
         buffer.with_bytes_mut(|bytes| {
             for (bytes, &CachePage { device, page }) in bytes.chunks_exact_mut(PAGE.as_usize()).zip(pages) {
                 let content = |page| state.tables.content(CachePage { device, page });
-                extra_directory::encode(bytes, volume, page, sequence, content);
+                extra_directory::encode(bytes, seal, page, sequence, content);
             }
         });
         0
     }
 
-    /// Writes a group of pages to one image, neighbours in one piece, and flushes it.
+    /// Writes a group of pages to one image, neighbours in one piece. They are not flushed.
     async fn write_runs(
         &self,
         pages: &[CachePage],
@@ -129,11 +178,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for run in pages.chunk_by(|one, next| one.page + 1 == next.page) {
             let part = PAGE * done..PAGE * (done + run.len() as u64);
             let at = first + PAGE * u64::from(run[0].page);
-            self.device_write(member, at, &buffer.slice(part), Origin::Background).await?;
+            let part = buffer.slice(part);
+            if self.device_write(member, at, &part, Origin::Background).await.is_err() {
+                // Once more, before the image is given up for it.
+                self.device_write(member, at, &part, Origin::Background).await?;
+            }
             self.background.borrow_mut().map_bytes += PAGE.0 * run.len() as u64;
             done += run.len() as u64;
         }
-        self.flush_member(member, "the cache table").await
+        Ok(())
     }
 }
 

@@ -70,13 +70,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if pages.is_empty() {
             return Ok(());
         }
-        let most = {
-            let superblock = self.devices.superblock();
-            let lens = superblock.regions.iter().filter(|region| region.kind == RegionKind::DoubleWrite);
-            lens.map(|area| (area.len / PAGE) as usize).min().unwrap_or(GROUP)
-        };
         let buffer = Arena::new(PAGE * GROUP as u64).alloc(PAGE * GROUP as u64).await;
-        for group in pages.chunks(most) {
+        for group in pages.chunks(self.most_in_area()) {
             // Encoded once, so that all places get the same.
             match kind {
                 RegionKind::Intents => self.encode_intents(group, &buffer),
@@ -85,6 +80,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.write_everywhere(kind, group, &buffer).await?;
         }
         Ok(())
+    }
+
+    /// How many pages a double-write area holds.
+    pub(super) fn most_in_area(&self) -> usize {
+        let superblock = self.devices.superblock();
+        let lens = superblock.regions.iter().filter(|region| region.kind == RegionKind::DoubleWrite);
+        lens.map(|area| (area.len / PAGE) as usize).min().unwrap_or(GROUP)
     }
 
     /// Writes a group of pages to all places of their structure. A place that cannot be written may have been
@@ -143,7 +145,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes a group of pages to several devices at once. One that fails costs its region or its device, if
     /// that can be. Whether a device that is current has got them.
-    async fn write_copies(
+    pub(super) async fn write_copies(
         &self,
         kind: RegionKind,
         places: &[u32],

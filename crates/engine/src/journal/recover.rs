@@ -134,7 +134,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     let (mut recovery, mut damage) = (Recovery::default(), Damage::default());
     let mut double_written = pages::load_double_written(source).await;
     let pages = pages::load_map(source, &mut double_written, state, &mut recovery, &mut damage).await?;
-    let mut tables = cache_table::load(source, state, &mut recovery, &mut damage).await?;
+    let mut tables = cache_table::load(source, state, &double_written, (&mut recovery, &mut damage)).await?;
     let mut spans = pages::load_intents(source, &double_written).await?;
     let mut batches = batches::find(source).await?;
     let found_next = batches.next_sequence();

@@ -5,11 +5,13 @@
 //! journals, are there for the loss of a device alone. A bad place in one of them must not end all flushes
 //! while every other place is sound. So the superblocks call the region *void* first: nothing in it counts
 //! from then on, whatever it holds. Its slots stay taken. The region is made anew later
-//! ([`Core::renew_regions`]).
+//! ([`Core::renew_regions`]). An image of a cache table becomes void if the other image of the same device counts,
+//! and the pages of that one can go to a double-write area first.
 //!
 //! With two required copies the device is given up, as for any other write, if all that lies on it is
 //! elsewhere. After a crash that is not so before a resync has ended.
 
+use super::cache_table::cache_images;
 use super::checkpoint::{images, only_journal, rings};
 use crate::core::Core;
 use crate::{Error, Result};
@@ -73,6 +75,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             RegionKind::Map | RegionKind::Intents => has_area && has(region.kind, 1 - region.copy),
             RegionKind::DoubleWrite => has_area || superblock.copies == 1 && has_pairs(&superblock),
             RegionKind::Journal => superblock.copies > 1 && has(region.kind, 1 - region.copy),
+            RegionKind::CacheTable => has_area && cache_images(&superblock, region.device).len() == 2,
             _ => false,
         }
     }
@@ -99,9 +102,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
 /// Whether two copies of each structure count that is written in place, page by page.
 fn has_pairs(superblock: &Superblock) -> bool {
+    let has_both = |device: &DeviceId| matches!(cache_images(superblock, *device).len(), 0 | 2);
     paged(superblock)
         .filter(|kind| *kind != RegionKind::DoubleWrite)
         .all(|kind| images(superblock, kind).len() == 2)
+        && (0..superblock.devices.len() as u16).map(DeviceId).all(|device| has_both(&device))
 }
 
 /// What a volume has of the structures that are written page by page, and the areas for that.

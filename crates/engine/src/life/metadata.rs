@@ -293,6 +293,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.set_only_journal(Some(NO_DEVICE));
         }
         state.mark_all_stale(planned.spans());
+        if relocation.new.iter().any(|region| region.kind == RegionKind::CacheTable) {
+            state.tables.mark_all_stale();
+        }
     }
 
     fn is_named(&self, relocation: &Relocation) -> bool {

@@ -15,6 +15,7 @@ mod adopted_sums;
 mod adopted_two_ssds;
 mod ahead;
 mod apart;
+mod bad_cache_table;
 mod bad_regions;
 mod cache_table;
 mod cache_table_damage;

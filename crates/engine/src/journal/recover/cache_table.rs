@@ -11,7 +11,7 @@
 //! (`recent_blocks.rs`). On an adopted disk such an entry counts only in spans that the table of dirty spans names.
 
 use super::damage::Damage;
-use super::pages::{GROUP, PAGE, read_group};
+use super::pages::{DoubleWritten, GROUP, PAGE, read_group};
 use super::{Mode, Recovery, Source, corrupt};
 use crate::Result;
 use crate::adopted::DirtySpans;
@@ -27,7 +27,7 @@ use braid_format::extra_page::{self, CacheEntry};
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
 use braid_format::superblock::{Features, Region, RegionKind};
-use braid_format::{Invalid, SlotNumber, SpanId};
+use braid_format::{Invalid, SlotNumber, SpanId, Uuid};
 use braid_runtime::{Arena, Buf, Device};
 use std::cell::RefCell;
 use std::io;
@@ -88,6 +88,8 @@ struct Reader<'a, D> {
     device: DeviceId,
     images: Vec<(DeviceId, Bytes)>,
     buffers: Vec<Buf>,
+    /// The pages in the double-write areas, if the table has a single image, and what its own are sealed with.
+    double_written: Option<(&'a DoubleWritten, Uuid)>,
     /// Why a page could not be read.
     unread: RefCell<Option<io::Error>>,
 }
@@ -102,8 +104,8 @@ struct Valid<T> {
 pub(super) async fn load<D: Device>(
     source: &Source<'_, D>,
     state: &mut State,
-    recovery: &mut Recovery,
-    damage: &mut Damage,
+    double_written: &DoubleWritten,
+    (recovery, damage): (&mut Recovery, &mut Damage),
 ) -> Result<LoadedTables> {
     let mut loaded = LoadedTables { trust: Trust::of(source), ..LoadedTables::default() };
     for member in source.members {
@@ -123,7 +125,9 @@ pub(super) async fn load<D: Device>(
             buffers.push(buffer(Arena::LARGEST).await);
         }
         let unread = RefCell::default();
-        let reader = Reader { source, device, images, buffers, unread };
+        // A page of a single image went to an area first.
+        let double_written = (images.len() == 1).then_some((double_written, member.entry.uuid));
+        let reader = Reader { source, device, images, buffers, double_written, unread };
         reader.load_directory(state, damage).await?;
         reader.load_entries(state, recovery, damage, &mut loaded).await?;
     }
@@ -137,14 +141,13 @@ impl<D: Device> Reader<'_, D> {
             let pages = GROUP.min(count - first);
             let read = self.read((first, pages)).await;
             for page in first..first + pages {
-                let volume = self.source.superblock.volume;
-                let verify = |bytes: &[u8]| {
+                let verify = |bytes: &[u8], seal: Uuid| {
                     let mut all = Vec::new();
                     let sequence =
-                        extra_directory::decode(bytes, volume, page, |page, found| all.push((page, found)))?;
+                        extra_directory::decode(bytes, seal, page, |page, found| all.push((page, found)))?;
                     Ok((sequence, all))
                 };
-                let (best, differ) = self.best((first, page), &read, verify);
+                let (best, differ) = self.best((first, page), page, &read, verify);
                 let Some(Valid { content, .. }) = best else {
                     self.refuse_unread(format_args!("directory page {page} of the cache table"))?;
                     let described = extra_directory::PAGES_PER_PAGE;
@@ -191,8 +194,8 @@ impl<D: Device> Reader<'_, D> {
             let read = self.read((before + first, end - first)).await;
             for page in first..end {
                 let place = CachePage { device: self.device, page };
-                let (best, differ) =
-                    self.best((first, page), &read, |bytes| self.decode(bytes, before, place, state));
+                let decode = |bytes: &[u8], seal| self.decode((bytes, seal), before, place, state);
+                let (best, differ) = self.best((first, page), before + page, &read, decode);
                 let Some(Valid { sequence, content, .. }) = best else {
                     self.refuse_unread(format_args!("page {page} of the cache table"))?;
                     if state.tables.content(place) == Content::Dirty && self.source.superblock.copies == 1 {
@@ -240,7 +243,7 @@ impl<D: Device> Reader<'_, D> {
     /// The sequence of a page and its entries, if all of them name slots of the device and blocks of the volume.
     fn decode(
         &self,
-        bytes: &[u8],
+        (bytes, seal): (&[u8], Uuid),
         before: u32,
         page: CachePage,
         state: &State,
@@ -249,7 +252,7 @@ impl<D: Device> Reader<'_, D> {
         let blocks = Shape::of(superblock).blocks();
         let (mut found, mut beyond) = (Vec::new(), None);
         let mut slots = state.tables.slots_of(page.page).enumerate();
-        let sequence = extra_page::decode(bytes, superblock.volume, before + page.page, |number, entry| {
+        let sequence = extra_page::decode(bytes, seal, before + page.page, |number, entry| {
             let slot = slots.find(|(i, _)| *i == number as usize);
             let Some((_, (index, place))) = slot else { return };
             let slot = Slot { device: self.device, index };
@@ -272,16 +275,19 @@ impl<D: Device> Reader<'_, D> {
     }
 
     /// The newest of the images of a page that are valid. Also whether another image is not valid or another one. What recovery forgets
-    /// changes a page without a new batch: then image 0 is the newer one, as it is written first.
+    /// changes a page without a new batch: then image 0 is the newer one, as it is written first. `number` is what the page says.
     fn best<T: PartialEq>(
         &self,
         (first, page): (u32, u32),
+        number: u32,
         read: &[bool],
-        verify: impl Fn(&[u8]) -> std::result::Result<(u64, T), Invalid>,
+        verify: impl Fn(&[u8], Uuid) -> std::result::Result<(u64, T), Invalid>,
     ) -> (Option<Valid<T>>, bool) {
+        let volume = self.source.superblock.volume;
         let (mut best, mut differ): (Option<Valid<T>>, bool) = (None, false);
         for (image, &is_read) in read.iter().enumerate() {
-            let verified = if is_read { self.with_page(image, page - first, &verify).ok() } else { None };
+            let verify = |bytes: &[u8]| verify(bytes, volume).ok();
+            let verified = if is_read { self.with_page(image, page - first, verify) } else { None };
             let Some((sequence, content)) = verified else {
                 differ = true;
                 continue;
@@ -289,6 +295,15 @@ impl<D: Device> Reader<'_, D> {
             differ |= best.as_ref().is_some_and(|best| best.sequence != sequence || best.content != content);
             if best.as_ref().is_none_or(|best| best.sequence < sequence) {
                 best = Some(Valid { sequence, content });
+            }
+        }
+        if let Some((double_written, seal)) = self.double_written {
+            for page in double_written.with_number(number) {
+                if let Ok((sequence, content)) = verify(page, seal)
+                    && best.as_ref().is_none_or(|best| best.sequence < sequence)
+                {
+                    (best, differ) = (Some(Valid { sequence, content }), true);
+                }
             }
         }
         (best, differ)
