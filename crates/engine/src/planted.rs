@@ -20,6 +20,8 @@ pub enum Bug {
     FailedFlushForgotten,
     /// The journal forgets before the map pages are durable.
     TailMovedEarly,
+    /// The summary of the map names groups of pages before these are durable.
+    SummaryBeforeGroups,
     /// With two required copies, a page is overwritten in place without having been written elsewhere before.
     PageWrittenOnce,
     /// A checkpoint writes no page of the cache tables.
@@ -96,6 +98,8 @@ pub enum Bug {
     ListNamedEarly,
     /// Nothing lists the dirty extra copies on devices without the journal.
     DirtyCopiesNotListed,
+    /// After the loss of the journal, batches get numbers that lost ones may have had.
+    NumbersOfLostTaken,
     /// A device that was left behind several openings ago is taken for a current one.
     StaleDeviceTaken,
     /// A write to a clean span does not wait until the journal says that its copies may differ.
@@ -148,6 +152,10 @@ pub enum Bug {
     MissedWriteUnrecorded,
     /// An opening says `Open` on the devices without having said `Opening` on all of them.
     OpeningNotAnnounced,
+    /// After an unclean stop the journal does not say that another opening has begun. That shows only if the opening
+    /// writes no other batch first (a dirty span is one), and does not see a batch that the next opening sees: the one
+    /// journal of two that has the batch cannot be read for a while.
+    OpeningNotRecorded,
     /// A guest is told of success before the change is in the pending log.
     LogPublishedLate,
     /// The pending log forgets a change as its batch begins.
@@ -232,7 +240,10 @@ impl Bug {
     ];
 
     /// Those of what outlives the SSD with the journal, which its loss in a power cut shows.
-    pub const OF_LOSS: &[Bug] = &[Bug::ListNamedEarly, Bug::DirtyCopiesNotListed];
+    pub const OF_LOSS: &[Bug] = &[Bug::ListNamedEarly, Bug::NumbersOfLostTaken, Bug::DirtyCopiesNotListed];
+
+    /// Those of a journal that one opening cannot read, and the next one can.
+    pub const OF_UNREAD: &[Bug] = &[Bug::OpeningNotRecorded];
 
     /// Those of what is read ahead, which an extent that moves meanwhile shows.
     pub const OF_STREAMS: &[Bug] = &[Bug::AheadOfLeftSlot];
@@ -244,6 +255,7 @@ impl Bug {
         Bug::JournalNotFlushed,
         Bug::FailedFlushForgotten,
         Bug::TailMovedEarly,
+        Bug::SummaryBeforeGroups,
         Bug::PageWrittenOnce,
         Bug::CacheTableNotWritten,
         Bug::LeftCacheEntryKept,

@@ -73,6 +73,10 @@ mod unwritable;
 #[allow(dead_code, reason = "of its tests these use two")]
 mod witness;
 
+#[path = "volume/unread_journal.rs"]
+#[allow(dead_code, reason = "of its tests these use one life")]
+mod unread_journal;
+
 use braid_engine::{Bug, plant};
 use braid_sim::{Campaign, Failure};
 use hunts::hunt;
@@ -198,11 +202,21 @@ fn every_planted_bug_of_loss_is_found() {
             Bug::DirtyCopiesNotListed => |seed| {
                 let _counts = two_caching_ssds::lives_end_with_one_of_two_ssds(seed);
             },
-            _ => outlives_ssd::power_fails_while_a_list_is_written,
+            Bug::ListNamedEarly => outlives_ssd::power_fails_while_a_list_is_written,
+            _ => |seed| {
+                outlives_ssd::lives_end_with_the_ssd(seed..seed + 1);
+            },
         }
     };
     let escaped: Vec<Bug> = chosen(Bug::OF_LOSS).filter(|&bug| found_by(bug, trial(bug)).is_none()).collect();
     assert!(escaped.is_empty(), "no power cut that takes the SSD finds {escaped:?}");
+}
+
+#[test]
+fn every_planted_bug_of_unread_journals_is_found() {
+    let trial = unread_journal::one_journal_is_not_read;
+    let escaped: Vec<Bug> = chosen(Bug::OF_UNREAD).filter(|&bug| found_by(bug, trial).is_none()).collect();
+    assert!(escaped.is_empty(), "no journal that cannot be read finds {escaped:?}");
 }
 
 #[test]
@@ -234,6 +248,7 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::IntentTooLate,
         Bug::CleanExtrasTrusted,
         Bug::GoneExtraForgotten,
+        Bug::SummaryBeforeGroups,
         Bug::PageWrittenOnce,
         Bug::MoveWithoutIntent,
         Bug::LostWritesRead,

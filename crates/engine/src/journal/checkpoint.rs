@@ -36,6 +36,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.append_checkpoint(done).await?;
         }
         let result = async {
+            if planted(Bug::SummaryBeforeGroups) {
+                self.write_summary(summary.as_ref()).await?;
+            }
             self.write_pages(RegionKind::Map, &pages).await?;
             self.write_summary(summary.as_ref()).await?;
             self.write_pages(RegionKind::Intents, &intents).await?;

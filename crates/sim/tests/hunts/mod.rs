@@ -120,6 +120,12 @@ fn hunt_alone(bug: Bug) -> (Campaign, Engine) {
             campaign.states.go_on = 1.0;
             Engine { copies: 2, checkpoints: false, ..Engine::wardrop() }
         }
+        Bug::SummaryBeforeGroups => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = vec![Disturbance::WriteErrors, Disturbance::FlushErrors];
+            campaign.states.go_on = 0.5;
+            Engine::of_large_map()
+        }
         Bug::PageWrittenOnce => {
             setup.workload.errors = Errors::Tolerated;
             setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();

@@ -4,7 +4,7 @@
 //! One life gives many crash states: at random instants the disks and the oracle are copied, and several outcomes are drawn from each copy.
 //! `BRAID_CRASH_SEEDS=n` runs n lives of each plan; a failure prints the command that runs its crash alone.
 
-use crate::rig::life::{Oracle, SIZE, disk, names, work};
+use crate::rig::life::{Known, Oracle, SIZE, disk, names, work};
 use crate::rig::{Rig, options, sound, sound_one};
 use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
 use braid_engine::{
@@ -12,10 +12,11 @@ use braid_engine::{
 };
 use braid_format::Uuid;
 use braid_format::superblock::{DeviceState, Layout, Region, RegionKind};
-use braid_runtime::{Arena, Runtime};
-use braid_sim::{Disk, FaultPlan, StoredDisk, World};
+use braid_runtime::{Arena, LastingMemory, Runtime};
+use braid_sim::{Disk, FaultPlan, LastingBytes, StoredDisk, StoredMemory, World};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +57,9 @@ struct Moment {
     disks: BTreeMap<DeviceId, StoredDisk>,
     pulled: Option<DeviceId>,
     leaving: Option<DeviceId>,
-    oracle: Vec<(u8, Vec<u8>)>,
+    oracle: Vec<Known>,
+    under_way: Range<usize>,
+    memory: StoredMemory,
     doing: String,
 }
 
@@ -242,6 +245,12 @@ impl Life {
     }
 }
 
+/// With the memory that a daemon that died has left.
+fn with_memory(count: usize, memory: &LastingBytes) -> OpenOptions {
+    let memory = Rc::new(memory.clone()) as Rc<dyn LastingMemory>;
+    OpenOptions { memory: Some(memory), ..OpenOptions::new(names(count)) }
+}
+
 /// Says which life it was that failed.
 struct Replay(Plan);
 
@@ -271,7 +280,8 @@ fn live(plan: Plan) -> (Vec<Moment>, bool) {
         let policy = plan.policy.to_owned();
         let create_options = CreateOptions { copies: plan.copies, policy, map_group, ..options(1) };
         create(&sound(&disks), &create_options).await.expect("the devices are fit");
-        let opened = Volume::open(rt.clone(), sound(&disks), OpenOptions::new(names(3))).await;
+        let memory = rt.give_memory(StoredMemory::default());
+        let opened = Volume::open(rt.clone(), sound(&disks), with_memory(3, &memory)).await;
         let volume = opened.expect("the volume opens").0;
         let zeros = Arena::new(MIB).alloc(MIB).await;
         zeros.fill_zero();
@@ -326,6 +336,8 @@ async fn copy_moments(
             pulled: shelf.pulled.get(),
             leaving: shelf.leaving.get(),
             oracle: oracle.0.borrow().clone(),
+            under_way: oracle.1.borrow().clone(),
+            memory: world.memory().expect("it was given").store_away(),
             doing: doing.borrow().clone(),
         });
     }
@@ -346,9 +358,17 @@ fn crash(plan: Plan, moment: &Moment, outcome: u64, count: &mut Count) {
     let mut rng = Rng::new(plan.seed ^ outcome << 32 ^ 0xC4A5);
     let world = World::new(rng.next_u64());
     let mut stored = moment.disks.clone();
-    let is_cut = rng.chance(0.7);
+    let (is_cut, mut memory) = (rng.chance(0.7), moment.memory.clone());
+    let dies = !is_cut && rng.chance(0.7);
     for disk in stored.values_mut() {
-        if is_cut { disk.power_cut(&mut rng) } else { disk.kill() }
+        match (is_cut, dies) {
+            (true, _) => disk.power_cut(&mut rng),
+            (false, true) => disk.end_in_flight(&mut rng),
+            (false, false) => disk.kill(),
+        }
+    }
+    if !dies {
+        memory.restart_machine();
     }
     // A disk that was lost may be gone, or there as it was; and if none was lost, one may be now.
     let lost_now = plan.may_lose() && moment.pulled.is_none() && rng.chance(0.25);
@@ -359,15 +379,17 @@ fn crash(plan: Plan, moment: &Moment, outcome: u64, count: &mut Count) {
         gone = Some(moment.leaving.unwrap_or(any));
     }
     let what = format!(
-        "replay: BRAID_DEVICES_TRIAL={},{outcome} cargo test --workspace --test volume device_campaign\n{plan:?}, cut: {is_cut}, \
-         gone: {gone:?}, during '{}'",
+        "replay: BRAID_DEVICES_TRIAL={},{outcome} cargo test --workspace --test volume device_campaign\n{plan:?}, \
+         cut: {is_cut}, dies: {dies}, gone: {gone:?}, during '{}'",
         plan.seed, moment.doing
     );
     count.states += 1;
     count.without_one += u64::from(gone.is_some());
     let disks: Vec<Disk> =
         stored.iter().filter(|(id, _)| Some(**id) != gone).map(|(_, disk)| disk.attach(&world)).collect();
-    let (rt, oracle) = (world.clone(), Oracle(Rc::new(RefCell::new(moment.oracle.clone()))));
+    let (rt, oracle) = (world.clone(), Oracle::of(moment.oracle.clone()));
+    oracle.1.replace(moment.under_way.clone());
+    let memory = world.give_memory(memory);
     let is_refused = world.block_on(async move {
         let mut there = Vec::new();
         for disk in &disks {
@@ -377,10 +399,17 @@ fn crash(plan: Plan, moment: &Moment, outcome: u64, count: &mut Count) {
             }
         }
         let arena = Arena::new(MIB);
-        let open =
-            async || Volume::open(rt.clone(), sound(&there), OpenOptions::new(names(there.len()))).await;
+        let open = async || Volume::open(rt.clone(), sound(&there), with_memory(there.len(), &memory)).await;
         let volume = match open().await {
-            Ok((volume, _)) => volume,
+            Ok((volume, recovery)) => {
+                // After a flush that failed, what was acknowledged is in doubt until the survivors know.
+                if dies && !recovery.flush_had_failed {
+                    // A volume that is being closed is durable before its log goes.
+                    assert!(recovery.has_log || oracle.is_flushed(), "{what}: {recovery:?}");
+                    oracle.die();
+                }
+                volume
+            }
             // What is lost just now may alone hold something, or be the second one that lacks something.
             Err(error) if lost_now && error.kind() == ErrorKind::Degraded => return true,
             Err(error) => panic!("{what}: {error}"),

@@ -398,7 +398,7 @@ fn the_first_ssd_leaves_with_the_journal() {
             assert_eq!(superblock.tables.len(), 1);
             assert_eq!(refused(volume.remove_device(DeviceId(1)).await).kind(), ErrorKind::Invalid);
             let arena = Arena::new(MIB);
-            let (fork, then) = (disks[1].fork(&rt), Oracle(Rc::new(oracle.0.borrow().clone().into())));
+            let (fork, then) = (disks[1].fork(&rt), Oracle::of(oracle.0.borrow().clone()));
             let alone = open(&rt, vec![fork]).await;
             then.check(&alone, &arena, "the disk alone").await;
             alone.audit().await.unwrap();

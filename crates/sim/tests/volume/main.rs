@@ -83,6 +83,7 @@ mod split;
 mod stalled_cache;
 mod tables;
 mod two_caching_ssds;
+mod unread_journal;
 mod unwritable;
 mod unwritable_campaign;
 mod vanished;

@@ -8,22 +8,49 @@ use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Blank, Disk, DiskOptions, World};
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 pub const SIZE: Bytes = Bytes(4 << 20);
 pub const BLOCK: Bytes = Bytes(4 << 10);
 pub const LAST: DeviceId = DeviceId(2);
 
-/// What blocks may hold: what was flushed last, or what was written since.
+/// What blocks may hold: what was flushed last, or what was written since; and which blocks a write is under way
+/// to.
 #[derive(Clone)]
-pub struct Oracle(pub Rc<RefCell<Vec<Known>>>);
+pub struct Oracle(pub Rc<RefCell<Vec<Known>>>, pub Rc<RefCell<Range<usize>>>);
 
 /// A value that was flushed, and those that were written since.
 pub type Known = (u8, Vec<u8>);
 
 impl Oracle {
     pub fn new() -> Oracle {
-        Oracle(Rc::new(RefCell::new(vec![(0, Vec::new()); (SIZE / BLOCK) as usize])))
+        Oracle::of(vec![(0, Vec::new()); (SIZE / BLOCK) as usize])
+    }
+
+    /// One that knows so much, while no write is under way.
+    pub fn of(known: Vec<Known>) -> Oracle {
+        Oracle(Rc::new(RefCell::new(known)), Rc::default())
+    }
+
+    /// The software dies, and what it acknowledged is read again.
+    pub fn die(&self) {
+        let under_way = self.1.borrow().clone();
+        for (block, (kept, later)) in self.0.borrow_mut().iter_mut().enumerate() {
+            let newest = later.pop();
+            if under_way.contains(&block) {
+                *kept = later.pop().unwrap_or(*kept);
+                *later = newest.into_iter().collect();
+            } else {
+                *kept = newest.unwrap_or(*kept);
+                later.clear();
+            }
+        }
+    }
+
+    /// Whether nothing was written since the last flush.
+    pub fn is_flushed(&self) -> bool {
+        self.0.borrow().iter().all(|(_, later)| later.is_empty())
     }
 
     pub fn flushed(&self) {
@@ -72,7 +99,9 @@ pub async fn work<D: Device>(
         let buf = arena.alloc(BLOCK * count as u64).await;
         buf.with_bytes_mut(|bytes| bytes.fill(value));
         oracle.0.borrow_mut()[first..first + count].iter_mut().for_each(|(_, later)| later.push(value));
+        oracle.1.replace(first..first + count);
         volume.write(BLOCK * first as u64, &buf, Durability::Volatile).await.expect("a write succeeds");
+        oracle.1.replace(0..0);
         let place = rng.below(SIZE / BLOCK) as usize;
         let block = arena.alloc(BLOCK).await;
         volume.read(BLOCK * place as u64, &block).await.expect("a read succeeds");
