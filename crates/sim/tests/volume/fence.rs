@@ -5,7 +5,7 @@
 
 use crate::bad_regions::views;
 use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options};
-use braid_base::{Bytes, KIB, MIB, Nanos};
+use braid_base::{Bytes, KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Noted, OpenOptions, Recovery, Result};
 use braid_runtime::{Arena, Runtime, join_all};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
@@ -23,9 +23,43 @@ fn handles(world: &World, disks: &[Disk]) -> Vec<Faulty<Disk>> {
     disks.iter().map(handle).collect()
 }
 
-/// Guests of a volume that write a block and flush, again and again, and when which flush was acknowledged.
+/// When which flush was acknowledged.
 type Told = Rc<RefCell<Vec<(Nanos, u64)>>>;
 
+/// The block of a guest's write, in a half of the volume.
+fn place_of(number: u64) -> usize {
+    (number * 37 % HALF) as usize
+}
+
+fn value_of(number: u64) -> u8 {
+    1 + (number % 250) as u8
+}
+
+/// A guest that writes a block and flushes, again and again, in the half of the volume that begins with a block, as long
+/// as the volume promises something.
+fn busy_in(world: &World, volume: &Rig, (start, pause): (u64, Nanos), stop: &Rc<Cell<bool>>) -> Told {
+    let (rt, volume, stop, told) = (world.clone(), volume.clone(), stop.clone(), Told::default());
+    let acknowledged = told.clone();
+    world.spawn(async move {
+        let arena = Arena::new(MIB);
+        for number in 0u64.. {
+            if stop.get() {
+                break;
+            }
+            let value = filled(&arena, BLOCK, value_of(number));
+            let at = BLOCK * (start + place_of(number) as u64);
+            let is_written = volume.write(at, &value, Durability::Volatile).await.is_ok();
+            if !is_written || volume.flush().await.is_err() || stop.get() {
+                break;
+            }
+            acknowledged.borrow_mut().push((rt.now(), number));
+            rt.sleep(pause).await;
+        }
+    });
+    told
+}
+
+/// Guests of a volume that write a block and flush, again and again.
 fn busy(world: &World, volume: &Rig, pause: Nanos, stop: &Rc<Cell<bool>>) -> Told {
     let (rt, volume, stop, told) = (world.clone(), volume.clone(), stop.clone(), Told::default());
     let acknowledged = told.clone();
@@ -161,7 +195,7 @@ fn a_volume_that_was_taken_over_promises_nothing_after_a_look() {
 /// An opening that does not know that the one before has ended waits until that one has noticed it: nothing
 /// that was promised is lost.
 #[test]
-fn an_opening_that_waits_for_the_other_one_loses_nothing_that_was_promised() {
+pub fn an_opening_that_waits_for_the_other_one_loses_nothing_that_was_promised() {
     let mut refusals = 0;
     for seed in 0..12 {
         let bench = bench(200 + seed);
@@ -202,6 +236,61 @@ fn an_opening_that_waits_for_the_other_one_loses_nothing_that_was_promised() {
         });
     }
     assert!(refusals > 0, "the first volume wrote batches while the second one was opened");
+}
+
+/// Blocks of the first half of a volume, and of the second one.
+const HALF: u64 = 512;
+
+/// Another daemon opens the volume while disks answer late now and then. What either of the two daemons promised is
+/// there after a crash.
+pub fn two_openings_on_slow_disks(seed: u64) {
+    let bench = bench(300 + seed);
+    let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+    bench.run(async move {
+        let mut rng = Rng::new(seed);
+        let made = CreateOptions { copies: 1 + (seed % 2) as u8, ..options(75) };
+        let first = make(world.clone(), handles(&world, &disks), &made).await;
+        let stop = Rc::new(Cell::new(false));
+        let told = busy_in(&world, &first, (0, Nanos::from_millis(20)), &stop);
+        world.sleep(SECOND + Nanos::from_millis(rng.below(2000))).await;
+        let slow =
+            FaultPlan { stalls: 0.05, stall: Nanos::from_millis(10)..SECOND * 4, ..FaultPlan::default() };
+        disks.iter().for_each(|disk| disk.faults().set(slow.clone()));
+        world.sleep(Nanos::from_millis(rng.below(1000))).await;
+        let how =
+            |o: &mut OpenOptions| (o.noted, o.owner) = (Some(Noted { epoch: 1, owner: 5, batch: 0 }), 8);
+        let mut tries = 0;
+        let second = loop {
+            match open_with(world.clone(), handles(&world, &disks), how).await {
+                Ok((volume, _)) => break volume,
+                // What was read of a journal that is being written may not fit together.
+                Err(error) => assert!(tries < 10, "seed {seed}: {error}"),
+            }
+            tries += 1;
+        };
+        let later = busy_in(&world, &second, (HALF, Nanos::from_millis(20)), &stop);
+        world.sleep(Nanos::from_millis(rng.below(6000))).await;
+        stop.set(true);
+        let disks: Vec<Disk> = disks.iter().map(|disk| disk.fork(&world)).collect();
+        let expected = [(0, told.borrow().clone()), (HALF, later.borrow().clone())];
+        let again = open(world.clone(), handles(&world, &disks)).await;
+        let again = again.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        for (start, told) in expected {
+            let mut newest = [0u8; HALF as usize];
+            told.iter().for_each(|&(_, number)| newest[place_of(number)] = value_of(number));
+            for (block, value) in (start..).zip(newest).filter(|(_, value)| *value > 0) {
+                let is_there = holds(&again, &arena, BLOCK * block, BLOCK, value).await.unwrap();
+                assert!(is_there, "seed {seed}: block {block} does not hold {value}");
+            }
+        }
+        again.audit().await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    });
+}
+
+/// Promises of one daemon were lost while another one opened the volume on disks that answer late.
+#[test]
+fn two_daemons_on_slow_disks_lose_nothing_that_was_promised() {
+    (0..30).for_each(two_openings_on_slow_disks);
 }
 
 /// The host that had the volume open last, and a volume that was shut down: nobody waits.
