@@ -13,8 +13,11 @@
 //! So what was acknowledged between the other opening and the next look, at most a second, may be lost,
 //! unless the other opening waits ([`TAKEOVER`]): an opening that finds the volume in use, and does not know
 //! from its host's notes that this opening has ended, writes its number, waits for longer than a look may be
-//! old, and only then believes the journal. The delay of 2 s comes after an unclean stop on another host or
-//! under another state directory alone.
+//! old, and only then reads what counts (`open/again.rs`). The delay of 2 s comes after an unclean stop on
+//! another host or under another state directory alone.
+//!
+//! What such an opening reads before the number is written may not fit together, since the journal grows
+//! meanwhile. The opening reads a few times ([`READINGS`]) before the volume is called damaged.
 //!
 //! What a device was given before the look is carried out all the same. A device that does not answer a look
 //! within a second is not waited for. Models and memory ([`Device::ALWAYS_ANSWERS`]) belong to one process:
@@ -28,7 +31,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::Nanos;
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{self, Header, Phase, Superblock};
-use braid_runtime::{Device, Event, Runtime};
+use braid_runtime::{Device, Event, Runtime, join_all};
 use std::cell::{Cell, RefCell};
 
 /// How often the job looks.
@@ -39,6 +42,10 @@ const OLDEST: Nanos = Nanos::from_secs(1);
 const PATIENCE: Nanos = Nanos::from_secs(1);
 /// How long an opening waits for another one to notice it: longer than a look may be old.
 pub(crate) const TAKEOVER: Nanos = Nanos::from_secs(2);
+/// How often an opening reads the journal of a volume that another one may have open before the journal counts as
+/// damaged, and the pause in between.
+pub(crate) const READINGS: u32 = 4;
+pub(crate) const BETWEEN_READINGS: Nanos = Nanos::from_millis(500);
 
 /// What a host notes of a volume, outside the volume's devices.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -127,34 +134,33 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.jobs.are_ending() {
             return Box::pin(self.look_for_others()).await;
         }
-        let wanted = self.rt.now();
         self.fence.is_wanted.set(true);
         self.jobs.wake();
-        let looked = self.fence.ended.wait_for(|| (self.fence.looked.get() >= wanted).then_some(()));
+        // A look that is under way will do, unless it takes too long.
+        let looked = self.fence.ended.wait_for(|| self.is_looked_at(self.rt.now()).then_some(()));
         if self.within(PATIENCE, looked).await.is_none() {
             self.fence.is_silent.set(true);
         }
         self.refuse_taken()
     }
 
-    /// Looks at the superblocks beside the journals.
+    /// Looks at the superblocks beside the journals, all at once: a device that is late holds up no look at another
+    /// one.
     pub async fn look_for_others(&self) -> Result<()> {
         if D::ALWAYS_ANSWERS || planted(Bug::FenceSkipped) {
             return Ok(());
         }
         let start = self.rt.now();
-        for device in self.journal.devices() {
-            let member = self.member(device);
-            if !member.is_current() || member.is_late() {
-                continue;
-            }
+        let looked_at = self.journal.devices().into_iter().map(|device| self.member(device));
+        let looks = looked_at.filter(|member| member.is_current() && !member.is_late()).map(async |member| {
             if let Some(header) = read_any(member).await
                 && self.is_of_another(&header, member)
             {
+                // No other device need answer.
                 self.end_for(&header);
-                break;
             }
-        }
+        });
+        join_all(looks).await;
         self.fence.looked.set(start.max(self.fence.looked.get()));
         self.fence.is_silent.set(false);
         self.fence.ended.notify();

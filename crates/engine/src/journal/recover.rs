@@ -262,18 +262,17 @@ async fn judge_witness<D: Device>(
     Ok(Vec::new())
 }
 
-/// Refuses an opening while which another one has written batches: what was recovered is older by now. The
-/// superblocks say since that the other one must end.
-pub(crate) async fn refuse_later<D: Device>(source: &Source<'_, D>, found_next: u64) -> Result<()> {
-    let now = batches::find(source).await?.next_sequence();
-    if now <= found_next {
+/// Refuses an opening that has taken the devices over from another one, if that one has written batches meanwhile.
+/// `before` and `now`: the batch that would have followed, and the one that would follow.
+pub(crate) fn refuse_later(superblock: &Superblock, before: u64, now: u64) -> Result<()> {
+    if now <= before {
         return Ok(());
     }
-    let name = &source.superblock.name;
+    let name = &superblock.name;
     let text = format!(
         "another daemon serves volume '{name}' and has written to it just now ({} batches); this opening has stopped it: find out who else \
          reaches the devices (a loop device over a file, a disk that two hosts see), and serve the volume again",
-        now - found_next
+        now - before
     );
     Err(Error::new(ErrorKind::Degraded, text))
 }

@@ -1,5 +1,5 @@
-//! An opening begins again: with a device brought up to date that lost flushes ([`Forgetful`]), or without a
-//! device that cannot be written.
+//! An opening begins again: with a device brought up to date that lost flushes ([`Forgetful`]), without a device
+//! that cannot be written, or once the devices are taken over from another daemon.
 //!
 //! An SSD at the end of its life is often readable and takes no write. The superblocks are the first writes
 //! of an opening. If one of them fails, that attempt ends, and the opening begins again as if the device
@@ -15,7 +15,7 @@
 
 use super::assemble::Highest;
 use super::{LeftLog, OpenOptions};
-use crate::journal::Forgetful;
+use crate::journal::{Forgetful, Recovered};
 use crate::{Error, ErrorKind, Recovery, Result};
 use braid_base::{DeviceId, ExtentId};
 use braid_runtime::Device;
@@ -34,6 +34,11 @@ pub(crate) struct Attempts {
     pub clean: bool,
     /// Whether another daemon may have had the volume open then.
     pub may_be_open: bool,
+    /// How often what the devices say did not fit together, while another daemon may have had the volume open.
+    pub readings: u32,
+    /// The devices were taken over from another daemon that may have had the volume open: the batch that would have
+    /// followed those in the journal before.
+    pub taken_over: Option<u64>,
     /// The highest numbers that an attempt has given.
     pub highest: Highest,
     /// The pending log as the last attempt read it: a device that failed a flush has put the log in doubt
@@ -54,6 +59,11 @@ struct LeftOut {
 pub(crate) enum Refusal<D> {
     /// The volume cannot be opened.
     Final(Error),
+    /// What the devices say does not fit together. Another daemon may have written meanwhile; nothing was changed.
+    Disagreeing,
+    /// The devices are taken over from another daemon, which changes nothing any more: what they say counts now. No
+    /// data was written.
+    TakenOver { found_next: u64, highest: Highest, left_log: Rc<LeftLog> },
     /// These devices lack what they had acknowledged; nothing was changed. With warnings.
     Forgetful(Vec<Forgetful>, Vec<String>),
     /// A device could not be written; no data was.
@@ -80,6 +90,15 @@ impl<D> From<Error> for Refusal<D> {
     }
 }
 
+/// Whether what was read of the journal does not fit together: the devices are damaged, or another daemon has written
+/// meanwhile.
+pub(crate) fn disagrees(recovered: &Result<Recovered>) -> bool {
+    match recovered {
+        Ok(recovered) => !recovered.forgetful.is_empty(),
+        Err(error) => error.kind() == ErrorKind::Corrupt,
+    }
+}
+
 impl Attempts {
     /// Takes note of what ended an attempt: a device that is left out, or devices that are brought up to date.
     ///
@@ -91,7 +110,17 @@ impl Attempts {
         (given, options): (&mut Vec<Rc<D>>, &mut OpenOptions),
     ) -> Result<()> {
         let ended = match refusal {
-            Refusal::Final(error) => return Err(self.explain(error)),
+            Refusal::Final(error) => return Err(self.explain(self.in_company(error))),
+            Refusal::Disagreeing => {
+                self.readings += 1;
+                return Ok(());
+            }
+            Refusal::TakenOver { found_next, highest, left_log } => {
+                self.taken_over = Some(found_next);
+                self.highest = self.highest.beyond(highest);
+                self.left_log = Some(left_log);
+                return Ok(());
+            }
             Refusal::Forgetful(found, warnings) => {
                 self.forgetful.extend(found);
                 self.warnings.extend(warnings);
@@ -116,6 +145,18 @@ impl Attempts {
         options.outdated.extend(ended.outdated);
         self.lost = ended.lost;
         Ok(())
+    }
+
+    /// An error of an opening that may have company.
+    fn in_company(&self, error: Error) -> Error {
+        if self.readings == 0 || error.kind() != ErrorKind::Corrupt {
+            return error;
+        }
+        let text = format!(
+            "{error}; another daemon may serve the volume (on another host, or through another name of the devices): \
+             stop that one before a repair"
+        );
+        Error::new(ErrorKind::Corrupt, text)
     }
 
     /// An error of an attempt that lacks a device because that cannot be written.

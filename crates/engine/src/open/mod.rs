@@ -24,7 +24,7 @@ mod superblock;
 mod survey;
 mod volume;
 
-pub(crate) use again::{Attempts, Refusal, Unwritten};
+pub(crate) use again::{Attempts, Refusal, Unwritten, disagrees};
 pub use assemble::AdoptedDisk;
 pub(crate) use assemble::{Assembled, Highest, Lacking, assemble, was_current};
 pub(crate) use candidate::Candidate;

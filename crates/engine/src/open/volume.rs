@@ -2,14 +2,14 @@
 
 use super::dirty_blocks::{dirty_blocks, newly_lost, older_without, refuse_lost_homes, tell_older};
 use super::{
-    AdoptedDisk, Assembled, Attempts, Highest, Lacking, LeftLog, Refusal, Unwritten, assemble, enter, number,
-    refuse_cached, refuse_only_copies, refuse_outdated,
+    AdoptedDisk, Assembled, Attempts, Highest, Lacking, LeftLog, Refusal, Unwritten, assemble, disagrees,
+    enter, number, refuse_cached, refuse_only_copies, refuse_outdated,
 };
 use crate::adopted::{self, DirtySpans, refuse_dirty};
 use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
 use crate::core::Core;
 use crate::epochs::{self, Adopted, Epochs};
-use crate::fence::{Fence, Noted, TAKEOVER, may_be_open};
+use crate::fence::{BETWEEN_READINGS, Fence, Noted, READINGS, TAKEOVER, may_be_open};
 use crate::jobs::Jobs;
 use crate::journal::{
     Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, rings,
@@ -190,8 +190,18 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             cut: &cut,
             noted,
         };
+        let may_be_open = attempts.taken_over.is_none()
+            && (attempts.may_be_open || may_be_open(&superblock, options.noted));
+        let recovered = watched(rt, &members, recover(&source, &mut state)).await;
+        if may_be_open && attempts.readings < READINGS && disagrees(&recovered) {
+            rt.sleep(BETWEEN_READINGS).await;
+            return Err(Refusal::Disagreeing);
+        }
         let Recovered { ring, gaps, mut recovery, found_next, next_batch, changed, forgetful: found } =
-            watched(rt, &members, recover(&source, &mut state)).await?;
+            recovered?;
+        if let Some(before) = attempts.taken_over {
+            refuse_later(&superblock, before, found_next)?;
+        }
         if !found.is_empty() {
             return Err(Refusal::Forgetful(found, recovery.warnings));
         }
@@ -259,7 +269,6 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         let lost = state.map.lost();
         attempts.refuse_more_lost(&lost)?;
-        let may_be_open = attempts.may_be_open || may_be_open(&superblock, options.noted);
         let found_owner = std::mem::replace(&mut superblock.owner, options.owner);
         let needed = left_log.needed(memory);
         number(&members, &mut superblock, &highest, clean || needed.is_some());
@@ -274,8 +283,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         // What a device lost that is brought up to date, the others have.
         let may_lack = |member: &Member<D>| member.is_current() && member.has_lost_writes();
         state.doubt_log(members.iter().any(may_lack));
+        let highest = Highest { epoch: superblock.epoch, sequence: superblock.sequence };
         if let Err((id, error)) = entered {
-            let highest = Highest { epoch: superblock.epoch, sequence: superblock.sequence };
             let device = given[id.index()].clone();
             let lacks = |member: &&Member<D>| member.is_there() && !member.is_current();
             let outdated = members.iter().filter(lacks).map(|member| member.id).collect();
@@ -284,19 +293,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             return Err(Refusal::Unwritten(Box::new(unwritten)));
         }
         if may_be_open {
+            // What was read so far may be older than what another daemon has written since.
             rt.sleep(TAKEOVER).await;
-            let source = Source {
-                members: &members,
-                superblock: &superblock,
-                mode,
-                clean,
-                changed_elsewhere,
-                dirty_spans: dirty,
-                log: None,
-                cut: &cut,
-                noted,
-            };
-            watched(rt, &members, refuse_later(&source, found_next)).await?;
+            return Err(Refusal::TakenOver { found_next, highest, left_log });
         }
         let replicas = rings(&superblock, |device| members[device.index()].is_current());
         let is_contained = state.stale_pages() == 0;

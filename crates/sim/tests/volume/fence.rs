@@ -253,20 +253,21 @@ pub fn two_openings_on_slow_disks(seed: u64) {
         let stop = Rc::new(Cell::new(false));
         let told = busy_in(&world, &first, (0, Nanos::from_millis(20)), &stop);
         world.sleep(SECOND + Nanos::from_millis(rng.below(2000))).await;
-        let slow =
-            FaultPlan { stalls: 0.05, stall: Nanos::from_millis(10)..SECOND * 4, ..FaultPlan::default() };
+        let slow = FaultPlan {
+            stalls: 0.05,
+            stall: Nanos::from_millis(10)..Nanos::from_millis(900),
+            ..FaultPlan::default()
+        };
         disks.iter().for_each(|disk| disk.faults().set(slow.clone()));
         world.sleep(Nanos::from_millis(rng.below(1000))).await;
         let how =
             |o: &mut OpenOptions| (o.noted, o.owner) = (Some(Noted { epoch: 1, owner: 5, batch: 0 }), 8);
-        let mut tries = 0;
         let second = loop {
             match open_with(world.clone(), handles(&world, &disks), how).await {
                 Ok((volume, _)) => break volume,
-                // What was read of a journal that is being written may not fit together.
-                Err(error) => assert!(tries < 10, "seed {seed}: {error}"),
+                // The other daemon has written since, and is stopped now.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Degraded, "seed {seed}: {error}"),
             }
-            tries += 1;
         };
         let later = busy_in(&world, &second, (HALF, Nanos::from_millis(20)), &stop);
         world.sleep(Nanos::from_millis(rng.below(6000))).await;
@@ -287,10 +288,13 @@ pub fn two_openings_on_slow_disks(seed: u64) {
     });
 }
 
-/// Promises of one daemon were lost while another one opened the volume on disks that answer late.
+/// Promises of one daemon were lost while another one opened the volume on disks that answer late. And what the
+/// other one read of a journal that was being written did not fit together: a sound volume was called damaged, and
+/// the advice was a repair.
 #[test]
 fn two_daemons_on_slow_disks_lose_nothing_that_was_promised() {
-    (0..30).for_each(two_openings_on_slow_disks);
+    // In the last one, a checkpoint of the first daemon lies between two readings of the second one.
+    (0..30).chain([554]).for_each(two_openings_on_slow_disks);
 }
 
 /// The host that had the volume open last, and a volume that was shut down: nobody waits.
