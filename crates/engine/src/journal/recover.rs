@@ -9,6 +9,7 @@
 
 mod batches;
 mod cache_table;
+mod check_cache_tables;
 mod damage;
 mod forgetful;
 mod map_pages;
@@ -35,7 +36,7 @@ use braid_format::map_page::Entry;
 use braid_format::superblock::{RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_runtime::Device;
-pub(crate) use cache_table::check_cache_tables;
+pub(crate) use check_cache_tables::check_cache_tables;
 use damage::Damage;
 pub(crate) use forgetful::Forgetful;
 pub(crate) use pages::check_image;
@@ -137,6 +138,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     let mut tables = cache_table::load(source, state, &double_written, (&mut recovery, &mut damage)).await?;
     let mut spans = pages::load_intents(source, &double_written).await?;
     let mut batches = batches::find(source).await?;
+    recovery.warnings.extend(batches.warning.take());
     let found_next = batches.next_sequence();
     let forgetful = match source.superblock.copies {
         1 => Vec::new(),

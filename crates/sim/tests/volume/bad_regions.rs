@@ -1,9 +1,11 @@
 //! A region of metadata that cannot be written, and stays so: what each costs, with one required copy and
 //! with two.
 
+use crate::rig::life::names;
 use crate::rig::{Bench, Rig, bench, filled, holds, make, open, open_with, options};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
-use braid_engine::{CreateOptions, Durability, Export, check};
+use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, check};
+use braid_format::proof;
 use braid_format::superblock::{Region, RegionKind, Superblock};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
@@ -120,6 +122,43 @@ fn a_region_that_cannot_be_written_ends_no_flush_and_no_opening() {
             again.checkpoint().await.unwrap_or_else(|e| panic!("{what}: {e}"));
             again.audit().await.unwrap_or_else(|e| panic!("{what}: {e}"));
             again.close().await.unwrap_or_else(|e| panic!("{what}: {e}"));
+        });
+    }
+}
+
+/// Both pages of the journal's proof were read at once: one bad sector refused every opening after a crash, and a
+/// repair could not make the sector anew.
+#[test]
+fn one_bad_page_of_the_proof_refuses_no_opening() {
+    for page in 0..proof::PAGES {
+        let bench = bench(58);
+        let world = bench.world.clone();
+        world.clone().block_on(async move {
+            let arena = &bench.arena;
+            let mut volume = make(world.clone(), bench.devices(), &made(1)).await;
+            let mut disks = bench.disks.clone();
+            let proofs = volume.superblock().regions.into_iter().filter(|it| it.kind == RegionKind::Proof);
+            let proof = proofs.min_by_key(|region| region.copy).expect("there is a proof");
+            let start = proof.offset + proof::SIZE * page;
+            let bad = start..start + proof::SIZE;
+            let plan =
+                FaultPlan { bad_reads: Some(bad.clone()), bad_writes: Some(bad), ..FaultPlan::default() };
+            for _opening in 0..3 {
+                for extent in 0..4 {
+                    write(&volume, arena, extent, 1 + extent as u8).await;
+                    world.sleep(Nanos::from_secs(2)).await;
+                }
+                disks = disks.iter().map(|disk| disk.fork(&world)).collect();
+                disks[proof.device.index()].faults().set(plan.clone());
+                let devices = disks.iter().map(|disk| bench.sound(disk.clone())).collect();
+                let opened = Volume::open(world.clone(), devices, OpenOptions::new(names(2))).await;
+                let (again, recovery) = opened.unwrap_or_else(|e| panic!("page {page}: {e}"));
+                assert!(!recovery.warnings.is_empty(), "page {page}");
+                check_all(&again, arena, 4, "one page is bad").await;
+                volume = again;
+            }
+            volume.flush().await.unwrap_or_else(|e| panic!("page {page}: {e}"));
+            world.halt();
         });
     }
 }

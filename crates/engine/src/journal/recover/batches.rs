@@ -51,6 +51,8 @@ pub(super) struct Batches {
     pub lost: Vec<(u64, Option<Vec<ExtentId>>)>,
     /// Something that no version writes.
     pub problem: Option<String>,
+    /// What could not be read, and is not needed.
+    pub warning: Option<String>,
     proved: u64,
     /// The page of the witness that the proof names, with the opening that wrote both.
     pub witnessed: Option<(u64, Witnessed)>,
@@ -102,7 +104,9 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     }
     let contained = contained(source).await?;
     all.retain(|sequence, _| *sequence > contained);
-    let proof = read_proof(source, |device| replicas.iter().any(|(ring, _)| *ring == device)).await?;
+    let (proof, warning) =
+        read_proof(source, |device| replicas.iter().any(|(ring, _)| *ring == device)).await?;
+    batches.warning = warning;
     let proof = proof.filter(|proof| proof.sequence > contained);
     batches.witnessed = proof.as_ref().and_then(|proof| Some((proof.epoch, proof.witnessed?)));
     batches.proved = proof.as_ref().map_or(contained, |proof| proof.sequence);
@@ -161,30 +165,41 @@ const MOST_LOST: u64 = 1_000;
 
 /// The newest proof beside a ring that is in use, on any device that is current. A proof elsewhere speaks of another ring: of one to which the journal was
 /// about to move, or from which it has moved.
+///
+/// With a warning, if one of the two pages of a proof cannot be read and the other one is valid. The pages are written
+/// in turn, so the valid one promises at most the batches of a moment less.
 async fn read_proof<D: Device>(
     source: &Source<'_, D>,
     has_ring: impl Fn(DeviceId) -> bool,
-) -> Result<Option<Proof>> {
-    let (mut newest, mut read, mut unread) = (None, false, None);
-    for (device, offset) in images(source.superblock, RegionKind::Proof) {
+) -> Result<(Option<Proof>, Option<String>)> {
+    let superblock = source.superblock;
+    let (mut newest, mut read, mut unread, mut warning) = (None, false, None, None);
+    for (device, offset) in images(superblock, RegionKind::Proof) {
         let member = &source.members[device.index()];
         if !member.is_current() || !has_ring(device) {
             continue;
         }
-        let buf = buffer(proof::SIZE * proof::PAGES).await;
-        match member.read(offset, &buf, Deadline::Only).await {
-            Err(error) => unread = Some(error),
-            Ok(()) => {
-                let found = buf.with_bytes(|bytes| proof::newest(bytes, source.superblock.volume));
-                (newest, read) = (newest.max(found.ok()), true);
+        let (buf, mut found, mut failed) = (buffer(proof::SIZE).await, None, None);
+        for page in 0..proof::PAGES {
+            match member.read(offset + proof::SIZE * page, &buf, Deadline::Only).await {
+                Err(error) => failed = Some(error),
+                Ok(()) => {
+                    let decoded = buf.with_bytes(|bytes| proof::newest(bytes, superblock.volume));
+                    found = found.max(decoded.ok());
+                }
             }
         }
+        read |= failed.is_none() || found.is_some();
+        if let (Some(error), Some(_)) = (&failed, &found) {
+            warning = Some(format!(
+                "a page of the journal's proof on {device} cannot be read, and the other one counts ({error}); replace {device} soon"
+            ));
+        }
+        (newest, unread) = (newest.max(found), unread.or(failed));
     }
     match (read, source.mode, unread) {
-        (false, Mode::Strict, Some(error)) => {
-            Err(super::unread(source.superblock, "the journal's proof", &error))
-        }
-        _ => Ok(newest),
+        (false, Mode::Strict, Some(error)) => Err(super::unread(superblock, "the journal's proof", &error)),
+        _ => Ok((newest, warning)),
     }
 }
 
