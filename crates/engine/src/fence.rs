@@ -44,8 +44,8 @@ const PATIENCE: Nanos = Nanos::from_secs(1);
 pub(crate) const TAKEOVER: Nanos = Nanos::from_secs(2);
 /// How often an opening reads the journal of a volume that another one may have open before the journal counts as
 /// damaged, and the pause in between.
-pub(crate) const READINGS: u32 = 4;
-pub(crate) const BETWEEN_READINGS: Nanos = Nanos::from_millis(500);
+pub(crate) const READINGS: u32 = 12;
+pub(crate) const BETWEEN_READINGS: Nanos = Nanos::from_millis(200);
 
 /// What a host notes of a volume, outside the volume's devices.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

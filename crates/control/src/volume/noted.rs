@@ -2,10 +2,11 @@
 //! of its journal that was durable, and where the pending log is.
 //!
 //! An opening that finds the volume in use, and this note of that opening, knows that the daemon has ended:
-//! the lock of the state directory is held. With any other note the engine waits for another daemon to notice
-//! the new one. And a journal that ends before the noted batch has lost promised batches. The note is at most
-//! some seconds older than the truth; no note, and a note that cannot be read, cost the wait and prove
-//! nothing.
+//! the lock of the state directory is held. That holds for a note that was written in this directory, in this
+//! life of the machine: a copy of a state directory has a copy of the note, and another lock. With any other note
+//! the engine waits for another daemon to notice the new one. And a journal that ends before the noted batch has
+//! lost promised batches. The note is at most some seconds older than the truth; no note, and a note that cannot
+//! be read, cost the wait and prove nothing.
 
 use crate::Result;
 use crate::serve::daemon::Daemon;
@@ -19,6 +20,7 @@ use braid_uring::{LastingFile, boot_id};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -35,6 +37,9 @@ struct Note {
     epoch: u64,
     owner: u64,
     batch: u64,
+    /// Where the note was written: [`place`]. An older version notes none.
+    #[serde(default)]
+    place: Option<String>,
     /// The pending log, while the volume is open; an older version notes none.
     #[serde(default)]
     log: Option<NotedLog>,
@@ -78,10 +83,22 @@ pub(crate) fn life() -> Option<String> {
     boot_id().ok().map(|life| format!("{:032x}", u128::from_be_bytes(life)))
 }
 
-/// What this host noted of a volume; nothing if there is no note of it.
+/// What this host noted of a volume; nothing if there is no note of it. Of a note that was written elsewhere the
+/// batch alone counts: that was promised, and the opening may go on.
 pub(crate) fn noted(state: &StateDir, record: &VolumeRecord) -> Noted {
-    let note = read(state, record);
-    note.map_or(Noted::default(), |Note { epoch, owner, batch, .. }| Noted { epoch, owner, batch })
+    let Some(Note { epoch, owner, batch, place: written, .. }) = read(state, record) else {
+        return Noted::default();
+    };
+    match written.is_some() && written == place(state, &record.name) {
+        true => Noted { epoch, owner, batch },
+        false => Noted { batch, ..Noted::default() },
+    }
+}
+
+/// The life of the machine, and the directory of the volume's notes: a copy of the directory is another one.
+fn place(state: &StateDir, name: &VolumeName) -> Option<String> {
+    let known = std::fs::metadata(state.note_file(name).parent()?).ok()?;
+    Some(format!("{} {} {}", life()?, known.dev(), known.ino()))
 }
 
 /// The pending log in the note of a volume. The outer option is `None` without a note, the inner one after a
@@ -128,7 +145,8 @@ pub(crate) fn note(
     (noted, log): (Noted, Option<&NotedLog>),
 ) -> Result<()> {
     let Noted { epoch, owner, batch } = noted;
-    let note = Note { uuid: uuid.to_owned(), epoch, owner, batch, log: log.cloned() };
+    let place = place(state, name);
+    let note = Note { uuid: uuid.to_owned(), epoch, owner, batch, place, log: log.cloned() };
     state.save_note(name, &serde_json::to_string(&note).unwrap_or_default())
 }
 
@@ -161,5 +179,35 @@ pub(crate) async fn keep_noted(daemon: Rc<Daemon>, mut last: Noted) {
             }
             Err(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// A copy of a state directory, made while the volume was served, had the note of the living daemon. An
+    /// opening by the copy took that daemon for an ended one: flushed writes of that daemon were lost.
+    #[test]
+    fn a_copied_note_promises_its_batch_and_no_end_of_a_daemon() {
+        let dir = tempfile::tempdir().unwrap();
+        let [original, copy] = ["one", "two"].map(|name| StateDir::new(&dir.path().join(name)).unwrap());
+        let record = VolumeRecord {
+            version: 1,
+            name: "vault".parse().unwrap(),
+            uuid: "u".to_owned(),
+            temporary: false,
+            devices: Vec::new(),
+            models: BTreeMap::new(),
+        };
+        for state in [&original, &copy] {
+            state.save(&record).unwrap();
+        }
+        let last = Noted { epoch: 4, owner: 7, batch: 90 };
+        note(&original, &record.name, &record.uuid, (last, None)).unwrap();
+        std::fs::copy(original.note_file(&record.name), copy.note_file(&record.name)).unwrap();
+        assert_eq!(noted(&original, &record), last);
+        assert_eq!(noted(&copy, &record), Noted { batch: 90, ..Noted::default() });
     }
 }
