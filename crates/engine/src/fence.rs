@@ -31,7 +31,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::Nanos;
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{self, Header, Phase, Superblock};
-use braid_runtime::{Device, Event, Runtime, join_all};
+use braid_runtime::{Device, Event, Runtime};
 use std::cell::{Cell, RefCell};
 
 /// How often the job looks.
@@ -134,33 +134,34 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.jobs.are_ending() {
             return Box::pin(self.look_for_others()).await;
         }
+        let wanted = self.rt.now();
         self.fence.is_wanted.set(true);
         self.jobs.wake();
-        // A look that is under way will do, unless it takes too long.
-        let looked = self.fence.ended.wait_for(|| self.is_looked_at(self.rt.now()).then_some(()));
+        let looked = self.fence.ended.wait_for(|| (self.fence.looked.get() >= wanted).then_some(()));
         if self.within(PATIENCE, looked).await.is_none() {
             self.fence.is_silent.set(true);
         }
         self.refuse_taken()
     }
 
-    /// Looks at the superblocks beside the journals, all at once: a device that is late holds up no look at another
-    /// one.
+    /// Looks at the superblocks beside the journals.
     pub async fn look_for_others(&self) -> Result<()> {
         if D::ALWAYS_ANSWERS || planted(Bug::FenceSkipped) {
             return Ok(());
         }
         let start = self.rt.now();
-        let looked_at = self.journal.devices().into_iter().map(|device| self.member(device));
-        let looks = looked_at.filter(|member| member.is_current() && !member.is_late()).map(async |member| {
+        for device in self.journal.devices() {
+            let member = self.member(device);
+            if !member.is_current() || member.is_late() {
+                continue;
+            }
             if let Some(header) = read_any(member).await
                 && self.is_of_another(&header, member)
             {
-                // No other device need answer.
                 self.end_for(&header);
+                break;
             }
-        });
-        join_all(looks).await;
+        }
         self.fence.looked.set(start.max(self.fence.looked.get()));
         self.fence.is_silent.set(false);
         self.fence.ended.notify();
