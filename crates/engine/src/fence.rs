@@ -13,8 +13,8 @@
 //! So what was acknowledged between the other opening and the next look, at most a second, may be lost,
 //! unless the other opening waits ([`TAKEOVER`]): an opening that finds the volume in use, and does not know
 //! from its host's notes that this opening has ended, writes its number, waits for longer than a look may be
-//! old, and only then reads what counts (`open/again.rs`). The delay of 2 s comes after an unclean stop on
-//! another host or under another state directory alone.
+//! old, and only then reads what counts (`open/again.rs`). The delay of 2 s comes after an unclean stop alone,
+//! on another host, under another state directory, or before the machine was started.
 //!
 //! What such an opening reads before the number is written may not fit together, since the journal grows
 //! meanwhile. The opening reads a few times ([`READINGS`]) before the volume is called damaged.
@@ -42,9 +42,10 @@ const OLDEST: Nanos = Nanos::from_secs(1);
 const PATIENCE: Nanos = Nanos::from_secs(1);
 /// How long an opening waits for another one to notice it: longer than a look may be old.
 pub(crate) const TAKEOVER: Nanos = Nanos::from_secs(2);
-/// How often an opening reads the journal of a volume that another one may have open before the journal counts as
-/// damaged, and the pause in between.
+/// How often an opening reads the journal once more, of a volume that another one may have open, before the journal
+/// counts as damaged.
 pub(crate) const READINGS: u32 = 12;
+/// The pause before each of these readings.
 pub(crate) const BETWEEN_READINGS: Nanos = Nanos::from_millis(200);
 
 /// What a host notes of a volume, outside the volume's devices.

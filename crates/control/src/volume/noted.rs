@@ -83,16 +83,14 @@ pub(crate) fn life() -> Option<String> {
     boot_id().ok().map(|life| format!("{:032x}", u128::from_be_bytes(life)))
 }
 
-/// What this host noted of a volume; nothing if there is no note of it. Of a note that was written elsewhere the
-/// batch alone counts: that was promised, and the opening may go on.
+/// What this host noted of a volume; nothing without a note. A note that was written elsewhere names no owner: the
+/// opening may not have ended. Number and batch were promised all the same.
 pub(crate) fn noted(state: &StateDir, record: &VolumeRecord) -> Noted {
     let Some(Note { epoch, owner, batch, place: written, .. }) = read(state, record) else {
         return Noted::default();
     };
-    match written.is_some() && written == place(state, &record.name) {
-        true => Noted { epoch, owner, batch },
-        false => Noted { batch, ..Noted::default() },
-    }
+    let is_own = written.is_some() && written == place(state, &record.name);
+    Noted { epoch, owner: if is_own { owner } else { 0 }, batch }
 }
 
 /// The life of the machine, and the directory of the volume's notes: a copy of the directory is another one.
@@ -208,6 +206,7 @@ mod tests {
         note(&original, &record.name, &record.uuid, (last, None)).unwrap();
         std::fs::copy(original.note_file(&record.name), copy.note_file(&record.name)).unwrap();
         assert_eq!(noted(&original, &record), last);
-        assert_eq!(noted(&copy, &record), Noted { batch: 90, ..Noted::default() });
+        // Old copies of all devices are told by the number.
+        assert_eq!(noted(&copy, &record), Noted { owner: 0, ..last });
     }
 }

@@ -264,18 +264,30 @@ async fn judge_witness<D: Device>(
     Ok(Vec::new())
 }
 
-/// Refuses an opening that has taken the devices over from another one, if that one has written batches meanwhile.
-/// `before` and `now`: the batch that would have followed, and the one that would follow.
-pub(crate) fn refuse_later(superblock: &Superblock, before: u64, now: u64) -> Result<()> {
-    if now <= before {
-        return Ok(());
-    }
+/// Refuses an opening that has taken the devices over with its own number and owner, if a third opening has taken
+/// them over since, or if the daemon before has written batches meanwhile: `before` would have followed, and `now`
+/// would follow.
+pub(crate) fn refuse_later(
+    superblock: &Superblock,
+    (epoch, owner): (u64, u64),
+    (before, now): (u64, u64),
+) -> Result<()> {
     let name = &superblock.name;
-    let text = format!(
-        "another daemon serves volume '{name}' and has written to it just now ({} batches); this opening has stopped it: find out who else \
-         reaches the devices (a loop device over a file, a disk that two hosts see), and serve the volume again",
-        now - before
-    );
+    let who = "find out who else reaches the devices (a loop device over a file, a disk that two hosts see)";
+    let text = if (superblock.epoch, superblock.owner) != (epoch, owner) {
+        format!(
+            "volume '{name}' was opened by another daemon meanwhile (opening {}, this is {epoch}): {who}",
+            superblock.epoch
+        )
+    } else if now > before {
+        format!(
+            "another daemon serves volume '{name}' and has written to it just now ({} batches); this opening has \
+             stopped it: {who}, and serve the volume again",
+            now - before
+        )
+    } else {
+        return Ok(());
+    };
     Err(Error::new(ErrorKind::Degraded, text))
 }
 

@@ -12,6 +12,9 @@
 //! device that is left out may be the only one whose superblock says that another device is older: that is
 //! carried over, too. A repair must not give up what the device could still say: it would be lost, though
 //! the device can be read.
+//!
+//! An opening that may take the devices over from another daemon announces its number first, and waits until
+//! that daemon has noticed ([`super::enter`]). What the attempt had read may be older by then.
 
 use super::assemble::Highest;
 use super::{LeftLog, OpenOptions};
@@ -36,9 +39,11 @@ pub(crate) struct Attempts {
     pub may_be_open: bool,
     /// How often what the devices say did not fit together, while another daemon may have had the volume open.
     pub readings: u32,
-    /// The devices were taken over from another daemon that may have had the volume open: the batch that would have
-    /// followed those in the journal before.
-    pub taken_over: Option<u64>,
+    /// The devices were taken over from another daemon that may have had the volume open: the number of the opening
+    /// that did so, and the batch that would have followed those in the journal before.
+    pub taken_over: Option<(u64, u64)>,
+    /// Devices that were cut: an attempt has written the superblock copy whose absence told.
+    pub cut: Vec<DeviceId>,
     /// The highest numbers that an attempt has given.
     pub highest: Highest,
     /// The pending log as the last attempt read it: a device that failed a flush has put the log in doubt
@@ -63,7 +68,7 @@ pub(crate) enum Refusal<D> {
     Disagreeing,
     /// The devices are taken over from another daemon, which changes nothing any more: what they say counts now. No
     /// data was written.
-    TakenOver { found_next: u64, highest: Highest, left_log: Rc<LeftLog> },
+    TakenOver { found_next: u64, highest: Highest, left_log: Rc<LeftLog>, cut: Vec<DeviceId> },
     /// These devices lack what they had acknowledged; nothing was changed. With warnings.
     Forgetful(Vec<Forgetful>, Vec<String>),
     /// A device could not be written; no data was.
@@ -77,6 +82,7 @@ pub(crate) struct Unwritten<D> {
     pub error: Error,
     pub clean: bool,
     pub may_be_open: bool,
+    pub cut: Vec<DeviceId>,
     pub highest: Highest,
     pub left_log: Rc<LeftLog>,
     /// Devices that are there and lack something. Their own superblocks may not say so.
@@ -115,8 +121,9 @@ impl Attempts {
                 self.readings += 1;
                 return Ok(());
             }
-            Refusal::TakenOver { found_next, highest, left_log } => {
-                self.taken_over = Some(found_next);
+            Refusal::TakenOver { found_next, highest, left_log, cut } => {
+                self.cut.extend(cut);
+                self.taken_over = Some((highest.epoch, found_next));
                 self.highest = self.highest.beyond(highest);
                 self.left_log = Some(left_log);
                 return Ok(());
@@ -140,6 +147,7 @@ impl Attempts {
         self.unwritten.push(LeftOut { id, name, error });
         self.clean |= ended.clean;
         self.may_be_open |= ended.may_be_open;
+        self.cut.extend(ended.cut);
         self.highest = self.highest.beyond(ended.highest);
         self.left_log = Some(ended.left_log);
         options.outdated.extend(ended.outdated);

@@ -203,7 +203,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             let judged = judge(&superblock, &candidate)?;
             states[id.index()] = judged.state;
             anew.extend(judged.lacks_all.then_some(id));
-            if judged.is_cut {
+            if judged.is_cut || attempts.cut.contains(&id) {
                 if superblock.copies == 1 && lacking == Lacking::Refused {
                     return refuse_cut(&superblock, name, id);
                 }

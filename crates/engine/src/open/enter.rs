@@ -90,6 +90,8 @@ pub(crate) fn number<D: Device>(
 }
 
 /// Enters a new epoch, which [`number`] has given: `Opening` on all devices, then `Open` on all. Data is written after that.
+/// An opening that only `announces` itself ends after the first phase, as if interrupted: the devices have its number,
+/// and say all that they said before.
 ///
 /// # Errors
 /// The device that could not be written. No device got anything but tables and superblocks.
@@ -97,12 +99,17 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
     rt: &R,
     members: &[Member<D>],
     superblock: &mut Superblock,
-    highest: Highest,
+    (highest, announces): (Highest, bool),
 ) -> std::result::Result<(), (DeviceId, Error)> {
     // By an even number: the next table must not go over the one that counts.
     superblock.sequence += highest.sequence.saturating_sub(superblock.sequence).next_multiple_of(2);
     let phases = [Phase::Opening, Phase::Open];
-    for &phase in if planted(Bug::OpeningNotAnnounced) { &phases[1..] } else { &phases[..] } {
+    let phases = match announces {
+        true => &phases[..1],
+        false if planted(Bug::OpeningNotAnnounced) => &phases[1..],
+        false => &phases[..],
+    };
+    for &phase in phases {
         superblock.phase = phase;
         superblock.sequence += 1;
         let epoch = superblock.epoch;

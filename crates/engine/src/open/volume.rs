@@ -55,7 +55,7 @@ pub struct OpenOptions {
     pub owner: u64,
     /// What the caller noted of the volume last ([`Volume::noted`]), or nothing yet; none if nobody else can
     /// reach the devices. If the volume is in use, and not by the opening that is noted here, the opening
-    /// takes 2 s more.
+    /// takes 2 s more. A recovery does not wait: what other daemons write since is given up.
     pub noted: Option<Noted>,
     /// Which of the devices is the disk that the volume adopted, if it has adopted one.
     pub adopted: Option<AdoptedDisk>,
@@ -191,6 +191,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             noted,
         };
         let may_be_open = attempts.taken_over.is_none()
+            && !options.recover
             && (attempts.may_be_open || may_be_open(&superblock, options.noted));
         let recovered = watched(rt, &members, recover(&source, &mut state)).await;
         if may_be_open && attempts.readings < READINGS && disagrees(&recovered) {
@@ -199,8 +200,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         let Recovered { ring, gaps, mut recovery, found_next, next_batch, changed, forgetful: found } =
             recovered?;
-        if let Some(before) = attempts.taken_over {
-            refuse_later(&superblock, before, found_next)?;
+        if let Some((epoch, before)) = attempts.taken_over {
+            refuse_later(&superblock, (epoch, options.owner), (before, found_next))?;
         }
         if !found.is_empty() {
             return Err(Refusal::Forgetful(found, recovery.warnings));
@@ -261,10 +262,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             state.mark_all_stale(superblock.spans());
         }
         tell_older(&superblock, &recovery.older);
-        if let Some(image) = new_image {
+        // Until the devices are taken over, they keep all that they said.
+        if let Some(image) = new_image.filter(|_| !may_be_open) {
             watched(rt, &members, image.begin(rt, &members, &superblock)).await?;
         }
-        if let Some(sums) = sums.as_ref().filter(|_| recovery.changed_elsewhere) {
+        if let Some(sums) = sums.as_ref().filter(|_| recovery.changed_elsewhere && !may_be_open) {
             watched(rt, &members, adopted::write_unknown(rt, &members, superblock.volume, sums)).await?;
         }
         let lost = state.map.lost();
@@ -279,23 +281,27 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             let lacking = members.iter().filter(|member| member.is_lacking()).map(|member| member.id);
             tell(&lacking.collect::<Vec<_>>());
         }
-        let entered = watched(rt, &members, enter(rt, &members, &mut superblock, highest)).await;
+        let entered =
+            watched(rt, &members, enter(rt, &members, &mut superblock, (highest, may_be_open))).await;
         // What a device lost that is brought up to date, the others have.
         let may_lack = |member: &Member<D>| member.is_current() && member.has_lost_writes();
         state.doubt_log(members.iter().any(may_lack));
         let highest = Highest { epoch: superblock.epoch, sequence: superblock.sequence };
+        let forgot = |id: &DeviceId| attempts.forgetful.iter().any(|found| found.device == *id);
+        let cut: Vec<DeviceId> = cut.iter().map(|(id, _)| *id).filter(|id| !forgot(id)).collect();
         if let Err((id, error)) = entered {
             let device = given[id.index()].clone();
             let lacks = |member: &&Member<D>| member.is_there() && !member.is_current();
             let outdated = members.iter().filter(lacks).map(|member| member.id).collect();
             let unwritten =
-                Unwritten { device, id, error, clean, may_be_open, highest, left_log, outdated, lost };
+                Unwritten { device, id, error, clean, may_be_open, cut, highest, left_log, outdated, lost };
             return Err(Refusal::Unwritten(Box::new(unwritten)));
         }
         if may_be_open {
-            // What was read so far may be older than what another daemon has written since.
+            // What was read so far may be older than what another daemon has written since. The devices say what
+            // they said before, with the number of this opening.
             rt.sleep(TAKEOVER).await;
-            return Err(Refusal::TakenOver { found_next, highest, left_log });
+            return Err(Refusal::TakenOver { found_next, highest, left_log, cut });
         }
         let replicas = rings(&superblock, |device| members[device.index()].is_current());
         let is_contained = state.stale_pages() == 0;

@@ -5,8 +5,8 @@ use crate::rig::{Rig, filled, refused, sound};
 use crate::toy_policies::WriteBackCache;
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{
-    AdoptedDisk, Adoption, CreateOptions, Durability, ErrorKind, Export, OpenOptions, Recovery, Result,
-    Volume, Zeroing, create, identify,
+    AdoptedDisk, Adoption, CreateOptions, Durability, ErrorKind, Export, Noted, OpenOptions, Recovery,
+    Result, Volume, Zeroing, create, identify,
 };
 use braid_format::Uuid;
 use braid_format::superblock::{DeviceState, Phase};
@@ -230,8 +230,17 @@ pub fn an_ssd_that_is_lost_while_dirty_costs_the_ranges_that_are_named_and_no_ot
             // The opening that gives it up is interrupted: the next one says what that would have said.
             let (_, after) =
                 try_open(&world, &interrupted_without_ssd(&world, &disks).await, |_| ()).await.unwrap();
+            let left = copies_of(&world, &disks[1..]).await;
             let (volume, recovery) =
                 try_open(&world, &disks[1..], |options| options.distrust = vec![SSD]).await.unwrap();
+            assert_eq!(after.older, recovery.older);
+            // Another daemon may have the volume open: the opening begins again after a wait, and tells no less.
+            let elsewhere = copies_of(&world, &left).await;
+            let (_, after) = try_open(&world, &elsewhere, |options| {
+                (options.distrust, options.noted) = (vec![SSD], Some(Noted::default()));
+            })
+            .await
+            .unwrap();
             assert_eq!(after.older, recovery.older);
             let is_named = |at: usize| {
                 recovery

@@ -297,6 +297,58 @@ fn two_daemons_on_slow_disks_lose_nothing_that_was_promised() {
     (0..30).chain([554]).for_each(two_openings_on_slow_disks);
 }
 
+/// Two hosts take over a volume whose daemon has died, and the second one begins while the first one waits. The first
+/// one went on after the wait, beside the second one.
+#[test]
+fn hosts_that_take_over_one_after_the_other_lose_nothing_that_was_promised() {
+    let mut served = 0;
+    for seed in 0..40 {
+        let bench = bench(600 + seed);
+        let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+        served += bench.run(async move {
+            let mut rng = Rng::new(seed);
+            let made = CreateOptions { copies: 1 + (seed % 2) as u8, ..options(75) };
+            let first = make(world.clone(), handles(&world, &disks), &made).await;
+            first.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            let killed: Vec<Disk> = disks.iter().map(|disk| disk.fork(&world)).collect();
+            let stop = Rc::new(Cell::new(false));
+            let host = async |number: u64, delay: Nanos| {
+                world.sleep(delay).await;
+                let strange = Some(Noted { epoch: 1, owner: 5, batch: 0 });
+                let how = |o: &mut OpenOptions| (o.noted, o.owner) = (strange, 8 + number);
+                match open_with(world.clone(), handles(&world, &killed), how).await {
+                    Ok((volume, _)) => {
+                        Some(busy_in(&world, &volume, (HALF * number, Nanos::from_millis(20)), &stop))
+                    }
+                    Err(error) => {
+                        // The other host has come first, or comes while this one begins.
+                        let expected = [ErrorKind::Degraded, ErrorKind::Io];
+                        assert!(expected.contains(&error.kind()), "seed {seed}: {error}");
+                        None
+                    }
+                }
+            };
+            let delay = Nanos::from_millis(rng.below(2500));
+            let told = join_all([host(0, Nanos(0)), host(1, delay)].into_iter()).await;
+            world.sleep(SECOND * 3).await;
+            stop.set(true);
+            let disks: Vec<Disk> = killed.iter().map(|disk| disk.fork(&world)).collect();
+            let again = open(world.clone(), handles(&world, &disks)).await.unwrap();
+            for (start, told) in [0, HALF].into_iter().zip(&told) {
+                for &(_, number) in
+                    told.iter().flat_map(|told| told.borrow().clone()).collect::<Vec<_>>().iter()
+                {
+                    let at = BLOCK * (start + place_of(number) as u64);
+                    let is_there = holds(&again, &arena, at, BLOCK, value_of(number)).await.unwrap();
+                    assert!(is_there, "seed {seed}, {delay:?}: {number} of the host at {start}");
+                }
+            }
+            told.iter().flatten().count()
+        });
+    }
+    assert!(served >= 20, "{served}");
+}
+
 /// The host that had the volume open last, and a volume that was shut down: nobody waits.
 #[test]
 fn only_an_opening_that_may_have_company_waits() {
