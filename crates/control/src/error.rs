@@ -81,6 +81,7 @@ impl From<braid_engine::Error> for Error {
             braid_engine::ErrorKind::Io => ErrorKind::Io,
             braid_engine::ErrorKind::NoSpace => ErrorKind::NoSpace,
             braid_engine::ErrorKind::Degraded => ErrorKind::Degraded,
+            braid_engine::ErrorKind::Busy => ErrorKind::Busy,
             braid_engine::ErrorKind::Unsupported => ErrorKind::Unsupported,
             braid_engine::ErrorKind::Invalid => ErrorKind::Invalid,
         };

@@ -3,7 +3,7 @@
 use crate::adopted::{DirtySpans, look_at};
 use crate::copies::{Member, watched};
 use crate::epochs::damaged_extents;
-use crate::fence::Noted;
+use crate::fence::{BETWEEN_READINGS, Noted, READINGS};
 use crate::journal::{Forgetful, Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
 use crate::open::{
@@ -11,9 +11,9 @@ use crate::open::{
     newly_lost, older_without, only_copies, refuse_cached,
 };
 use crate::shape::Shape;
-use crate::{ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
-use braid_format::superblock::{DeviceEntry, DeviceState};
+use braid_format::superblock::{DeviceEntry, DeviceState, Phase};
 use braid_runtime::{Device, Runtime};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -64,6 +64,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// Whether metadata is damaged, or bytes are lost.
+    fn is_damaged(&self) -> bool {
+        !self.repairable.is_empty() || !self.fatal.is_empty() || !self.lost.is_empty()
+    }
+
     /// Devices that are not there and are newer than all that is, if these are known to be `outdated`, as [`crate::OpenOptions::outdated`] says: what they alone hold the check
     /// could not see.
     pub fn newer_elsewhere(&self, outdated: &[DeviceId]) -> Vec<DeviceId> {
@@ -76,8 +81,13 @@ impl Report {
 
 /// Checks the volume on `devices`, and changes nothing.
 ///
+/// Another daemon may write meanwhile, which no lock on this host tells of: then what is read does not fit together.
+/// So damage counts only if the volume was shut down, or if a second reading finds it and nothing was written
+/// between the two.
+///
 /// # Errors
-/// Where the devices are not those of one volume, as [`crate::Volume::open`] says. Damage is in the report.
+/// Where the devices are not those of one volume, as [`crate::Volume::open`] says, and `Busy` if another daemon writes
+/// so often that nothing can be said. Damage is in the report.
 pub async fn check<R: Runtime, D: Device>(
     rt: &R,
     devices: Vec<D>,
@@ -102,20 +112,60 @@ pub async fn check_noted<R: Runtime, D: Device>(
     let devices: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
     let given = (&devices[..], names, adopted);
     let mut attempts = Attempts::default();
+    let (mut before, mut repeated) = (None, 0);
     loop {
-        match examine(rt, given, noted, &attempts).await? {
-            Examined::Report(report) => return Ok(*report),
+        match examine(rt, given, noted, &attempts).await {
+            Ok((Examined::Report(report), as_of)) if as_of.counts(before) || !report.is_damaged() => {
+                return Ok(*report);
+            }
             // Of devices that were current: each time it is another one.
-            Examined::Forgetful(found) => attempts.forgetful.extend(found),
+            Ok((Examined::Forgetful(found), as_of)) if as_of.counts(before) => {
+                attempts.forgetful.extend(found);
+                continue;
+            }
+            Ok(_) if repeated == READINGS => return Err(busy(names)),
+            Ok((_, as_of)) => before = Some(as_of),
+            Err(error) if error.kind() == ErrorKind::Corrupt && repeated < READINGS => before = None,
+            Err(error) => return Err(error),
         }
+        repeated += 1;
+        rt.sleep(BETWEEN_READINGS).await;
     }
 }
 
-/// What came of a check.
+fn busy(names: &[String]) -> Error {
+    let text = format!(
+        "another daemon serves the volume on {} and writes to it (on another host, or through another name of the \
+         devices): stop that daemon, and try again",
+        names.join(", ")
+    );
+    Error::new(ErrorKind::Busy, text)
+}
+
+/// What came of one reading.
 enum Examined {
     Report(Box<Report>),
     /// These devices lack what they had acknowledged.
     Forgetful(Vec<Forgetful>),
+}
+
+/// What daemons change when they write: nothing was written between two readings in which this is the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct AsOf {
+    is_closed: bool,
+    /// The last opening, and its random number.
+    opening: (u64, u64),
+    /// Of the superblocks.
+    sequence: u64,
+    /// The batch that would follow those in the journal.
+    next_batch: u64,
+}
+
+impl AsOf {
+    /// Whether damage that this reading found counts, after another reading found damage.
+    fn counts(self, before: Option<AsOf>) -> bool {
+        self.is_closed || before == Some(self)
+    }
 }
 
 /// Checks the volume, with what earlier attempts have found.
@@ -124,7 +174,7 @@ async fn examine<R: Runtime, D: Device>(
     (devices, names, adopted): (&[Rc<D>], &[String], Option<AdoptedDisk>),
     noted: u64,
     attempts: &Attempts,
-) -> Result<Examined> {
+) -> Result<(Examined, AsOf)> {
     let mut report = Report::default();
     let is_adopted = |place| adopted.is_some_and(|adopted| adopted.place == place);
     for (_, (device, name)) in devices.iter().zip(names).enumerate().filter(|(place, _)| !is_adopted(*place))
@@ -169,9 +219,15 @@ async fn examine<R: Runtime, D: Device>(
         noted,
     };
     let checked = check_metadata(&mut source, &mut report, (&lately, &cut));
-    let found = watched(rt, &members, checked).await?;
+    let (found, next_batch) = watched(rt, &members, checked).await?;
+    let as_of = AsOf {
+        is_closed: superblock.phase == Phase::Closed,
+        opening: (superblock.epoch, superblock.owner),
+        sequence: superblock.sequence,
+        next_batch,
+    };
     if !found.is_empty() {
-        return Ok(Examined::Forgetful(found));
+        return Ok((Examined::Forgetful(found), as_of));
     }
     report.changed_elsewhere = changed_elsewhere;
     let is_ssd = |device: &&DeviceId| superblock.devices[device.index()].class == DeviceClass::Ssd;
@@ -182,16 +238,16 @@ async fn examine<R: Runtime, D: Device>(
         report.older = ranges.into_iter().map(|range| (device, range)).collect();
     }
     report.older.extend(older_without(&superblock, &lately, clean));
-    Ok(Examined::Report(Box::new(report)))
+    Ok((Examined::Report(Box::new(report)), as_of))
 }
 
-/// Checks what the superblocks lead to. Gives devices that lack what they had acknowledged: then the report
-/// does not count.
+/// Checks what the superblocks lead to. Gives devices that lack what they had acknowledged, which make the report void,
+/// and the batch that would follow those in the journal.
 async fn check_metadata<D: Device>(
     source: &mut Source<'_, D>,
     report: &mut Report,
     (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
-) -> Result<Vec<Forgetful>> {
+) -> Result<(Vec<Forgetful>, u64)> {
     for region in source.superblock.void_regions() {
         let text =
             format!("{region} is void: it could not be written, and is made anew while the volume is served");
@@ -203,8 +259,8 @@ async fn check_metadata<D: Device>(
     let shape = Shape::of(source.superblock);
     let mut state = State::new(&shape, source.superblock);
     match recover(source, &mut state).await {
-        Ok(Recovered { forgetful, .. }) if !forgetful.is_empty() => return Ok(forgetful),
-        Ok(Recovered { recovery, .. }) => {
+        Ok(Recovered { forgetful, found_next, .. }) if !forgetful.is_empty() => Ok((forgetful, found_next)),
+        Ok(Recovered { recovery, found_next, .. }) => {
             report.repairable.extend(check_cache_tables(source, &state).await);
             report.only_on_missing = only_copies(source.members, &shape, &state, (lately, cut));
             // With one copy, all that lies on a device that is missing since.
@@ -230,18 +286,19 @@ async fn check_metadata<D: Device>(
             report.journal_batches = recovery.batches;
             report.mapped_extents = state.map.mapped();
             report.spans = recovery.spans;
+            Ok((Vec::new(), found_next))
         }
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             report.fatal.push(error.to_string());
             source.mode = Mode::Repair;
             let mut state = State::new(&shape, source.superblock);
-            let Recovered { recovery, .. } = recover(source, &mut state).await?;
+            let Recovered { recovery, found_next, .. } = recover(source, &mut state).await?;
             report.fatal.extend(recovery.damage);
             report.fatal.extend(recovery.warnings);
             report.lost = recovery.lost;
             report.mapped_extents = state.map.mapped();
+            Ok((Vec::new(), found_next))
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    Ok(Vec::new())
 }

@@ -14,6 +14,8 @@ pub enum ErrorKind {
     NoSpace,
     /// A device of the volume is missing: bring it back.
     Degraded,
+    /// Another daemon has the volume open: stop that one.
+    Busy,
     /// The volume needs a feature that this version lacks: use a newer version.
     Unsupported,
     /// The request itself is wrong: outside the volume, or against a rule.

@@ -170,6 +170,6 @@ fn errno_of(error: &Error) -> Errno {
         ErrorKind::NoSpace => Errno::NOSPC,
         ErrorKind::Invalid => Errno::INVAL,
         ErrorKind::Unsupported => Errno::OPNOTSUPP,
-        ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Degraded => Errno::IO,
+        ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Degraded | ErrorKind::Busy => Errno::IO,
     }
 }

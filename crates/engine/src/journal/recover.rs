@@ -288,7 +288,7 @@ pub(crate) fn refuse_later(
     } else {
         return Ok(());
     };
-    Err(Error::new(ErrorKind::Degraded, text))
+    Err(Error::new(ErrorKind::Busy, text))
 }
 
 /// The batches that the journal of a device that is current lacks.

@@ -6,7 +6,9 @@
 use crate::bad_regions::views;
 use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options};
 use braid_base::{Bytes, KIB, MIB, Nanos, Rng};
-use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Noted, OpenOptions, Recovery, Result};
+use braid_engine::{
+    CreateOptions, Durability, ErrorKind, Export, Noted, OpenOptions, Recovery, Result, check,
+};
 use braid_runtime::{Arena, Runtime, join_all};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
 use std::cell::{Cell, RefCell};
@@ -213,7 +215,7 @@ pub fn an_opening_that_waits_for_the_other_one_loses_nothing_that_was_promised()
             let second = match opened {
                 Ok((volume, _)) => volume,
                 Err(error) => {
-                    assert!(error.kind() == ErrorKind::Degraded, "{error}");
+                    assert!(error.kind() == ErrorKind::Busy, "{error}");
                     open_with(world.clone(), handles(&world, &disks), how).await.unwrap().0
                 }
             };
@@ -266,7 +268,7 @@ pub fn two_openings_on_slow_disks(seed: u64) {
             match open_with(world.clone(), handles(&world, &disks), how).await {
                 Ok((volume, _)) => break volume,
                 // The other daemon has written since, and is stopped now.
-                Err(error) => assert_eq!(error.kind(), ErrorKind::Degraded, "seed {seed}: {error}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "seed {seed}: {error}"),
             }
         };
         let later = busy_in(&world, &second, (HALF, Nanos::from_millis(20)), &stop);
@@ -297,6 +299,45 @@ fn two_daemons_on_slow_disks_lose_nothing_that_was_promised() {
     (0..30).chain([554]).for_each(two_openings_on_slow_disks);
 }
 
+/// A check beside a daemon of another host said that a sound volume was damaged, or that a device had lost writes.
+#[test]
+fn a_check_beside_another_daemon_finds_no_damage() {
+    let mut sound = 0;
+    for seed in 0..40 {
+        let bench = bench(700 + seed);
+        let (world, disks) = (bench.world.clone(), bench.disks.clone());
+        sound += bench.run(async move {
+            let made = CreateOptions { copies: 1 + (seed % 2) as u8, ..options(77) };
+            let volume = make(world.clone(), handles(&world, &disks), &made).await;
+            let stop = Rc::new(Cell::new(false));
+            let pause = [Nanos::from_millis(3), Nanos::from_millis(60)][seed as usize / 2 % 2];
+            let told = [0, HALF].map(|start| busy_in(&world, &volume, (start, pause), &stop));
+            world.sleep(SECOND).await;
+            let stall = Nanos::from_millis(1)..Nanos::from_millis(150);
+            let slow = FaultPlan { stalls: 0.05, stall, ..FaultPlan::default() };
+            disks.iter().for_each(|disk| disk.faults().set(slow.clone()));
+            let mut sound = 0;
+            for _ in 0..10 {
+                let names: Vec<String> = (0..disks.len()).map(|place| format!("disk {place}")).collect();
+                match check(&world, handles(&world, &disks), &names, None).await {
+                    Ok(report) => {
+                        let damage = [&report.repairable[..], &report.fatal].concat();
+                        assert!(damage.is_empty() && report.cut.is_empty(), "seed {seed}: {report:?}");
+                        sound += 1;
+                    }
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "seed {seed}: {error}"),
+                }
+            }
+            stop.set(true);
+            world.sleep(SECOND).await;
+            assert!(told.iter().all(|told| told.borrow().len() > 10), "seed {seed}");
+            volume.close().await.unwrap();
+            sound
+        });
+    }
+    assert!(sound > 300, "{sound} checks");
+}
+
 /// Two hosts take over a volume whose daemon has died, and the second one begins while the first one waits. The first
 /// one went on after the wait, beside the second one.
 #[test]
@@ -322,7 +363,7 @@ fn hosts_that_take_over_one_after_the_other_lose_nothing_that_was_promised() {
                     }
                     Err(error) => {
                         // The other host has come first, or comes while this one begins.
-                        let expected = [ErrorKind::Degraded, ErrorKind::Io];
+                        let expected = [ErrorKind::Busy, ErrorKind::Io];
                         assert!(expected.contains(&error.kind()), "seed {seed}: {error}");
                         None
                     }
