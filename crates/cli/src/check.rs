@@ -118,8 +118,12 @@ pub fn describe(report: &CheckReport) -> String {
         }
         (false, _) => format!("damaged: braid check {name} --repair keeps all but what is listed"),
     };
+    let resync = match report.resync_bytes {
+        0 => String::new(),
+        bytes => format!(", {} to resynchronise", Bytes(bytes)),
+    };
     text + &format!(
-        "volume '{name}' is {verdict} ({mapped_extents} extents mapped, {journal_batches} journal batches to replay)"
+        "volume '{name}' is {verdict} ({mapped_extents} extents mapped, {journal_batches} journal batches to replay{resync})"
     )
 }
 

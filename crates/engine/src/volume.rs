@@ -85,6 +85,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             }
         }
         core.clear_dirty_spans().await?;
+        if core.epochs.is_none() {
+            core.state.borrow_mut().prefer_what_lacks_nothing(|device| core.member(device).is_current());
+        }
         core.checkpoint().await?;
         core.prove().await?;
         core.flush_proofs().await?;

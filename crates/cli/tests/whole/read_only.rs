@@ -121,8 +121,13 @@ fn a_volume_with_one_copy_says_what_to_do_with_a_device_that_takes_no_write() {
     qemu_io_ok(&daemon.uri, &["write -P 1 0 8M", "flush"]);
     assert_eq!(daemon.terminate().status, 0);
     let Some(read_only) = ReadOnly::make(&machine.path("away")) else { return };
-    machine.refused(&["serve", "v"], "degraded", &["away/b", "ddrescue"]);
-    machine.refused(&["serve", "v"], "degraded", &["away/b", "ddrescue"]);
+    for _ in 0..2 {
+        let refused =
+            machine.refused(&["serve", "v"], "degraded", &["away/b", "remount,rw", "ddrescue", "--distrust"]);
+        let place = |words| refused.find(words).unwrap();
+        // What loses nothing comes first.
+        assert!(place("remount,rw") < place("--distrust"), "{refused}");
+    }
     drop(read_only);
     let daemon = machine.serve(&["v"]);
     qemu_io_ok(&daemon.uri, &["read -P 1 0 8M"]);

@@ -243,6 +243,34 @@ impl State {
         }
     }
 
+    /// The journal calls whole spans behind, and a device that is lost later would count as the only one that has the
+    /// newest bytes of all homes there. So where one device alone lacks something in a span, the homes of extents
+    /// whose copies are alike go to the other device. For a volume that closes: both copies are flushed, no batch
+    /// follows, and the map pages are to be written.
+    pub fn prefer_what_lacks_nothing(&mut self, is_current: impl Fn(DeviceId) -> bool) {
+        let of =
+            |space: &Space, slot| space.locate(slot).map(|place| place.device).filter(|d| is_current(*d));
+        for span in self.behind.behind_spans() {
+            let pairs: Vec<(ExtentId, Entry, [DeviceId; 2])> = self
+                .shape
+                .extents_of(span)
+                .filter_map(|extent| {
+                    let entry = self.map.get(extent);
+                    Some((extent, entry, [of(&self.space, entry.home)?, of(&self.space, entry.second)?]))
+                })
+                .collect();
+            let (lacking, alike): (Vec<_>, Vec<_>) =
+                pairs.into_iter().partition(|(extent, ..)| self.behind.is_behind(*extent));
+            let lacks = |device| lacking.iter().any(|(.., [_, second])| *second == device);
+            for (extent, entry, [home, second]) in alike {
+                if lacks(home) && !lacks(second) {
+                    self.map.set(extent, Entry { home: entry.second, second: entry.home, ..entry });
+                    self.mark_stale(extent);
+                }
+            }
+        }
+    }
+
     /// Whether the home of an extent has moved, and a crash, or the loss of the device that the home left, would
     /// bring that back.
     pub fn is_move_pending(&self, extent: ExtentId) -> bool {

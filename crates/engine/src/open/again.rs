@@ -172,11 +172,14 @@ impl Attempts {
         if self.unwritten.is_empty() {
             return error;
         }
+        let (each, without) = match self.unwritten.len() {
+            1 => ("it", "it"),
+            _ => ("each", "them"),
+        };
         let text = format!(
-            "{}; and without {}: {error}; copy each device that can be read and not written, whole, to another \
-             one (ddrescue), and give the copy instead",
+            "{}: make {each} writable again (blockdev --setrw, mount -o remount,rw), or copy {each} whole to another device \
+             (ddrescue) and give the copy instead; without {without}: {error}",
             self.described(),
-            if self.unwritten.len() == 1 { "that" } else { "those" },
         );
         Error::new(error.kind(), text)
     }
