@@ -1,9 +1,13 @@
-//! The file beneath a loop device. A daemon that uses the loop device shares the lock of that file, so that
-//! nobody else uses the file by its own path meanwhile; whoever uses the file has its lock alone.
+//! What lies beneath a loop device, however many of them lie over each other: a range of a file, or another block
+//! device.
+//!
+//! A daemon that uses the loop device shares the lock of that file, so that nobody else uses the file by its own path
+//! meanwhile: whoever does has that lock alone. And it locks the range, against other loop devices over the
+//! same bytes. Of another block device it takes the exclusive opening.
 
 use rustix::fs::{major, minor};
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -38,22 +42,49 @@ fn is_mount_of_volume(line: &[u8], file: &Path) -> bool {
 /// The kind of such a mount, behind the separator of its line.
 const SERVED: &[u8] = b" - fuse.braid ";
 
-/// The file beneath the disk of an open block device, opened for reading. None if there is none, or it cannot
-/// be reached from here.
-pub(crate) fn file_beneath(device: &File) -> Option<(PathBuf, File)> {
-    let path = path_beneath(disk_of(device.metadata().ok()?.rdev())?)?;
-    // A loop device over a block device has the protection of that device.
-    let file = File::open(&path).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?;
-    Some((path, file))
+/// What a loop device, or a partition of one, lies over.
+#[derive(Debug)]
+pub(crate) struct Beneath {
+    pub path: PathBuf,
+    pub is_file: bool,
+    /// Where the device begins there, in bytes.
+    pub start: u64,
 }
 
-/// The disk of a partition; of another device itself.
-fn disk_of(number: u64) -> Option<u64> {
-    let shown = fs::canonicalize(format!("/sys/dev/block/{}:{}", major(number), minor(number))).ok()?;
-    if !shown.join("partition").exists() {
-        return Some(number);
+/// Devices over devices that are followed: more is a circle.
+const DEEPEST: u32 = 8;
+
+/// What lies at the bottom, by the number of a block device. None for what is no loop device, and lies on none.
+pub(crate) fn beneath(mut number: u64) -> Option<Beneath> {
+    let (mut start, mut bottom) = (0u64, None);
+    for _ in 0..DEEPEST {
+        let shown = fs::canonicalize(format!("/sys/dev/block/{}:{}", major(number), minor(number))).ok()?;
+        if let Some(first) = figure(&shown.join("start")).filter(|_| shown.join("partition").exists()) {
+            start = start.checked_add(first.checked_mul(SECTOR)?)?;
+            number = number_of(shown.parent()?)?;
+            continue;
+        }
+        let Some(path) = path_beneath(number) else { break };
+        start = start.checked_add(figure(&shown.join("loop/offset"))?)?;
+        let found = fs::metadata(&path).ok()?;
+        bottom = Some((path, found.is_file()));
+        if found.is_file() {
+            break;
+        }
+        number = found.rdev();
     }
-    let text = fs::read_to_string(shown.parent()?.join("dev")).ok()?;
+    bottom.map(|(path, is_file)| Beneath { path, is_file, start })
+}
+
+/// The unit of sizes that the kernel shows of partitions.
+const SECTOR: u64 = 512;
+
+fn figure(shown: &Path) -> Option<u64> {
+    fs::read_to_string(shown).ok()?.trim().parse().ok()
+}
+
+fn number_of(shown: &Path) -> Option<u64> {
+    let text = fs::read_to_string(shown.join("dev")).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
     Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }

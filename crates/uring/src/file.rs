@@ -41,7 +41,7 @@ pub struct FileDevice {
     /// The length that was too short.
     truncated: Cell<Option<u64>>,
     discard: Cell<Discard>,
-    /// Keeps the lock of the file beneath a loop device.
+    /// Keeps the locks of what lies beneath a loop device.
     _beneath: Option<File>,
 }
 

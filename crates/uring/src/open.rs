@@ -1,7 +1,7 @@
 //! Opening a block device or file as a device: its size, its alignment, and the lock that keeps a second daemon away.
 #![allow(unsafe_code)]
 
-use crate::beneath::file_beneath;
+use crate::beneath::{Beneath, beneath};
 use crate::peer::has_ended;
 use braid_base::{Bytes, SECTOR};
 use braid_runtime::Buf;
@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(crate) struct Opened {
     pub(crate) alignment: Bytes,
     /// Of addresses in memory.
     pub(crate) memory_alignment: Bytes,
-    /// The file that a loop device lies over: locked while this is kept.
+    /// What a loop device lies over: locked while this is kept.
     pub(crate) beneath: Option<File>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::R
         .custom_flags(direct | exclusive | libc::O_CLOEXEC);
     let file = open_patiently(&options, path).map_err(|e| refused(path, access, e))?;
     lock(path, &file, permission)?;
-    let beneath = if is_block_device { lock_beneath(path, &file)? } else { None };
+    let beneath = if is_block_device { lock_beneath(path, &file, permission)? } else { None };
     let (alignment, memory_alignment) = match access {
         Access::Cached => (SECTOR, Bytes(1)),
         Access::Direct => direct_alignment(path, &file, is_block_device)?,
@@ -155,17 +155,50 @@ fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
     take(path, file, operation)
 }
 
-/// Shares the lock of the file that a loop device lies over: several loop devices and partitions may lie over
-/// parts of one file.
-fn lock_beneath(path: &Path, device: &File) -> io::Result<Option<File>> {
-    let Some((beneath, file)) = file_beneath(device) else { return Ok(None) };
-    match take(&beneath, &file, FlockOperation::NonBlockingLockShared) {
+/// Locks what a loop device lies over, as far as the device reaches: several loop devices and partitions may lie
+/// over parts of one file.
+fn lock_beneath(path: &Path, device: &File, permission: Permission) -> io::Result<Option<File>> {
+    let number = device.metadata().map_err(|e| failed(path, "look at", e))?.rdev();
+    let Some(Beneath { path: lower, is_file, start }) = beneath(number) else { return Ok(None) };
+    let locked = match is_file {
+        true => lock_range_beneath(path, device, (&lower, start), permission),
+        false => {
+            open_patiently(OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC), &lower)
+        }
+    };
+    match locked {
+        Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-            let problem = format!("{} lies over {}: {error}", path.display(), beneath.display());
+            let problem = format!("{} lies over {}: {}", path.display(), lower.display(), busy(&lower));
             Err(io::Error::new(io::ErrorKind::ResourceBusy, problem))
         }
-        // A file system without locks protects the file by its own path no better.
-        _ => Ok(Some(file)),
+        // What cannot be reached from here, or has no locks, protects itself no better.
+        Err(_) => Ok(None),
+    }
+}
+
+fn lock_range_beneath(
+    path: &Path,
+    device: &File,
+    (lower, start): (&Path, u64),
+    permission: Permission,
+) -> io::Result<File> {
+    let is_written = permission == Permission::ReadWrite;
+    let file = OpenOptions::new().read(true).write(is_written).open(lower)?;
+    take(lower, &file, FlockOperation::NonBlockingLockShared)?;
+    let len = block_device_size(device).map_err(|e| failed(path, "ask for the size of", e))?;
+    // SAFETY: a lock is plain numbers, and all zeros are valid.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    range.l_type = if is_written { libc::F_WRLCK } else { libc::F_RDLCK } as libc::c_short;
+    range.l_whence = libc::SEEK_SET as libc::c_short;
+    let too_far = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    (range.l_start, range.l_len) = (start.try_into().map_err(too_far)?, len.try_into().map_err(too_far)?);
+    // SAFETY: F_OFD_SETLK reads a lock.
+    let locked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
+    match (locked, io::Error::last_os_error()) {
+        (0, _) => Ok(file),
+        (_, error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Err(busy(lower)),
+        (_, error) => Err(error),
     }
 }
 

@@ -8,7 +8,13 @@ pub struct Loop(pub String);
 
 impl Loop {
     pub fn over(path: &Path) -> Loop {
-        Loop(client("losetup", &["-f", "--show", path.to_str().unwrap()]).trim().to_owned())
+        Loop::over_part(path, &[])
+    }
+
+    /// Options of losetup say which part.
+    fn over_part(path: &Path, options: &[&str]) -> Loop {
+        let words = [&["-f", "--show"], options, &[path.to_str().unwrap()]].concat();
+        Loop(client("losetup", &words).trim().to_owned())
     }
 }
 
@@ -119,6 +125,40 @@ fn a_file_and_a_loop_device_over_it_are_one_device() {
     machine.refused(&["create", "new", "--ssd", "vault.ssd", "--force"], "busy", &["vault.ssd"]);
     assert_eq!(daemon.terminate().status, 0);
     assert_eq!(machine.serve(&["vault"]).terminate().status, 0);
+}
+
+/// Two loop devices over one file, and one over another, got past the lock: two daemons served one volume.
+#[test]
+fn loop_devices_that_share_bytes_have_one_daemon() {
+    if !have_block_devices() || !have(&["losetup"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let file = blank(&machine, "file.img");
+    let device = Loop::over(&file);
+    machine.ok(&["create", "vault", "--ssd", &device.0]);
+    let daemon = machine.serve(&["vault"]);
+    for other in [
+        Loop::over(&file),
+        Loop::over(Path::new(&device.0)),
+        Loop::over_part(&file, &["--sizelimit", "1MiB"]),
+    ] {
+        let mut import = machine.command(&["import", &other.0]);
+        import.env("BRAID_STATE_DIR", machine.path("elsewhere"));
+        let ended = crate::machine::run(import);
+        assert!(ended.status == 1 && ended.stderr.contains("in use"), "{ended:?}");
+    }
+    assert_eq!(daemon.terminate().status, 0);
+    // Parts of a file are devices of their own.
+    let halves = blank(&machine, "halves.img");
+    let first = Loop::over_part(&halves, &["--sizelimit", "32MiB"]);
+    let second = Loop::over_part(&halves, &["--offset", "32MiB"]);
+    machine.ok(&["create", "one", "--ssd", &first.0]);
+    machine.ok(&["create", "two", "--ssd", &second.0]);
+    let both = ["one", "two"].map(|name| machine.serve(&[name]));
+    for daemon in both {
+        assert_eq!(daemon.terminate().status, 0);
+    }
 }
 
 /// "is not empty" did not say what was there.
