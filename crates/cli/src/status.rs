@@ -13,6 +13,7 @@ use braid_control::{
 };
 use clap::Args;
 use std::fmt::Write;
+use std::thread::ScopedJoinHandle;
 
 /// Show all volumes, or one in full: devices, guests, background work
 #[derive(Args)]
@@ -44,7 +45,9 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     policy_figures
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
 JSON of one that is not: name, served (false), uuid, temporary, ended_unclean, pending_log, dead_block_devices, dead_mounts, devices (path,
-class, model, size_bytes, made, removed, adopted, outdated, missing). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of these. With --watch: a line every second.")]
+class, model, size_bytes, made, removed, adopted, outdated, missing). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of these; of one whose daemon does not
+answer within 5 s: name, served (true), process_id, process_state, error (kind, message), and exit status 1.
+With NAME such a daemon is an error. With --watch: a line every second.")]
 pub struct Arguments {
     /// The volume
     name: Option<VolumeName>,
@@ -61,25 +64,40 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     match &arguments.name {
         Some(name) => {
             let report = volume_report(state, name)?;
-            output.show(&report, || describe(state, name, &report, None));
-            return Ok(match &report {
+            let status = match &report {
                 VolumeReport::Served(status) => status.exit_status(),
                 VolumeReport::Resting(resting) => resting.exit_status(),
-            });
+                VolumeReport::Silent(silent) => return Err(silent.error.clone()),
+            };
+            output.show(&report, || describe(state, name, &report, None));
+            Ok(status)
         }
         None => {
             let reports = all(state)?;
             output.show(&serde_json::json!({ "volumes": reports }), || overview(&reports));
+            let is_silent = |report: &VolumeReport| matches!(report, VolumeReport::Silent(_));
+            Ok(u8::from(reports.iter().any(is_silent)))
         }
     }
-    Ok(0)
 }
 
-/// Every volume that can be told of; what cannot is logged.
+/// Every volume that can be told of; what cannot is logged. They are asked side by side: a daemon that does not answer
+/// holds up no other one.
 pub fn all(state: &StateDir) -> Result<Vec<VolumeReport>> {
-    let report = |name| volume_report(state, &name).inspect_err(|error| tracing::warn!("{error}")).ok();
-    Ok(state.names()?.into_iter().filter_map(report).collect())
+    let report = |name| volume_report(state, name).inspect_err(|error| tracing::warn!("{error}")).ok();
+    let mut reports = Vec::new();
+    for names in state.names()?.chunks(SIDE_BY_SIDE) {
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = names.iter().map(|name| scope.spawn(move || report(name))).collect();
+            let told = |asked: ScopedJoinHandle<'_, _>| asked.join().expect("a report does not panic");
+            reports.extend(asked.into_iter().filter_map(told));
+        });
+    }
+    Ok(reports)
 }
+
+/// Daemons that are asked at a time, each by a thread.
+const SIDE_BY_SIDE: usize = 64;
 
 /// A line for each volume.
 pub fn overview(reports: &[VolumeReport]) -> String {
@@ -110,9 +128,18 @@ pub fn overview(reports: &[VolumeReport]) -> String {
                 let none = || "-".to_owned();
                 vec![resting.name.clone(), state.to_owned(), none(), none(), none(), none()]
             }
+            VolumeReport::Silent(silent) => {
+                let state = if silent.is_opening() { "opening" } else { "NO ANSWER" };
+                let none = || "-".to_owned();
+                vec![silent.name.clone(), state.to_owned(), none(), none(), none(), none()]
+            }
         });
     }
-    table.render("")
+    let why = |report: &VolumeReport| match report {
+        VolumeReport::Silent(silent) => Some(format!("\n{}\n", silent.error)),
+        VolumeReport::Served(_) | VolumeReport::Resting(_) => None,
+    };
+    table.render("") + &reports.iter().filter_map(why).collect::<String>()
 }
 
 /// A volume in full; with rates where it is watched.
@@ -127,6 +154,7 @@ pub fn describe(state: &StateDir, name: &VolumeName, report: &VolumeReport, rate
                 + &guests(status, rates)
                 + &background(status)
         }
+        VolumeReport::Silent(silent) => format!("{}\n", silent.error),
         VolumeReport::Resting(resting) => {
             let mut text = match waiting(state, name) {
                 Some(waits) => format!("{waits}\n"),

@@ -12,7 +12,7 @@
 //! serve/    daemon (open, serve, drain, close), devices (that come and leave), address (where clients connect)
 //! record/   notes → recorded → send → recording: a trace, from the guests' requests to the client's file
 //! attach/   a kernel block device: block_device, the command line's part; file, the daemon's part
-//! admin/    the admin socket: server and client, protocol its words
+//! admin/    the admin socket: server and client, protocol its words, silence (a daemon that does not answer)
 //! report/   what status, explain and check say, with units in the names: the stable JSON
 //! ```
 #![forbid(unsafe_code)]
@@ -39,7 +39,7 @@ pub use model::library::{ModelReport, find_model, models, show_model};
 pub use record::recording::{Received, Recording};
 pub use report::types::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
-    OperationReport, ResponseReport, RestingReport, StatusReport, VolumeReport,
+    OperationReport, ResponseReport, RestingReport, SilentReport, StatusReport, VolumeReport,
 };
 pub use serve::address::NbdAddress;
 pub use serve::daemon::{Ready, ServeOptions, serve, serve_temporary};

@@ -3,11 +3,14 @@
 
 use crate::peer::{has_ended, process_of};
 use rustix::fs::{Mode, OFlags};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The longest path of a socket, in bytes: `sun_path` without the zero at its end.
 pub const LONGEST_SOCKET_PATH: usize = 107;
@@ -58,19 +61,42 @@ impl ShortPath {
 ///
 /// # Errors
 /// As [`UnixStream::connect`]; `ConnectionRefused` also if the process that listened has ended; `InvalidInput` if
-/// the last name is too long by itself.
+/// the last name is too long by itself; `WouldBlock` if the queue of the listener is full for five seconds.
 pub fn connect_unix(path: &Path) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect(ShortPath::of(path)?.path())?;
+    let short = ShortPath::of(path)?;
+    let address = SocketAddrUnix::new(short.path())?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+    connect(&socket, &address)?;
+    drop(short);
+    set_socket_timeout(&socket, Timeout::Send, None)?;
+    let stream = UnixStream::from(socket);
     match process_of(&stream) {
         Some(listener) if has_ended(listener) => Err(io::ErrorKind::ConnectionRefused.into()),
         _ => Ok(stream),
     }
 }
 
+/// How long to wait for a place in the queue of a listener: a process that is stopped accepts no connection.
+const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5_000 });
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
+
+    /// Once its queue was full, a daemon that was stopped had each further command wait without a limit.
+    #[test]
+    fn a_listener_that_accepts_nothing_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("admin.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let _first = connect_unix(&path).unwrap();
+        assert_eq!(connect_unix(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(listener.accept().unwrap());
+        connect_unix(&path).unwrap();
+    }
 
     #[test]
     fn a_socket_deep_in_directories_is_reached() {

@@ -158,7 +158,7 @@ mod tests {
         }
         match serde_json::from_value(value).unwrap() {
             VolumeReport::Served(status) => *status,
-            VolumeReport::Resting(_) => panic!("it is served"),
+            VolumeReport::Resting(_) | VolumeReport::Silent(_) => panic!("it is served"),
         }
     }
 

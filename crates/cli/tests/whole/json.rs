@@ -5,6 +5,7 @@ use crate::machine::{Daemon, Machine, have, have_block_devices, number, qemu_io_
 use crate::recover::behind_its_ssd;
 use crate::repair::lose_map;
 use crate::replace::without_its_ssd;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,7 +108,11 @@ fn fields_of_a_volume_are_in_the_glossary() {
     let uri = ready["nbd_uris"][0].as_str().unwrap();
     qemu_io_ok(uri, &["write -P 1 0 1M", "read -P 1 0 1M", "flush"]);
     let (status, all) = (machine.json(&["status", "vault"]), machine.json(&["status"]));
-    assert_documented(&machine, "status", &[&resting, &status, &all]);
+    daemon.signal(Signal::STOP);
+    let silent = machine.braid(&["status", "--json"]).stdout;
+    daemon.signal(Signal::CONT);
+    let silent = serde_json::from_str(&silent).unwrap();
+    assert_documented(&machine, "status", &[&resting, &status, &all, &silent]);
     assert_documented(&machine, "explain", &[&machine.json(&["explain", "vault", "0"])]);
     assert_documented(&machine, "policy", &[&machine.json(&["policy", "vault", "stripe"])]);
     let mut daemon: Daemon = daemon;

@@ -218,7 +218,8 @@ impl Daemon {
         Ended { status: status.code().unwrap_or(-1), stdout: String::new(), stderr }
     }
 
-    fn signal(&self, signal: rustix::process::Signal) {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, signal).unwrap();
     }

@@ -39,6 +39,7 @@ mod refused;
 mod repair;
 mod replace;
 mod shapes;
+mod silent;
 mod simulate;
 mod status;
 mod trace;

@@ -1,6 +1,7 @@
 //! The command line's end of the admin socket. Synchronous: one connection, one request at a time.
 
 use crate::admin::protocol::{Envelope, LONGEST_REPLY, PROTOCOL_VERSION, Reply, Request};
+use crate::admin::silence::Silence;
 use crate::device::room::over_committed_bytes;
 use crate::device::spec::{DeviceSpec, absolute};
 use crate::report::resting::resting_report;
@@ -13,6 +14,7 @@ use crate::{Error, ErrorKind, PolicyReport, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_uring::connect_unix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -23,29 +25,70 @@ use std::time::Duration;
 
 /// A connection to the daemon of a volume.
 pub struct Client {
+    state: StateDir,
     name: VolumeName,
     stream: BufReader<UnixStream>,
 }
 
+/// What a connection finds.
+pub(crate) enum Reached {
+    /// A daemon that answers.
+    Answers(Client),
+    /// A daemon that does not.
+    Silent(Silence),
+}
+
 /// How long a daemon may take to reply: a flush of slow devices takes its time, a daemon that hangs does not end.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// How long it may take to reply to a question that needs no device.
+const ANSWER: Duration = Duration::from_secs(5);
 /// How long its process may take to end after it has closed the volume.
 const LAST_STEPS: Duration = Duration::from_secs(5);
 
 impl Client {
-    /// Connects to the daemon of a volume.
+    /// Connects to the daemon of a volume, and has it show within five seconds that it answers. A daemon that is opening
+    /// its volume is waited for.
     ///
     /// # Errors
-    /// `NotServed` if there is none; `Invalid` if there is no such volume.
+    /// `NotServed` if there is none; `Invalid` if there is no such volume; `Io` if it does not answer: names its process.
     pub fn connect(state: &StateDir, name: &VolumeName) -> Result<Client> {
+        match Client::reach(state, name, PATIENCE)? {
+            Reached::Answers(client) => Ok(client),
+            Reached::Silent(silence) => Err(silence.error()),
+        }
+    }
+
+    /// As [`Client::connect`]; a daemon that is opening its volume is waited for so much longer.
+    pub(crate) fn reach(state: &StateDir, name: &VolumeName, opening: Duration) -> Result<Reached> {
         let path = state.admin_socket(name);
-        let stream = connect_unix(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => not_served(state, name),
-            _ => state.failed("connect to", &path, &error),
-        })?;
+        let stream = match connect_unix(&path) {
+            Ok(stream) => stream,
+            Err(error) => {
+                return match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                        Err(not_served(state, name))
+                    }
+                    io::ErrorKind::WouldBlock => Ok(Reached::Silent(Silence::of(state, name))),
+                    _ => Err(state.failed("connect to", &path, &error)),
+                };
+            }
+        };
         let limited = stream.set_read_timeout(Some(PATIENCE)).and(stream.set_write_timeout(Some(PATIENCE)));
         limited.map_err(|e| state.failed("use", &path, &e))?;
-        Ok(Client { name: name.clone(), stream: BufReader::new(stream) })
+        let mut client = Client { state: state.clone(), name: name.clone(), stream: BufReader::new(stream) };
+        // Any version of a daemon answers this at once, whatever else it does.
+        client.send(Request::Policy)?;
+        if !client.hears(ANSWER)? {
+            let silence = Silence::of(state, name);
+            if !silence.is_opening() {
+                return Ok(Reached::Silent(silence));
+            }
+            if !client.hears(opening)? {
+                return Ok(Reached::Silent(Silence::of(state, name)));
+            }
+        }
+        client.receive::<serde_json::Value>()?;
+        Ok(Reached::Answers(client))
     }
 
     /// The volume now.
@@ -144,10 +187,33 @@ impl Client {
 
     /// Any request, and its reply as the type that the request documents.
     pub fn call<T: DeserializeOwned>(&mut self, request: Request) -> Result<T> {
+        let limit = match request {
+            Request::Status | Request::Explain { .. } | Request::Policy => ANSWER,
+            _ => PATIENCE,
+        };
+        self.send(request)?;
+        if !self.hears(limit)? {
+            return Err(self.silence());
+        }
+        self.receive()
+    }
+
+    fn send(&mut self, request: Request) -> Result<()> {
         let envelope = Envelope { version: PROTOCOL_VERSION, request };
         let mut line = serde_json::to_vec(&envelope).expect("a request is plain text and numbers");
         line.push(b'\n');
-        self.stream.get_mut().write_all(&line).map_err(|e| self.failed(&e))?;
+        self.stream.get_mut().write_all(&line).map_err(|e| self.failed(&e))
+    }
+
+    /// Whether the daemon begins its reply in time, or ends the connection.
+    fn hears(&self, limit: Duration) -> Result<bool> {
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: 0 };
+        let stream = self.stream.get_ref();
+        let heard = retry_on_intr(|| poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&limit)));
+        heard.map(|count| count > 0).map_err(|e| self.failed(&e.into()))
+    }
+
+    fn receive<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut reply = Vec::new();
         let read = (&mut self.stream).take(LONGEST_REPLY as u64).read_until(b'\n', &mut reply);
         read.map_err(|e| self.failed(&e))?;
@@ -176,13 +242,14 @@ impl Client {
 
     fn failed(&self, error: &io::Error) -> Error {
         match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                let problem = format!("the daemon of volume '{}' did not answer for {PATIENCE:?}", self.name);
-                Error::new(ErrorKind::Io, problem + ": a device may hang; see its log and the kernel's")
-            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self.silence(),
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => self.ended(),
             _ => Error::io(format_args!("talking to the daemon of volume '{}'", self.name), error),
         }
+    }
+
+    fn silence(&self) -> Error {
+        Silence::of(&self.state, &self.name).error()
     }
 
     /// A process that was killed takes connections until the kernel has closed its socket.
@@ -200,9 +267,14 @@ fn watch_process(id: u32) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(id as i32)?, PidfdFlags::empty()).ok()
 }
 
-/// A volume as it is, served or not.
+/// A volume as it is, served or not; within seconds, whatever its daemon does.
 pub fn volume_report(state: &StateDir, name: &VolumeName) -> Result<VolumeReport> {
-    match Client::connect(state, name).and_then(|mut client| client.status()) {
+    let status = match Client::reach(state, name, Duration::ZERO) {
+        Ok(Reached::Answers(mut client)) => client.status(),
+        Ok(Reached::Silent(silence)) => return Ok(VolumeReport::Silent(silence.report())),
+        Err(error) => Err(error),
+    };
+    match status {
         Ok(mut status) => {
             // Asked here, for the daemon must not wait for a file system that hangs.
             let paths = status.devices.iter().map(|device| Path::new(&device.path));
@@ -251,8 +323,7 @@ mod tests {
                     assert!(read > 0);
                 }
             });
-            let mut client = Client::connect(&state, &name).unwrap();
-            let error = client.status().unwrap_err();
+            let Err(error) = Client::connect(&state, &name) else { panic!("nothing replied") };
             assert_eq!(error.kind(), ErrorKind::NotServed, "{error}");
             daemon.join().unwrap();
             std::fs::remove_file(path).unwrap();
@@ -279,6 +350,9 @@ mod tests {
         assert!(reply.len() > 1 << 20 && reply.len() < LONGEST_REPLY, "{}", reply.len());
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"{\"ok\":{}}\n").unwrap();
+            let mut requests = BufReader::new(stream.try_clone().unwrap()).lines();
+            assert!(requests.next().unwrap().unwrap().contains("policy"));
             stream.write_all(&[&reply[..], b"\n"].concat()).unwrap();
         });
         let received: Vec<DeviceReport> =

@@ -3,3 +3,4 @@
 pub(crate) mod client;
 pub(crate) mod protocol;
 pub(crate) mod server;
+pub(crate) mod silence;

@@ -106,6 +106,12 @@ pub struct Detached {
 /// not attached.
 pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
     state.load(name)?;
+    // First: what follows asks the file, and waits without a limit for a daemon that does not answer.
+    let client = match Client::connect(state, name) {
+        Ok(client) => Some(client),
+        Err(error) if error.kind() == ErrorKind::NotServed => None,
+        Err(error) => return Err(error),
+    };
     let directory = state.mount_dir(name);
     let attachment = LoopAttachment::new(&directory)?;
     let mut unmounted = Vec::new();
@@ -119,10 +125,12 @@ pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
         let users = if users.is_empty() { String::new() } else { format!(" ({})", users.join(", ")) };
         return Err(Error::new(ErrorKind::Busy, format!("{error}{users}")));
     }
-    let served = match Client::connect(state, name) {
-        Ok(mut client) => client.call::<serde_json::Value>(Request::Detach).map(|_| true)?,
-        Err(error) if error.kind() == ErrorKind::NotServed => false,
-        Err(error) => return Err(error),
+    let served = match client.map(|mut client| client.call::<serde_json::Value>(Request::Detach)) {
+        Some(Ok(_)) => true,
+        None => false,
+        // It has ended meanwhile.
+        Some(Err(error)) if error.kind() == ErrorKind::NotServed => false,
+        Some(Err(error)) => return Err(error),
     };
     let dead = if served { 0 } else { remove_dead_mounts(&directory)? };
     if dead == 0 {

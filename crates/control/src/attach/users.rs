@@ -1,7 +1,7 @@
 //! Who uses a served volume. A command that ends the service asks first, names the users, and goes on only if
 //! the administrator forces it.
 
-use crate::admin::client::Client;
+use crate::admin::client::{Client, PATIENCE, Reached};
 use crate::attach::block_device::attached_device;
 use crate::volume::lock::waiting;
 use crate::volume::state_dir::{StateDir, VolumeName};
@@ -21,9 +21,13 @@ const NAMED: usize = 10;
 /// synced.
 ///
 /// # Errors
-/// `Busy`: names the mounts, swap space, programmes and NBD clients. `Unsafe` if the volume could not be closed.
+/// `Busy`: names the mounts, swap space, programmes and NBD clients. `Io` if the daemon does not answer: names the
+/// command that kills it, which `forced` does not. `Unsafe` if the volume could not be closed.
 pub fn stop(state: &StateDir, name: &VolumeName, forced: bool) -> Result<()> {
-    let mut client = Client::connect(state, name)?;
+    let mut client = match Client::reach(state, name, PATIENCE)? {
+        Reached::Answers(client) => client,
+        Reached::Silent(silence) => return Err(silence.error_of_stop(state)),
+    };
     if !forced {
         let users = users(state, name, &mut client)?;
         if !users.is_empty() {

@@ -2,8 +2,8 @@
 //! made from. Units stand in the names: `_bytes`, `_ns` (nanoseconds), `_seconds`; a `_share` is from 0 to 1; what has
 //! no unit is a count. Counters begin at 0 when the daemon starts. Fields may be added; none changes its meaning.
 
-use crate::DeviceRecord;
 use crate::volume::check::LostRange;
+use crate::{DeviceRecord, Error};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -169,12 +169,36 @@ impl RestingReport {
     }
 }
 
-/// A volume, served or not: `served` tells which.
+/// A volume whose daemon does not answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SilentReport {
+    /// Its name.
+    pub name: String,
+    /// True: a process has the volume.
+    pub served: bool,
+    /// This process; none if its lock file does not say.
+    pub process_id: Option<u32>,
+    /// `stopped` (by a signal), `traced`, `in_kernel`, `opening` (the volume), `running` or `unknown`.
+    pub process_state: String,
+    /// Why nothing more is told, and what to do.
+    pub error: Error,
+}
+
+impl SilentReport {
+    /// Whether it can be expected to answer soon.
+    pub fn is_opening(&self) -> bool {
+        self.process_state == "opening"
+    }
+}
+
+/// A volume, served or not: `served` tells which, and `error` a daemon that does not answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum VolumeReport {
     /// It is served.
     Served(Box<StatusReport>),
+    /// It is, by a daemon that does not answer.
+    Silent(SilentReport),
     /// It is not.
     Resting(RestingReport),
 }

@@ -218,6 +218,16 @@ pub fn waiting(state: &StateDir, name: &VolumeName) -> Option<String> {
     (is_there && is_held()).then_some(told)
 }
 
+/// The process that serves a volume or is about to, by its lock file, and whether it has opened the volume. Only for a volume with a daemon
+/// that listens: a daemon that was killed leaves the same text.
+pub(crate) fn daemon(state: &StateDir, name: &VolumeName) -> Option<(Pid, bool)> {
+    let mut file = open_file(OpenOptions::new().read(true), &state.lock_file(name)).ok()?;
+    let text = text_of(&mut file).ok()?;
+    let mut words = text.split_whitespace();
+    let is_open = matches!(words.next()?, SERVING | CLOSED);
+    Some((Pid::from_raw(words.next()?.parse().ok()?)?, is_open))
+}
+
 /// The text of a lock file as a message, if the process that has the lock waits for a device.
 fn waits(name: &VolumeName, text: &str) -> Option<String> {
     let (word, rest) = text.trim().split_once(' ')?;

@@ -1,0 +1,124 @@
+//! A daemon that does not answer: its process, the state of this process, and what to do.
+
+use crate::report::types::SilentReport;
+use crate::volume::lasting::Lasting;
+use crate::volume::lock::daemon;
+use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::{Error, ErrorKind};
+use rustix::process::Pid;
+
+/// A daemon that has not answered, as the machine shows it.
+pub(crate) struct Silence {
+    name: VolumeName,
+    process: Option<Pid>,
+    doing: Doing,
+}
+
+/// What a process does, by the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Doing {
+    Stopped,
+    Traced,
+    InKernel,
+    /// It runs or waits, and has not opened the volume yet.
+    Opening,
+    Running,
+    Unknown,
+}
+
+impl Silence {
+    /// Looks at the daemon's process.
+    pub fn of(state: &StateDir, name: &VolumeName) -> Silence {
+        let (process, is_open) =
+            daemon(state, name).map_or((None, true), |(id, is_open)| (Some(id), is_open));
+        let doing = match process.and_then(letter) {
+            Some('T') => Doing::Stopped,
+            Some('t') => Doing::Traced,
+            _ if !is_open => Doing::Opening,
+            Some('D') => Doing::InKernel,
+            Some('R') => Doing::Running,
+            _ => Doing::Unknown,
+        };
+        Silence { name: name.clone(), process, doing }
+    }
+
+    /// Whether an answer can be expected once the volume is open.
+    pub fn is_opening(&self) -> bool {
+        self.doing == Doing::Opening
+    }
+
+    /// For a command that needs an answer.
+    pub fn error(&self) -> Error {
+        let name = &self.name;
+        let (process, id) = match self.process {
+            Some(id) => (format!(" (process {id})"), id.to_string()),
+            None => (String::new(), "PID".to_owned()),
+        };
+        let why = match self.doing {
+            Doing::Stopped => format!("a signal has stopped it: kill -CONT {id}"),
+            Doing::Traced => "a debugger has stopped it: end the debugger".to_owned(),
+            Doing::InKernel => format!(
+                "it sleeps in the kernel, as for a device or a file system that hangs: see the kernel's log and /proc/{id}/stack, and \
+                 let the device answer, or take it away"
+            ),
+            Doing::Opening => {
+                let problem = format!("the daemon of volume '{name}'{process} is opening it still");
+                return Error::new(ErrorKind::Busy, problem + ": wait, and see its log if that lasts");
+            }
+            Doing::Running => {
+                "it, or the machine, is busy: try again, and see its log if that lasts".to_owned()
+            }
+            Doing::Unknown => format!(
+                "a device may hang: see its log, the kernel's, and /proc/{id}/stack; try again when the device answers"
+            ),
+        };
+        Error::new(ErrorKind::Io, format!("the daemon of volume '{name}'{process} does not answer: {why}"))
+    }
+
+    /// For the administrator of a daemon that is to end: the only command that ends it, and what that costs.
+    pub fn error_of_stop(&self, state: &StateDir) -> Error {
+        let (error, name) = (self.error(), &self.name);
+        let Some(id) = self.process else { return error };
+        let cost = match state.load(name) {
+            Ok(record) if record.temporary => "which loses the volume, for it is temporary".to_owned(),
+            Ok(record) => match Lasting::left(state, &record) {
+                Some(log) => format!(
+                    "which keeps what it has acknowledged: {} has what is not flushed, for the next braid serve {name}",
+                    log.display()
+                ),
+                None => "which may lose what is not flushed".to_owned(),
+            },
+            Err(_) => "which may lose what is not flushed".to_owned(),
+        };
+        let when = match self.doing {
+            Doing::InKernel => ", once the kernel has ended its requests",
+            _ => "",
+        };
+        Error::new(error.kind(), format!("{error}; to end it all the same: kill -9 {id}, {cost}{when}"))
+    }
+
+    /// For a report of many volumes.
+    pub fn report(&self) -> SilentReport {
+        let process_state = match self.doing {
+            Doing::Stopped => "stopped",
+            Doing::Traced => "traced",
+            Doing::InKernel => "in_kernel",
+            Doing::Opening => "opening",
+            Doing::Running => "running",
+            Doing::Unknown => "unknown",
+        };
+        SilentReport {
+            name: self.name.to_string(),
+            served: true,
+            process_id: self.process.map(|id| id.as_raw_pid() as u32),
+            process_state: process_state.to_owned(),
+            error: self.error(),
+        }
+    }
+}
+
+/// The state of a process in `/proc/PID/stat`, behind the name, which may have spaces and parentheses.
+fn letter(process: Pid) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
