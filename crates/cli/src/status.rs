@@ -46,7 +46,7 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
 JSON of one that is not: name, served (false), uuid, temporary, ended_unclean, pending_log, dead_block_devices, dead_mounts, devices (path,
 class, model, size_bytes, made, removed, adopted, outdated, missing). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of these; of one whose daemon does not
-answer within 5 s: name, served (true), process_id, process_state, error (kind, message), and exit status 1.
+answer within 10 s: name, served (true), process_id, process_state, error (kind, message), and exit status 1.
 With NAME such a daemon is an error. With --watch: a line every second.")]
 pub struct Arguments {
     /// The volume

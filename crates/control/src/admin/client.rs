@@ -41,12 +41,12 @@ pub(crate) enum Reached {
 /// How long a daemon may take to reply: a flush of slow devices takes its time, a daemon that hangs does not end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// How long it may take to reply to a question that needs no device.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER: Duration = Duration::from_secs(10);
 /// How long its process may take to end after it has closed the volume.
 const LAST_STEPS: Duration = Duration::from_secs(5);
 
 impl Client {
-    /// Connects to the daemon of a volume, and has it show within five seconds that it answers. A daemon that is opening
+    /// Connects to the daemon of a volume, and has it show within ten seconds that it answers. A daemon that is opening
     /// its volume is waited for.
     ///
     /// # Errors
