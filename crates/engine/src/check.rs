@@ -3,7 +3,7 @@
 use crate::adopted::{DirtySpans, look_at};
 use crate::copies::{Member, watched};
 use crate::epochs::damaged_extents;
-use crate::fence::{BETWEEN_READINGS, Noted, READINGS};
+use crate::fence::{BETWEEN_READINGS, Noted, READINGS, may_change};
 use crate::journal::{Forgetful, Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
 use crate::open::{
@@ -13,7 +13,7 @@ use crate::open::{
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
-use braid_format::superblock::{DeviceEntry, DeviceState, Phase};
+use braid_format::superblock::{DeviceEntry, DeviceState};
 use braid_runtime::{Device, Runtime};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -82,8 +82,7 @@ impl Report {
 /// Checks the volume on `devices`, and changes nothing.
 ///
 /// Another daemon may write meanwhile, which no lock on this host tells of: then what is read does not fit together.
-/// So damage counts only if the volume was shut down, or if a second reading finds it and nothing was written
-/// between the two.
+/// So damage, and a refusal, count only if a second reading finds the same, and nothing was written between the two.
 ///
 /// # Errors
 /// Where the devices are not those of one volume, as [`crate::Volume::open`] says, and `Busy` if another daemon writes
@@ -114,19 +113,19 @@ pub async fn check_noted<R: Runtime, D: Device>(
     let mut attempts = Attempts::default();
     let (mut before, mut repeated) = (None, 0);
     loop {
-        match examine(rt, given, noted, &attempts).await {
-            Ok((Examined::Report(report), as_of)) if as_of.counts(before) || !report.is_damaged() => {
-                return Ok(*report);
-            }
+        let examined = examine(rt, given, noted, &attempts).await;
+        let reading = examined.as_ref().map(|(_, as_of)| *as_of).map_err(Error::clone);
+        let counts = before.as_ref() == Some(&reading);
+        match examined {
+            Ok((Examined::Report(report), _)) if counts || !report.is_damaged() => return Ok(*report),
             // Of devices that were current: each time it is another one.
-            Ok((Examined::Forgetful(found), as_of)) if as_of.counts(before) => {
+            Ok((Examined::Forgetful(found), _)) if counts => {
                 attempts.forgetful.extend(found);
                 continue;
             }
             Ok(_) if repeated == READINGS => return Err(busy(names)),
-            Ok((_, as_of)) => before = Some(as_of),
-            Err(error) if error.kind() == ErrorKind::Corrupt && repeated < READINGS => before = None,
-            Err(error) => return Err(error),
+            Err(error) if counts || repeated == READINGS || !may_change(&error) => return Err(error),
+            _ => before = Some(reading),
         }
         repeated += 1;
         rt.sleep(BETWEEN_READINGS).await;
@@ -152,20 +151,12 @@ enum Examined {
 /// What daemons change when they write: nothing was written between two readings in which this is the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct AsOf {
-    is_closed: bool,
     /// The last opening, and its random number.
     opening: (u64, u64),
     /// Of the superblocks.
     sequence: u64,
     /// The batch that would follow those in the journal.
     next_batch: u64,
-}
-
-impl AsOf {
-    /// Whether damage that this reading found counts, after another reading found damage.
-    fn counts(self, before: Option<AsOf>) -> bool {
-        self.is_closed || before == Some(self)
-    }
 }
 
 /// Checks the volume, with what earlier attempts have found.
@@ -220,12 +211,8 @@ async fn examine<R: Runtime, D: Device>(
     };
     let checked = check_metadata(&mut source, &mut report, (&lately, &cut));
     let (found, next_batch) = watched(rt, &members, checked).await?;
-    let as_of = AsOf {
-        is_closed: superblock.phase == Phase::Closed,
-        opening: (superblock.epoch, superblock.owner),
-        sequence: superblock.sequence,
-        next_batch,
-    };
+    let as_of =
+        AsOf { opening: (superblock.epoch, superblock.owner), sequence: superblock.sequence, next_batch };
     if !found.is_empty() {
         return Ok((Examined::Forgetful(found), as_of));
     }

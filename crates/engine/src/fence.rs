@@ -95,6 +95,12 @@ pub(crate) fn may_be_open(superblock: &Superblock, noted: Option<Noted>) -> bool
     superblock.phase != Phase::Closed && noted.is_some_and(|noted| !is_last(noted))
 }
 
+/// Whether another daemon that opens, writes or closes the volume meanwhile may be why what devices say does not fit
+/// together.
+pub(crate) fn may_change(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Degraded)
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Looks at the devices from time to time, and when a look is wanted, until the volume closes.
     pub async fn keep_fence(&self) {

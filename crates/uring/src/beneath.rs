@@ -1,9 +1,9 @@
-//! What lies beneath a loop device, however many of them lie over each other: a range of a file, or another block
+//! What lies beneath a loop device, however many of them lie over each other: a range of a file, or of another block
 //! device.
 //!
 //! A daemon that uses the loop device shares the lock of that file, so that nobody else uses the file by its own path
-//! meanwhile: whoever does has that lock alone. And it locks the range, against other loop devices over the
-//! same bytes. Of another block device it takes the exclusive opening.
+//! meanwhile: whoever does has that lock alone. And the daemon locks the range, against other loop devices over the
+//! same bytes.
 
 use rustix::fs::{major, minor};
 use std::ffi::OsString;
@@ -46,7 +46,6 @@ const SERVED: &[u8] = b" - fuse.braid ";
 #[derive(Debug)]
 pub(crate) struct Beneath {
     pub path: PathBuf,
-    pub is_file: bool,
     /// Where the device begins there, in bytes.
     pub start: u64,
 }
@@ -67,13 +66,13 @@ pub(crate) fn beneath(mut number: u64) -> Option<Beneath> {
         let Some(path) = path_beneath(number) else { break };
         start = start.checked_add(figure(&shown.join("loop/offset"))?)?;
         let found = fs::metadata(&path).ok()?;
-        bottom = Some((path, found.is_file()));
+        bottom = Some(path);
         if found.is_file() {
             break;
         }
         number = found.rdev();
     }
-    bottom.map(|(path, is_file)| Beneath { path, is_file, start })
+    bottom.map(|path| Beneath { path, start })
 }
 
 /// The unit of sizes that the kernel shows of partitions.

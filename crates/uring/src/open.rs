@@ -5,7 +5,7 @@ use crate::beneath::{Beneath, beneath};
 use crate::peer::has_ended;
 use braid_base::{Bytes, SECTOR};
 use braid_runtime::Buf;
-use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
+use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use std::fs::{File, OpenOptions};
@@ -155,49 +155,41 @@ fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
     take(path, file, operation)
 }
 
-/// Locks what a loop device lies over, as far as the device reaches: several loop devices and partitions may lie
-/// over parts of one file.
+/// Shares the lock of what a loop device lies over, and locks the range of the device there: several loop devices and
+/// partitions may lie over parts of one file.
 fn lock_beneath(path: &Path, device: &File, permission: Permission) -> io::Result<Option<File>> {
     let number = device.metadata().map_err(|e| failed(path, "look at", e))?.rdev();
-    let Some(Beneath { path: lower, is_file, start }) = beneath(number) else { return Ok(None) };
-    let locked = match is_file {
-        true => lock_range_beneath(path, device, (&lower, start), permission),
-        false => {
-            open_patiently(OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC), &lower)
-        }
-    };
+    let Some(Beneath { path: lower, start }) = beneath(number) else { return Ok(None) };
+    let writable = OpenOptions::new().read(true).write(permission == Permission::ReadWrite).open(&lower);
+    // What cannot be reached from here, or has no locks, protects itself no better.
+    let Ok(file) = writable.or_else(|_| File::open(&lower)) else { return Ok(None) };
+    let len = block_device_size(device).map_err(|e| failed(path, "ask for the size of", e))?;
+    let locked = take(&lower, &file, FlockOperation::NonBlockingLockShared)
+        .and_then(|()| lock_range(&lower, &file, (start, len), permission));
     match locked {
-        Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-            let problem = format!("{} lies over {}: {}", path.display(), lower.display(), busy(&lower));
+            let problem = format!("{} lies over {}: {error}", path.display(), lower.display());
             Err(io::Error::new(io::ErrorKind::ResourceBusy, problem))
         }
-        // What cannot be reached from here, or has no locks, protects itself no better.
-        Err(_) => Ok(None),
+        _ => Ok(Some(file)),
     }
 }
 
-fn lock_range_beneath(
-    path: &Path,
-    device: &File,
-    (lower, start): (&Path, u64),
-    permission: Permission,
-) -> io::Result<File> {
-    let is_written = permission == Permission::ReadWrite;
-    let file = OpenOptions::new().read(true).write(is_written).open(lower)?;
-    take(lower, &file, FlockOperation::NonBlockingLockShared)?;
-    let len = block_device_size(device).map_err(|e| failed(path, "ask for the size of", e))?;
+/// Locks a range: alone to write it; beside other readers to read it, or where the file can only be read.
+fn lock_range(path: &Path, file: &File, (start, len): (u64, u64), permission: Permission) -> io::Result<()> {
+    let mode = rustix::fs::fcntl_getfl(file)? & OFlags::ACCMODE;
+    let is_alone = permission == Permission::ReadWrite && mode == OFlags::RDWR;
     // SAFETY: a lock is plain numbers, and all zeros are valid.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
-    range.l_type = if is_written { libc::F_WRLCK } else { libc::F_RDLCK } as libc::c_short;
+    range.l_type = if is_alone { libc::F_WRLCK } else { libc::F_RDLCK } as libc::c_short;
     range.l_whence = libc::SEEK_SET as libc::c_short;
     let too_far = |_| io::Error::from(io::ErrorKind::InvalidInput);
     (range.l_start, range.l_len) = (start.try_into().map_err(too_far)?, len.try_into().map_err(too_far)?);
     // SAFETY: F_OFD_SETLK reads a lock.
     let locked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
     match (locked, io::Error::last_os_error()) {
-        (0, _) => Ok(file),
-        (_, error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Err(busy(lower)),
+        (0, _) => Ok(()),
+        (_, error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Err(busy(path)),
         (_, error) => Err(error),
     }
 }

@@ -149,16 +149,51 @@ fn loop_devices_that_share_bytes_have_one_daemon() {
         assert!(ended.status == 1 && ended.stderr.contains("in use"), "{ended:?}");
     }
     assert_eq!(daemon.terminate().status, 0);
-    // Parts of a file are devices of their own.
+    // Parts of a file, or of a block device, are devices of their own.
     let halves = blank(&machine, "halves.img");
-    let first = Loop::over_part(&halves, &["--sizelimit", "32MiB"]);
-    let second = Loop::over_part(&halves, &["--offset", "32MiB"]);
-    machine.ok(&["create", "one", "--ssd", &first.0]);
-    machine.ok(&["create", "two", "--ssd", &second.0]);
-    let both = ["one", "two"].map(|name| machine.serve(&[name]));
-    for daemon in both {
-        assert_eq!(daemon.terminate().status, 0);
+    let whole = Loop::over(&halves);
+    for (at, lower) in [halves.as_path(), Path::new(&whole.0)].into_iter().enumerate() {
+        let first = Loop::over_part(lower, &["--sizelimit", "32MiB"]);
+        let second = Loop::over_part(lower, &["--offset", "32MiB"]);
+        let names = [format!("one{at}"), format!("two{at}")];
+        machine.ok(&["create", &names[0], "--ssd", &first.0, "--force"]);
+        machine.ok(&["create", &names[1], "--ssd", &second.0, "--force"]);
+        let both = names.each_ref().map(|name| machine.serve(&[name]));
+        for daemon in both {
+            assert_eq!(daemon.terminate().status, 0);
+        }
     }
+}
+
+/// A check read what the page cache of the host had of a device that another host had written since.
+#[test]
+fn a_check_reads_the_devices_and_no_cache_of_them() {
+    if !have_block_devices() || !have(&["losetup", "qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let file = blank(&machine, "file.img");
+    let device = Loop::over(&file);
+    machine.ok(&["create", "vault", "--ssd", &device.0]);
+    // The kernel keeps the cache of a block device as long as somebody has it open.
+    let _held = std::fs::File::open(&device.0).unwrap();
+    let mapped = || {
+        let report = machine.ok(&["check", "vault", "--json"]);
+        number(&serde_json::from_str(&report).unwrap(), "mapped_extents")
+    };
+    std::fs::read(&device.0).unwrap();
+    assert_eq!(mapped(), 0.0);
+    let elsewhere = |words: &[&str]| {
+        let mut command = machine.command(words);
+        command.env("BRAID_STATE_DIR", machine.path("elsewhere"));
+        command
+    };
+    let ended = crate::machine::run(elsewhere(&["import", file.to_str().unwrap()]));
+    assert_eq!(ended.status, 0, "{ended:?}");
+    let daemon = crate::machine::Daemon::start(elsewhere(&["serve", "vault"]));
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 8M", "flush"]);
+    assert_eq!(daemon.terminate().status, 0);
+    assert!(mapped() > 0.0);
 }
 
 /// "is not empty" did not say what was there.

@@ -100,7 +100,13 @@ impl OpenDevice {
 
     /// Opens a device to be read and nothing else, whatever it emulates: without timing, and without the right to write it.
     pub fn open_to_read(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
-        let device = FileDevice::open_read_only(ring, path, class, Access::Cached)?;
+        // Of what another host writes, the page cache has an older state.
+        let device = match FileDevice::open_read_only(ring, path, class, Access::Direct) {
+            Err(error) if needs_cache(&error) => {
+                FileDevice::open_read_only(ring, path, class, Access::Cached)
+            }
+            result => result,
+        }?;
         Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), Backing::File(Rc::new(device))))
     }
 }
@@ -145,6 +151,14 @@ fn open_real(ring: &Ring, path: &Path, class: DeviceClass) -> io::Result<FileDev
     }
 }
 
+/// As [`open_real`], to be read: of what another host writes, the page cache has an older state.
+fn open_read_only(ring: &Ring, path: &Path, class: DeviceClass) -> io::Result<FileDevice> {
+    match FileDevice::open_read_only(ring, path, class, Access::Direct) {
+        Err(error) if needs_cache(&error) => FileDevice::open_read_only(ring, path, class, Access::Cached),
+        result => result,
+    }
+}
+
 fn needs_cache(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported || error.to_string().contains("no direct I/O")
 }
@@ -152,7 +166,7 @@ fn needs_cache(error: &io::Error) -> bool {
 /// Reads the superblock of the device at `path`, and closes it again.
 pub(crate) async fn look(ring: &Ring, path: &Path) -> Result<Header> {
     // The class does not matter for reading; it is the superblock that tells it.
-    let device = FileDevice::open_read_only(ring, path, DeviceClass::Ssd, Access::Cached)?;
+    let device = open_read_only(ring, path, DeviceClass::Ssd)?;
     Ok(identify(ring, Rc::new(device), &path.display().to_string()).await?)
 }
 

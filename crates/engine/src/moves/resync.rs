@@ -6,9 +6,9 @@
 //! one pass, unless a copy missed another write in it.
 
 use super::Mover;
-use crate::Result;
 use crate::copies::{Member, Other};
 use crate::core::Core;
+use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
 use braid_format::{SlotNumber, SpanId};
@@ -109,7 +109,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Brings what is behind in these spans up to date, in the order of addresses: several runs at the same time, so that devices that are read
-    /// and devices that are written all have work. Of a span in which a run fails nothing more is begun.
+    /// and devices that are written all have work. Of a span in which a run fails nothing more is begun, unless it failed for want of room.
     async fn resync_spans(self: &Rc<Self>, spans: &[SpanId]) -> Vec<Result<()>> {
         let left: RefCell<VecDeque<Range<Bytes>>> =
             RefCell::new(spans.iter().map(|&span| self.shape.bytes_of_span(span)).collect());
@@ -120,11 +120,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
             while let Some(run) = next() {
                 // What cannot be copied waits for nothing.
                 yield_now().await;
-                if let Err(error) = self.resync_run(&run, Mover::Engine).await {
-                    result = Err(error);
+                let Err(error) = self.resync_run(&run, Mover::Engine).await else { continue };
+                if error.kind() == ErrorKind::NoSpace {
+                    // Where the target has bytes already, it needs no room.
+                    for piece in &run {
+                        let _counted = self.resync_run(std::slice::from_ref(piece), Mover::Engine).await;
+                    }
+                } else {
                     let failed = self.span_at(run[0].start);
                     left.borrow_mut().retain(|rest| self.span_at(rest.start) != failed);
                 }
+                result = Err(error);
             }
             result
         };

@@ -39,6 +39,8 @@ pub(crate) struct Attempts {
     pub may_be_open: bool,
     /// How often what the devices say did not fit together, while another daemon may have had the volume open.
     pub readings: u32,
+    /// Why the devices were no volume in the last one of these readings.
+    pub refused: Option<Error>,
     /// The devices were taken over from another daemon that may have had the volume open: the number of the opening
     /// that did so, and the batch that would have followed those in the journal before.
     pub taken_over: Option<(u64, u64)>,
@@ -64,8 +66,9 @@ struct LeftOut {
 pub(crate) enum Refusal<D> {
     /// The volume cannot be opened.
     Final(Error),
-    /// What the devices say does not fit together. Another daemon may have written meanwhile; nothing was changed.
-    Disagreeing,
+    /// What the devices say does not fit together, so that the volume would be refused by this error, if there is one.
+    /// Another daemon may have written meanwhile; nothing was changed.
+    Disagreeing(Option<Error>),
     /// The devices are taken over from another daemon, which changes nothing any more: what they say counts now. No
     /// data was written.
     TakenOver { found_next: u64, highest: Highest, left_log: Rc<LeftLog>, cut: Vec<DeviceId> },
@@ -117,8 +120,9 @@ impl Attempts {
     ) -> Result<()> {
         let ended = match refusal {
             Refusal::Final(error) => return Err(self.explain(self.in_company(error))),
-            Refusal::Disagreeing => {
+            Refusal::Disagreeing(error) => {
                 self.readings += 1;
+                self.refused = error;
                 return Ok(());
             }
             Refusal::TakenOver { found_next, highest, left_log, cut } => {

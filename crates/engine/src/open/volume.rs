@@ -9,7 +9,7 @@ use crate::adopted::{self, DirtySpans, refuse_dirty};
 use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
 use crate::core::Core;
 use crate::epochs::{self, Adopted, Epochs};
-use crate::fence::{BETWEEN_READINGS, Fence, Noted, READINGS, TAKEOVER, may_be_open};
+use crate::fence::{BETWEEN_READINGS, Fence, Noted, READINGS, TAKEOVER, may_be_open, may_change};
 use crate::jobs::Jobs;
 use crate::journal::{
     Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, rings,
@@ -135,6 +135,17 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             (false, true) => Lacking::Repaired,
             (false, false) => Lacking::Refused,
         };
+        let assembled = assemble(rt, devices, names, distrust, *adopted, (lacking, attempts)).await;
+        if let Err(error) = &assembled
+            && options.noted.is_some()
+            && may_change(error)
+            && attempts.readings < READINGS
+            && attempts.refused.as_ref() != Some(error)
+        {
+            // Another daemon may have been opening the volume, or closing it.
+            rt.sleep(BETWEEN_READINGS).await;
+            return Err(Refusal::Disagreeing(Some(error.clone())));
+        }
         let Assembled {
             mut superblock,
             devices,
@@ -147,7 +158,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             anew,
             cut,
             highest,
-        } = assemble(rt, devices, names, distrust, *adopted, (lacking, attempts)).await?;
+        } = assembled?;
         let highest = highest.beyond(attempts.highest);
         let given = devices.clone();
         if lacking != Lacking::Recovered {
@@ -196,7 +207,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let recovered = watched(rt, &members, recover(&source, &mut state)).await;
         if may_be_open && attempts.readings < READINGS && disagrees(&recovered) {
             rt.sleep(BETWEEN_READINGS).await;
-            return Err(Refusal::Disagreeing);
+            return Err(Refusal::Disagreeing(None));
         }
         let Recovered { ring, gaps, mut recovery, found_next, next_batch, changed, forgetful: found } =
             recovered?;

@@ -318,8 +318,7 @@ fn a_check_beside_another_daemon_finds_no_damage() {
             disks.iter().for_each(|disk| disk.faults().set(slow.clone()));
             let mut sound = 0;
             for _ in 0..10 {
-                let names: Vec<String> = (0..disks.len()).map(|place| format!("disk {place}")).collect();
-                match check(&world, handles(&world, &disks), &names, None).await {
+                match check(&world, handles(&world, &disks), &names_of(&disks), None).await {
                     Ok(report) => {
                         let damage = [&report.repairable[..], &report.fatal].concat();
                         assert!(damage.is_empty() && report.cut.is_empty(), "seed {seed}: {report:?}");
@@ -336,6 +335,61 @@ fn a_check_beside_another_daemon_finds_no_damage() {
         });
     }
     assert!(sound > 300, "{sound} checks");
+}
+
+/// A check, or an opening on another host, began on a volume that was shut down, and a daemon opened it meanwhile: "is
+/// damaged", or "old copy of a device", with the advice to give a device up.
+#[test]
+fn a_volume_that_is_being_opened_is_not_refused_as_damaged() {
+    for seed in 0..200 {
+        let bench = bench(800 + seed);
+        let (world, disks) = (bench.world.clone(), bench.disks.clone());
+        bench.run(async move {
+            let mut rng = Rng::new(seed);
+            let made = CreateOptions { copies: 1 + (seed % 2) as u8, ..options(78) };
+            make(world.clone(), handles(&world, &disks), &made).await.close().await.unwrap();
+            let stall = Nanos::from_micros(100)..Nanos::from_millis(5);
+            let slow = FaultPlan { stalls: 0.3, stall, ..FaultPlan::default() };
+            disks.iter().for_each(|disk| disk.faults().set(slow.clone()));
+            let delay = Nanos::from_micros(rng.below(20_000));
+            let stop = Rc::new(Cell::new(false));
+            let first = async {
+                world.sleep(delay).await;
+                let (volume, _) =
+                    open_with(world.clone(), handles(&world, &disks), |o| o.owner = 7).await.unwrap();
+                drop(busy_in(&world, &volume, (0, Nanos::from_micros(200)), &stop));
+                None
+            };
+            let second = async {
+                let (names, devices) = (names_of(&disks), handles(&world, &disks));
+                if seed / 2 % 2 == 0 {
+                    return check(&world, devices, &names, None).await.map(Some).unwrap_or_else(|error| {
+                        assert_eq!(error.kind(), ErrorKind::Busy, "seed {seed}: {error}");
+                        None
+                    });
+                }
+                let how = |o: &mut OpenOptions| {
+                    (o.noted, o.owner) = (Some(Noted { epoch: 1, owner: 5, batch: 0 }), 8)
+                };
+                if let Err(error) = open_with(world.clone(), devices, how).await {
+                    let expected = [ErrorKind::Busy, ErrorKind::Io];
+                    assert!(expected.contains(&error.kind()), "seed {seed}: {error}");
+                }
+                None
+            };
+            let both: [Pin<Box<dyn Future<Output = _>>>; 2] = [Box::pin(first), Box::pin(second)];
+            let found = join_all(both.into_iter()).await;
+            stop.set(true);
+            for report in found.into_iter().flatten() {
+                let damage = [&report.repairable[..], &report.fatal].concat();
+                assert!(damage.is_empty() && report.cut.is_empty(), "seed {seed}: {report:?}");
+            }
+        });
+    }
+}
+
+fn names_of(disks: &[Disk]) -> Vec<String> {
+    (0..disks.len()).map(|place| format!("disk {place}")).collect()
 }
 
 /// Two hosts take over a volume whose daemon has died, and the second one begins while the first one waits. The first
