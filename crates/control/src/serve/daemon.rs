@@ -332,9 +332,7 @@ fn log_recovery(name: &VolumeName, recovery: &Recovery) {
         );
     }
     if *pages_from_one_image > 0 {
-        tracing::warn!(
-            "{pages_from_one_image} map pages have one sound image: stop, braid check {name} --repair"
-        );
+        tracing::warn!("{pages_from_one_image} map pages lack one image: stop, then braid check {name}");
     }
 }
 
