@@ -134,6 +134,64 @@ fn a_volume_with_one_copy_says_what_to_do_with_a_device_that_takes_no_write() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
+/// `device return` said that the device was back, and the first write to it failed.
+#[test]
+fn a_device_that_takes_no_write_is_not_returned() {
+    if !have_block_devices() || !have(&["losetup", "blockdev", "mount", "qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    std::fs::File::create(machine.path("b.img")).unwrap().set_len(64 << 20).unwrap();
+    let worn = Loop::over(&machine.path("b.img"));
+    machine.ok(&["create", "v", "--ssd", &worn.0, "--hdd", "a,size=64MiB", "--copies", "2"]);
+    std::fs::create_dir(machine.path("away")).unwrap();
+    machine.ok(&["create", "w", "--ssd", "c,size=64MiB", "--hdd", "away/d,size=64MiB", "--copies", "2"]);
+    let worn_out = WornOut::make(&worn);
+    let Some(read_only) = ReadOnly::make(&machine.path("away")) else { return };
+    let (v, w) = (machine.serve(&["v"]), machine.serve(&["w"]));
+    qemu_io_ok(&v.uri, &["write -P 2 0 1M", "flush"]);
+    for _ in 0..2 {
+        machine.refused(&["device", "return", "v", "d0"], "io", &[&format!("blockdev --setrw {}", worn.0)]);
+        machine.refused(&["device", "return", "w", "d1"], "io", &["away/d", "remount,rw"]);
+        assert_eq!(status(&machine)["devices"][0]["state"], "missing");
+    }
+    drop((worn_out, read_only));
+    machine.ok(&["device", "return", "v", "d0"]);
+    machine.ok(&["device", "return", "w", "d1"]);
+    wait_until_active(&machine);
+    for daemon in [v, w] {
+        assert_eq!(daemon.terminate().status, 0);
+    }
+}
+
+/// It was served without a word, and each write of a guest that reached the disk failed.
+#[test]
+fn an_adopted_disk_that_takes_no_write_is_not_served() {
+    if !have_block_devices() || !have(&["losetup", "blockdev", "mount", "qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    std::fs::File::create(machine.path("b.img")).unwrap().set_len(64 << 20).unwrap();
+    let disk = Loop::over(&machine.path("b.img"));
+    std::fs::create_dir(machine.path("away")).unwrap();
+    std::fs::File::create(machine.path("away/d")).unwrap().set_len(64 << 20).unwrap();
+    machine.ok(&["create", "v", "--adopt", &disk.0, "--ssd", "a,size=64MiB"]);
+    machine.ok(&["create", "w", "--adopt", "away/d", "--ssd", "c,size=64MiB"]);
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["write -P 2 0 1M", "flush"]);
+    daemon.kill();
+    let protected = WornOut::make(&disk);
+    let Some(read_only) = ReadOnly::make(&machine.path("away")) else { return };
+    machine.refused(&["serve", "v"], "io", &[&format!("blockdev --setrw {}", disk.0)]);
+    machine.refused(&["serve", "w"], "io", &["away/d", "remount"]);
+    drop((protected, read_only));
+    for name in ["v", "w"] {
+        let daemon = machine.serve(&[name]);
+        qemu_io_ok(&daemon.uri, &[if name == "v" { "read -P 2 0 1M" } else { "write -P 3 0 1M" }, "flush"]);
+        assert_eq!(daemon.terminate().status, 0);
+    }
+}
+
 /// Of a volume that may lack a device.
 fn status(machine: &Machine) -> Value {
     serde_json::from_str(&machine.braid(&["status", "v", "--json"]).stdout).unwrap()

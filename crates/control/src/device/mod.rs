@@ -7,6 +7,7 @@ pub(crate) mod log;
 pub(crate) mod look;
 pub(crate) mod open;
 pub(crate) mod place;
+pub(crate) mod protected;
 pub(crate) mod room;
 pub(crate) mod spec;
 pub(crate) mod used;

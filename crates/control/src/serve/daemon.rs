@@ -240,6 +240,7 @@ async fn run(
     };
     let adopted = open.adopted.map(|disk| AdoptedDisk { force: doors.options.force, ..disk });
     let open = with_notes(OpenOptions { adopted, ..open }, state, record);
+    members.refuse_protected_disk(name)?;
     let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members.list), open)
         .await
         .map_err(|error| members.explain(error))?;
@@ -331,7 +332,7 @@ fn log_recovery(name: &VolumeName, recovery: &Recovery) {
         );
     }
     if *pages_from_one_image > 0 {
-        tracing::warn!("{pages_from_one_image} map pages are sound in one image only: braid check {name}");
+        tracing::warn!("{pages_from_one_image} map pages lack one image: stop, then braid check {name}");
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::device::claims::{Purpose, refuse_adopted, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
+use crate::device::protected::write_protection;
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library;
 use crate::serve::daemon::{Daemon, First, first_of};
@@ -187,7 +188,11 @@ impl Daemon {
         let (state, own, wanted) = (self.state.clone(), record.uuid.clone(), path.clone());
         self.aside(move || {
             refuse_duplicates(paths.iter().map(PathBuf::as_path))?;
-            refuse_adopted(&state, &wanted, &own)
+            refuse_adopted(&state, &wanted, &own)?;
+            let why = write_protection(&wanted);
+            why.map_or(Ok(()), |why| {
+                Err(Error::new(ErrorKind::Io, why + ", then return it (nothing was changed)"))
+            })
         })
         .await?;
         self.volume.release_device(device).await?;

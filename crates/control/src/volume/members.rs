@@ -2,12 +2,13 @@
 
 use crate::device::adopted;
 use crate::device::open::{OpenDevice, look, refuse_duplicates};
+use crate::device::protected::write_protection;
 use crate::device::spec::Storage;
 use crate::model::library::{self, OwnModels};
 use crate::volume::finding::{Disk, Found, Lack, Place, Whereabouts, find, find_disk};
 use crate::volume::import::quoted;
 use crate::volume::lasting::Lasting;
-use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeRecord};
+use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_engine::{AdoptedDisk, OpenOptions};
@@ -272,6 +273,18 @@ fn with_missing(
 }
 
 impl Members {
+    /// The volume cannot do without the disk that it adopted. The opening writes to the SSDs alone, and does not notice.
+    pub fn refuse_protected_disk(&self, name: &VolumeName) -> Result<()> {
+        let disk = self.list.iter().find(|member| member.adopted.is_some() && member.device.is_some());
+        let why = disk.and_then(|disk| Some((disk, write_protection(Path::new(&disk.name))?)));
+        let Some((disk, why)) = why else { return Ok(()) };
+        let problem = format!(
+            "{why}: it is {}, which volume '{name}' adopted, and each write to it would fail (nothing was changed)",
+            disk.id
+        );
+        Err(Error::new(ErrorKind::Io, problem))
+    }
+
     /// Those of a volume that was just made: its record knows them.
     pub fn made(list: Vec<Member>) -> Members {
         Members { list, records: Vec::new(), lacks: Vec::new(), disk_lack: None, has_adopted: false }

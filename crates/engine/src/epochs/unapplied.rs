@@ -159,7 +159,7 @@ impl Unapplied {
         let bytes: Bytes = ranges.iter().map(super::len).sum();
         let text = format!(
             "{cause}: {bytes} of the volume are lost with it, the first at byte {}: each of their extents ({}) is applied once all of it has been written, or \
-             discarded; or give these up (braid check --repair)",
+             discarded; or stop the volume, and give these up (braid check --repair)",
             ranges.first()?.start.0,
             self.extent_size
         );

@@ -1,0 +1,22 @@
+//! Devices that take no write. The kernel opens a read-only block device for writing, and refuses each write.
+
+use rustix::fs::{Access, access, major, minor};
+use rustix::io::Errno;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// Why a device cannot be written, with the remedy; none if nothing is known against it. Opens and changes nothing.
+pub(crate) fn write_protection(path: &Path) -> Option<String> {
+    let (found, shown) = (std::fs::metadata(path).ok()?, path.display());
+    if !found.file_type().is_block_device() {
+        let is_read_only = access(path, Access::WRITE_OK) == Err(Errno::ROFS);
+        return is_read_only.then(|| {
+            format!("{shown} is on a read-only file system: see why in the kernel's log, and remount it (mount -o remount,rw)")
+        });
+    }
+    let (major, minor) = (major(found.rdev()), minor(found.rdev()));
+    let told = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro")).ok()?;
+    (told.trim() == "1").then(|| {
+        format!("{shown} is read-only: see why in the kernel's log, and make it writable (blockdev --setrw {shown})")
+    })
+}
