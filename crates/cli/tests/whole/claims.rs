@@ -1,6 +1,6 @@
 //! Devices that belong to somebody: every way in refuses them by each of their names.
 
-use crate::machine::{Machine, client, have, have_block_devices, qemu_io_ok};
+use crate::machine::{Machine, client, have, have_block_devices, number, qemu_io_ok};
 use std::path::{Path, PathBuf};
 
 /// A loop device over a file, gone with the test.
