@@ -6,9 +6,7 @@
 use crate::bad_regions::views;
 use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options};
 use braid_base::{Bytes, KIB, MIB, Nanos, Rng};
-use braid_engine::{
-    CreateOptions, Durability, ErrorKind, Export, Noted, OpenOptions, Recovery, Result, check,
-};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Noted, OpenOptions, Recovery, Result};
 use braid_runtime::{Arena, Runtime, join_all};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
 use std::cell::{Cell, RefCell};
@@ -19,14 +17,14 @@ const BLOCK: Bytes = Bytes(4 << 10);
 const SECOND: Nanos = Nanos::from_secs(1);
 
 /// Handles of the disks that have nothing in common with others but the disks.
-fn handles(world: &World, disks: &[Disk]) -> Vec<Faulty<Disk>> {
+pub fn handles(world: &World, disks: &[Disk]) -> Vec<Faulty<Disk>> {
     let handle =
         |disk: &Disk| Faulty::new(disk.clone(), &Faults::new(FaultPlan::default(), world.fork_rng()));
     disks.iter().map(handle).collect()
 }
 
 /// When which flush was acknowledged.
-type Told = Rc<RefCell<Vec<(Nanos, u64)>>>;
+pub type Told = Rc<RefCell<Vec<(Nanos, u64)>>>;
 
 /// The block of a guest's write, in a half of the volume.
 fn place_of(number: u64) -> usize {
@@ -39,7 +37,7 @@ fn value_of(number: u64) -> u8 {
 
 /// A guest that writes a block and flushes, again and again, in the half of the volume that begins with a block, as long
 /// as the volume promises something.
-fn busy_in(world: &World, volume: &Rig, (start, pause): (u64, Nanos), stop: &Rc<Cell<bool>>) -> Told {
+pub fn busy_in(world: &World, volume: &Rig, (start, pause): (u64, Nanos), stop: &Rc<Cell<bool>>) -> Told {
     let (rt, volume, stop, told) = (world.clone(), volume.clone(), stop.clone(), Told::default());
     let acknowledged = told.clone();
     world.spawn(async move {
@@ -241,7 +239,7 @@ pub fn an_opening_that_waits_for_the_other_one_loses_nothing_that_was_promised()
 }
 
 /// Blocks of the first half of a volume, and of the second one.
-const HALF: u64 = 512;
+pub const HALF: u64 = 512;
 
 /// Another daemon opens the volume while disks answer late now and then. What either of the two daemons promised is
 /// there after a crash.
@@ -297,108 +295,6 @@ pub fn two_openings_on_slow_disks(seed: u64) {
 fn two_daemons_on_slow_disks_lose_nothing_that_was_promised() {
     // In the last one, a checkpoint of the first daemon lies between two readings of the second one.
     (0..30).chain([554]).for_each(two_openings_on_slow_disks);
-}
-
-/// A check beside a daemon of another host said that a sound volume was damaged, or that a device had lost writes.
-#[test]
-fn a_check_beside_another_daemon_finds_no_damage() {
-    let mut sound = 0;
-    for seed in 0..40 {
-        let bench = bench(700 + seed);
-        let (world, disks) = (bench.world.clone(), bench.disks.clone());
-        sound += bench.run(async move {
-            let made = CreateOptions { copies: 1 + (seed % 2) as u8, ..options(77) };
-            let volume = make(world.clone(), handles(&world, &disks), &made).await;
-            let stop = Rc::new(Cell::new(false));
-            let pause = [Nanos::from_millis(3), Nanos::from_millis(60)][seed as usize / 2 % 2];
-            let told = [0, HALF].map(|start| busy_in(&world, &volume, (start, pause), &stop));
-            world.sleep(SECOND).await;
-            let stall = Nanos::from_millis(1)..Nanos::from_millis(150);
-            let slow = FaultPlan { stalls: 0.05, stall, ..FaultPlan::default() };
-            disks.iter().for_each(|disk| disk.faults().set(slow.clone()));
-            let mut sound = 0;
-            for _ in 0..10 {
-                match check(&world, handles(&world, &disks), &names_of(&disks), None).await {
-                    Ok(report) => {
-                        let damage = [&report.repairable[..], &report.fatal].concat();
-                        assert!(damage.is_empty() && report.cut.is_empty(), "seed {seed}: {report:?}");
-                        sound += 1;
-                    }
-                    Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "seed {seed}: {error}"),
-                }
-            }
-            stop.set(true);
-            world.sleep(SECOND).await;
-            assert!(told.iter().all(|told| told.borrow().len() > 10), "seed {seed}");
-            volume.close().await.unwrap();
-            sound
-        });
-    }
-    assert!(sound > 300, "{sound} checks");
-}
-
-/// A check, or an opening on another host, began on a volume that was shut down, and a daemon opened it meanwhile: "is
-/// damaged", or "old copy of a device", with the advice to give a device up.
-#[test]
-fn a_volume_that_is_being_opened_is_not_refused_as_damaged() {
-    for seed in 0..200 {
-        let bench = bench(800 + seed);
-        let (world, disks) = (bench.world.clone(), bench.disks.clone());
-        bench.run(async move {
-            let mut rng = Rng::new(seed);
-            let made = CreateOptions { copies: 1 + (seed % 2) as u8, ..options(78) };
-            make(world.clone(), handles(&world, &disks), &made).await.close().await.unwrap();
-            // The other host reaches the disks by a slow network.
-            let stall = Nanos::from_millis(1)..Nanos::from_millis(100);
-            let slow = FaultPlan { stalls: 0.5, stall, ..FaultPlan::default() };
-            let far = |disk: &Disk| Faulty::new(disk.clone(), &Faults::new(slow.clone(), world.fork_rng()));
-            let devices: Vec<_> = disks.iter().map(far).collect();
-            let delay = Nanos::from_millis(rng.below(400));
-            let stop = Rc::new(Cell::new(false));
-            let opened = async |devices, owner| {
-                let how = |o: &mut OpenOptions| {
-                    (o.noted, o.owner) = (Some(Noted { epoch: 1, owner: 5, batch: 0 }), owner)
-                };
-                match open_with(world.clone(), devices, how).await {
-                    Ok((volume, _)) => drop(busy_in(&world, &volume, (0, Nanos::from_micros(200)), &stop)),
-                    // The other host has come first, or comes while this one begins.
-                    Err(error) => {
-                        let expected = [ErrorKind::Busy, ErrorKind::Io];
-                        assert!(expected.contains(&error.kind()), "seed {seed}: {error}");
-                    }
-                }
-            };
-            let first = async {
-                world.sleep(delay).await;
-                opened(handles(&world, &disks), 7).await;
-                None
-            };
-            let second = async {
-                if seed / 2 % 2 == 1 {
-                    opened(devices, 8).await;
-                    return None;
-                }
-                match check(&world, devices, &names_of(&disks), None).await {
-                    Ok(report) => Some(report),
-                    Err(error) => {
-                        assert_eq!(error.kind(), ErrorKind::Busy, "seed {seed}: {error}");
-                        None
-                    }
-                }
-            };
-            let both: [Pin<Box<dyn Future<Output = _>>>; 2] = [Box::pin(first), Box::pin(second)];
-            let found = join_all(both.into_iter()).await;
-            stop.set(true);
-            for report in found.into_iter().flatten() {
-                let damage = [&report.repairable[..], &report.fatal].concat();
-                assert!(damage.is_empty() && report.cut.is_empty(), "seed {seed}: {report:?}");
-            }
-        });
-    }
-}
-
-fn names_of(disks: &[Disk]) -> Vec<String> {
-    (0..disks.len()).map(|place| format!("disk {place}")).collect()
 }
 
 /// Two hosts take over a volume whose daemon has died, and the second one begins while the first one waits. The first

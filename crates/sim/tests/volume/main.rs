@@ -17,6 +17,7 @@ mod ahead;
 mod apart;
 mod bad_cache_table;
 mod bad_regions;
+mod beside_a_daemon;
 mod cache_table;
 mod cache_table_damage;
 mod copies;
