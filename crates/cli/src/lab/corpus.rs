@@ -42,7 +42,7 @@ struct Judged {
     quick: bool,
     scores: Vec<Scores>,
     cells: Vec<CellRun>,
-    missing: Vec<String>,
+    missing_cells: Vec<String>,
     wall_seconds: f64,
 }
 
@@ -50,7 +50,7 @@ struct Judged {
 struct Written<'a> {
     output_path: &'a Path,
     cell_count: usize,
-    missing: Vec<String>,
+    missing_cells: Vec<String>,
     wall_seconds: f64,
 }
 
@@ -80,14 +80,14 @@ pub fn is_meant(ids: &[String], options: &Choice) -> Result<bool> {
 /// Runs it, and shows what came out.
 pub fn run(options: &Choice, how: &super::Options, output: Output) -> Result<()> {
     let begun = Instant::now();
-    let Ran { cells, missing } = judge(options, how)?;
+    let Ran { cells, missing_cells } = judge(options, how)?;
     let scores = [Half::Published, Half::Tuning].into_iter().filter_map(|half| corpus::score(&cells, half));
     let judged = Judged {
         seed: how.seed,
         quick: how.quick,
         scores: scores.collect(),
         cells,
-        missing,
+        missing_cells,
         wall_seconds: begun.elapsed().as_secs_f64(),
     };
     output.show(&judged, || describe(&judged));
@@ -109,11 +109,11 @@ pub fn report(report: &Report, output: Output) -> Result<()> {
     let written = Written {
         output_path: &report.output,
         cell_count: ran.cells.len(),
-        missing: ran.missing,
+        missing_cells: ran.missing_cells,
         wall_seconds: begun.elapsed().as_secs_f64(),
     };
     output.show(&written, || {
-        let (page, missing) = (report.output.display(), written.missing.len());
+        let (page, missing) = (report.output.display(), written.missing_cells.len());
         let missing = if missing == 0 { String::new() } else { format!(", {missing} not run") };
         format!("wrote {page}: {} cells{missing}", written.cell_count)
     });
@@ -147,7 +147,7 @@ fn judge(options: &Choice, how: &super::Options) -> Result<Ran> {
     let (mut count, there) = (0, cells.iter().filter(|cell| is_there(cell)).count());
     let ended = |cell: &CellRun| {
         count += 1;
-        bar.say(&format!("{count} of {there} after {:.1} s: {}", cell.seconds, cell.name));
+        bar.say(&format!("{count} of {there} after {:.1} s: {}", cell.seconds, cell.cell));
     };
     let how = How { quick: how.quick, threads: how.threads.map(usize::from) };
     let ran = corpus::run(&cells, how, &mut kept, |progress| bar.show(progress), ended);
@@ -185,10 +185,10 @@ fn describe(judged: &Judged) -> String {
     if judged.quick {
         text += "quick: a twentieth of the length, too short to judge by\n";
     }
-    if !judged.missing.is_empty() {
+    if !judged.missing_cells.is_empty() {
         text += &format!(
             "MISSING: {} cells did not run, because their traces are not there\n",
-            judged.missing.len()
+            judged.missing_cells.len()
         );
     }
     for scores in &judged.scores {
@@ -215,7 +215,7 @@ fn half(scores: &Scores, seed: u64) -> String {
         ">unsteady",
         ">recovery",
     ]);
-    scores.rows.iter().filter(|row| row.fitting > 0).for_each(|row| table.row(line(row)));
+    scores.rows.iter().filter(|row| row.fitting_cells > 0).for_each(|row| table.row(line(row)));
     let mut text = format!(
         "{what}: {} cells of seed {seed}; mean latency of the second half of each run, as a ratio to the best policy of the cell\n{}",
         scores.cell_count,
@@ -223,11 +223,11 @@ fn half(scores: &Scores, seed: u64) -> String {
     );
     text += "  * begins with a layout of its own, not with the cell's: not among the best of the cell\n";
     text += "  worst cells\n";
-    for row in scores.rows.iter().filter(|row| row.fitting > 0) {
-        text += &format!("    {}: {:.2} in {}\n", row.row, row.worst, row.worst_cell);
+    for row in scores.rows.iter().filter(|row| row.fitting_cells > 0) {
+        text += &format!("    {}: {:.2} in {}\n", row.row, row.worst_ratio, row.worst_cell);
     }
     let unfit: Vec<&str> =
-        scores.rows.iter().filter(|row| row.fitting == 0).map(|row| row.row.as_str()).collect();
+        scores.rows.iter().filter(|row| row.fitting_cells == 0).map(|row| row.row.as_str()).collect();
     if !unfit.is_empty() {
         text += &format!("  fits no cell: {}\n", unfit.join(", "));
     }
@@ -238,15 +238,15 @@ fn line(row: &RowScore) -> Vec<String> {
     let mark = if row.group.competes() { "" } else { " *" };
     vec![
         format!("{}{mark}", row.row),
-        row.fitting.to_string(),
-        format!("{:.2}", row.geometric_mean),
-        format!("{:.1}", row.worst),
-        row.lost.to_string(),
-        format!("{:.2}", row.to_best_of_all),
-        format!("{:.2}", row.p99),
-        format!("{:.2}", row.throughput),
-        format!("{:.1} GB", row.written_bytes as f64 / 1e9),
-        row.unsteady.to_string(),
+        row.fitting_cells.to_string(),
+        format!("{:.2}", row.mean_ratio),
+        format!("{:.1}", row.worst_ratio),
+        row.lost_cells.to_string(),
+        format!("{:.2}", row.mean_ratio_with_splits),
+        format!("{:.2}", row.p99_ratio),
+        format!("{:.2}", row.throughput_ratio),
+        format!("{:.1} GB", row.ssd_written_bytes as f64 / 1e9),
+        row.unsteady_cells.to_string(),
         row.recovery_seconds.map_or("-".to_owned(), |seconds| format!("{seconds:.1} s")),
     ]
 }

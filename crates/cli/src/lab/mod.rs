@@ -63,10 +63,10 @@ paper_values: series_index, axis_value, low, high), claims (claim, place, verdic
 contradictions, differs, differs_in_all.
   verdicts: of (the series that it is about), ruling (holds, other_margin, undecided, fails, too_short; null if numbers are
     only shown), and numbers (quantity, claimed, ours, ours_low, ours_high, ratio of ours to the paper's, needed, ruling)
-Of the corpus: wall_seconds, seed, quick, scores (half, cell_count, rows: row, group, fitting, geometric_mean, worst,
-worst_cell, lost, to_best_of_all, p99, throughput, written_bytes, unsteady, recovery_seconds), cells (name, half, runs: row,
-unfit, figures: latency_ns_mean, latency_ns_p99, throughput_bytes_per_second, ssd_written_bytes, is_steady, recovery_ms)
-and missing.")]
+Of the corpus: wall_seconds, seed, quick, scores (half, cell_count, rows: row, group, fitting_cells, mean_ratio,
+worst_ratio, worst_cell, lost_cells, mean_ratio_with_splits, p99_ratio, throughput_ratio, ssd_written_bytes,
+unsteady_cells, recovery_seconds), cells (cell, half, runs: row, unfit, figures: latency_ns_mean, latency_ns_p99,
+throughput_bytes_per_second, ssd_written_bytes, is_steady, recovery_ms) and missing_cells.")]
 struct Run {
     #[command(flatten)]
     which: Which,
@@ -85,7 +85,8 @@ Examples:
   braid lab report wardrop/fig6 wardrop/table3
   braid lab report corpus --half published --results corpus.jsonl --output corpus.html
 
-JSON: output_path, svg_paths, experiment_count, wall_seconds; of the corpus output_path, cell_count, missing, wall_seconds.")]
+JSON: output_path, svg_paths, experiment_count, wall_seconds; of the corpus output_path,
+cell_count, missing_cells, wall_seconds.")]
 struct Report {
     /// Experiments as `braid lab list` names them, or systems, or `corpus` alone [default: all]
     #[arg(value_name = "ID")]

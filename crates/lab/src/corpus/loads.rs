@@ -9,9 +9,9 @@ use crate::Part;
 use braid_base::{GIB, Nanos};
 
 /// Half of the time of a load that changes: the change comes at its end.
-pub const HALF: Nanos = Nanos::from_secs(60);
+pub const HALF: Nanos = Nanos::from_secs(120);
 /// An event, as a scan, lasts for half of the half that is judged.
-const EVENT: Nanos = Nanos::from_secs(30);
+const EVENT: Nanos = Nanos::from_secs(60);
 /// Requests at random places that a disk serves in a second, about.
 const OF_A_DISK: u64 = 150;
 
@@ -265,7 +265,7 @@ const SPANS: [u64; 3] = [1, 2, 3];
 const READS: [u32; 6] = [0, 30, 50, 70, 90, 100];
 const USUAL: Length = Length::Times { warm_up: HALF, measured: HALF };
 /// That of loads whose clients do not think.
-const SHORT: Length = Length::Times { warm_up: Nanos::from_secs(30), measured: Nanos::from_secs(30) };
+const SHORT: Length = Length::Times { warm_up: EVENT, measured: EVENT };
 const _: () = assert!(EVENT.0 * 2 == HALF.0);
 
 fn rate(d: &mut Draw, disks: u64) -> u64 {

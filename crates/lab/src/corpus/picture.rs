@@ -31,10 +31,10 @@ pub fn page(ran: &Ran, seed: u64, quick: bool) -> String {
     if quick {
         body += "<p class=\"fails\">Made with --quick: too short to judge by.</p>\n";
     }
-    if !ran.missing.is_empty() {
+    if !ran.missing_cells.is_empty() {
         body += &format!(
             "<p class=\"fails\">{} cells did not run: their traces are missing.</p>\n",
-            ran.missing.len()
+            ran.missing_cells.len()
         );
     }
     match score(&ran.cells, Half::Published) {
@@ -66,13 +66,13 @@ fn section(scores: &Scores, title: &str, seed: u64) -> String {
     );
     text += "<div class=\"wide\"><table>\n<tr><th>row</th><th>begins with</th><th>cells</th><th>geometric mean</th><th>worst</th><th>lost by &gt; 5 %</th>\
              <th>to best incl. splits</th><th>p99</th><th>throughput</th><th>SSD written, GB</th><th>not steady</th><th>recovery, s</th></tr>\n";
-    scores.rows.iter().filter(|row| row.fitting > 0).for_each(|row| text += &line(row));
+    scores.rows.iter().filter(|row| row.fitting_cells > 0).for_each(|row| text += &line(row));
     text += "</table></div>\n<h3>The worst cell of each row</h3>\n<ul>\n";
-    for row in scores.rows.iter().filter(|row| row.fitting > 0) {
+    for row in scores.rows.iter().filter(|row| row.fitting_cells > 0) {
         text += &format!(
             "<li>{}: {:.2} in <code>{}</code></li>\n",
             escaped(&row.row),
-            row.worst,
+            row.worst_ratio,
             escaped(&row.worst_cell)
         );
     }
@@ -85,15 +85,15 @@ fn line(row: &RowScore) -> String {
     format!(
         "<tr><td>{}</td><td>{begins}</td><td>{}</td><td>{:.2}</td><td>{:.1}</td><td>{}</td><td>{:.2}</td><td>{:.2}</td><td>{:.2}</td><td>{:.1}</td><td>{}</td><td>{recovery}</td></tr>\n",
         escaped(&row.row),
-        row.fitting,
-        row.geometric_mean,
-        row.worst,
-        row.lost,
-        row.to_best_of_all,
-        row.p99,
-        row.throughput,
-        row.written_bytes as f64 / 1e9,
-        row.unsteady,
+        row.fitting_cells,
+        row.mean_ratio,
+        row.worst_ratio,
+        row.lost_cells,
+        row.mean_ratio_with_splits,
+        row.p99_ratio,
+        row.throughput_ratio,
+        row.ssd_written_bytes as f64 / 1e9,
+        row.unsteady_cells,
     )
 }
 
@@ -111,7 +111,7 @@ fn draw(
     scores: &Scores,
 ) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
     let rows: Vec<&RowScore> =
-        scores.rows.iter().filter(|row| row.group.competes() && row.fitting > 0).collect();
+        scores.rows.iter().filter(|row| row.group.competes() && row.fitting_cells > 0).collect();
     let (plot, names) = area.split_horizontally(NAMES.0);
     let mut chart = ChartBuilder::on(&plot)
         .margin(10)
@@ -146,7 +146,7 @@ fn draw(
         for &(from, to) in ends {
             names.draw(&PathElement::new([(from, y), (to, y)], style))?;
         }
-        let name = format!("{:.2}  {}", row.geometric_mean, row.row);
+        let name = format!("{:.2}  {}", row.mean_ratio, row.row);
         names.draw(&Text::new(name, (42, y - 7), ("sans-serif", 14).into_font().color(&INK)))?;
     }
     Ok(())

@@ -51,7 +51,7 @@ pub struct Figures {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CellRun {
     /// The cell.
-    pub name: String,
+    pub cell: String,
     /// The half that it belongs to.
     pub half: Half,
     /// How long it took: not the same twice.
@@ -67,7 +67,7 @@ pub struct Ran {
     /// Cells that ran.
     pub cells: Vec<CellRun>,
     /// Cells whose trace is not there.
-    pub missing: Vec<String>,
+    pub missing_cells: Vec<String>,
 }
 
 /// The most by which the mean latencies of two quarters of a steady row differ.
@@ -86,17 +86,17 @@ pub fn run(
     mut progress: impl FnMut(&Progress),
     mut ended: impl FnMut(&CellRun),
 ) -> Result<Ran> {
-    let (mut ran, mut missing) = (Vec::new(), Vec::new());
+    let (mut ran, mut missing_cells) = (Vec::new(), Vec::new());
     for cell in cells {
         if cell.trace().is_some_and(|path| !path.exists()) {
-            missing.push(cell.name.clone());
+            missing_cells.push(cell.name.clone());
             continue;
         }
         let run = run_cell(cell, how, kept, &mut progress)?;
         ended(&run);
         ran.push(run);
     }
-    Ok(Ran { cells: ran, missing })
+    Ok(Ran { cells: ran, missing_cells })
 }
 
 fn run_cell(cell: &Cell, how: How, kept: &mut Kept, progress: &mut impl FnMut(&Progress)) -> Result<CellRun> {
@@ -135,7 +135,7 @@ fn run_cell(cell: &Cell, how: How, kept: &mut Kept, progress: &mut impl FnMut(&P
         }
     }
     Ok(CellRun {
-        name: cell.name.clone(),
+        cell: cell.name.clone(),
         half: cell.half(),
         seconds: begun.elapsed().as_secs_f64(),
         runs: runs.into_iter().flatten().collect(),

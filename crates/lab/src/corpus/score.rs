@@ -14,7 +14,7 @@ pub struct Scores {
     pub rows: Vec<RowScore>,
 }
 
-/// What a row comes to. Ratios are to the best of all that begin with the cell's own layout, but for `to_best_of_all`; less is better.
+/// What a row comes to. Ratios are to the best of all that begin with the cell's own layout, but for `mean_ratio_with_splits`; less is better.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RowScore {
     /// The row.
@@ -22,25 +22,25 @@ pub struct RowScore {
     /// What it is.
     pub group: Group,
     /// In how many cells it fits.
-    pub fitting: usize,
+    pub fitting_cells: usize,
     /// Geometric mean of its ratios.
-    pub geometric_mean: f64,
+    pub mean_ratio: f64,
     /// Its highest ratio.
-    pub worst: f64,
+    pub worst_ratio: f64,
     /// The cell of that.
     pub worst_cell: String,
     /// Cells in which it takes more than 1.05 of the best.
-    pub lost: usize,
+    pub lost_cells: usize,
     /// Geometric mean of the ratios to the best of all policies and static splits.
-    pub to_best_of_all: f64,
+    pub mean_ratio_with_splits: f64,
     /// Geometric mean of the ratios of the 99th percentile.
-    pub p99: f64,
+    pub p99_ratio: f64,
     /// Geometric mean of the throughput, to the highest of the cell.
-    pub throughput: f64,
+    pub throughput_ratio: f64,
     /// Bytes that the SSDs were given to write, in all cells.
-    pub written_bytes: u64,
+    pub ssd_written_bytes: u64,
     /// Cells in which it was not steady at the end.
-    pub unsteady: usize,
+    pub unsteady_cells: usize,
     /// Median of the times to 90 % of the steady state, in seconds; none if there is none.
     pub recovery_seconds: Option<f64>,
     /// Its ratios, rising.
@@ -66,15 +66,15 @@ pub fn score(cells: &[CellRun], half: Half) -> Option<Scores> {
             let ran = cells
                 .iter()
                 .zip(&bests)
-                .filter_map(|(cell, best)| Some((cell.name.as_str(), cell.runs[number].figures?, best)));
+                .filter_map(|(cell, best)| Some((cell.cell.as_str(), cell.runs[number].figures?, best)));
             of_row(row.name, row.group, &ran.collect::<Vec<_>>())
         })
         .collect();
     let order = |group: Group| if group.competes() { 0 } else { group as u8 };
     scores.sort_by(|a, b| {
-        (order(a.group), a.fitting == 0)
-            .cmp(&(order(b.group), b.fitting == 0))
-            .then(a.geometric_mean.total_cmp(&b.geometric_mean))
+        (order(a.group), a.fitting_cells == 0)
+            .cmp(&(order(b.group), b.fitting_cells == 0))
+            .then(a.mean_ratio.total_cmp(&b.mean_ratio))
     });
     Some(Scores { half, cell_count: cells.len(), rows: scores })
 }
@@ -118,16 +118,16 @@ fn of_row(row: String, group: Group, ran: &[(&str, Figures, &Bests)]) -> RowScor
     RowScore {
         row,
         group,
-        fitting: ran.len(),
-        geometric_mean: geometric_mean(&ratios),
-        worst,
+        fitting_cells: ran.len(),
+        mean_ratio: geometric_mean(&ratios),
+        worst_ratio: worst,
         worst_cell,
-        lost: ratios.iter().filter(|ratio| **ratio > LOST).count(),
-        to_best_of_all: geometric_mean(&ratio(|f| f.latency_ns_mean, |b| b.mean_of_all)),
-        p99: geometric_mean(&ratio(|f| f.latency_ns_p99, |b| b.p99)),
-        throughput: geometric_mean(&ratio(|f| f.throughput_bytes_per_second, |b| b.throughput)),
-        written_bytes: ran.iter().map(|(_, figures, _)| figures.ssd_written_bytes).sum(),
-        unsteady: ran.iter().filter(|(_, figures, _)| !figures.is_steady).count(),
+        lost_cells: ratios.iter().filter(|ratio| **ratio > LOST).count(),
+        mean_ratio_with_splits: geometric_mean(&ratio(|f| f.latency_ns_mean, |b| b.mean_of_all)),
+        p99_ratio: geometric_mean(&ratio(|f| f.latency_ns_p99, |b| b.p99)),
+        throughput_ratio: geometric_mean(&ratio(|f| f.throughput_bytes_per_second, |b| b.throughput)),
+        ssd_written_bytes: ran.iter().map(|(_, figures, _)| figures.ssd_written_bytes).sum(),
+        unsteady_cells: ran.iter().filter(|(_, figures, _)| !figures.is_steady).count(),
         recovery_seconds: times.get(times.len() / 2).map(|&ms| ms as f64 / 1e3),
         ratios,
     }
@@ -160,7 +160,7 @@ mod tests {
             unfit: None,
         });
         let name = format!("{means:?}");
-        CellRun { name, half: Half::Tuning, seconds: 0.0, runs: runs.collect() }
+        CellRun { cell: name, half: Half::Tuning, seconds: 0.0, runs: runs.collect() }
     }
 
     #[test]
@@ -171,14 +171,17 @@ mod tests {
         let of = |name: &str| scores.rows.iter().find(|row| row.row == name).unwrap();
         let (equi, wardrop) = (of("equi"), of("wardrop"));
         assert_eq!(
-            (equi.worst, equi.worst_cell.as_str(), equi.lost, equi.unsteady),
+            (equi.worst_ratio, equi.worst_cell.as_str(), equi.lost_cells, equi.unsteady_cells),
             (4.0, "[400, 100]", 1, 1)
         );
         assert!(
-            (equi.geometric_mean - 4f64.cbrt()).abs() < 1e-9 && (equi.p99 - equi.geometric_mean).abs() < 1e-9
+            (equi.mean_ratio - 4f64.cbrt()).abs() < 1e-9 && (equi.p99_ratio - equi.mean_ratio).abs() < 1e-9
         );
-        assert_eq!((wardrop.lost, wardrop.worst, wardrop.recovery_seconds), (1, 2.0, Some(0.102)));
-        assert_eq!((of("stripe").fitting, of("stripe").geometric_mean), (0, 0.0));
+        assert_eq!(
+            (wardrop.lost_cells, wardrop.worst_ratio, wardrop.recovery_seconds),
+            (1, 2.0, Some(0.102))
+        );
+        assert_eq!((of("stripe").fitting_cells, of("stripe").mean_ratio), (0, 0.0));
         let place = |name: &str| scores.rows.iter().position(|row| row.row == name);
         assert!(place("wardrop") < place("equi") && place("equi") < place("stripe"), "the best comes first");
     }

@@ -157,7 +157,7 @@ fn under_one_client_that_reads_the_oracle_is_better_than_what_was_there() {
             let run = ran.cells[0].runs.iter().find(|run| run.row == name).unwrap();
             run.figures.unwrap().latency_ns_mean
         };
-        let (oracle, untouched) = (mean(rows::ORACLE), mean("untouched layout"));
+        let (oracle, untouched) = (mean(rows::ORACLE), mean(rows::UNTOUCHED));
         assert!(oracle * 10 < untouched * 9, "{beginning}: {oracle} and {untouched} ns");
     }
 }
@@ -198,9 +198,17 @@ fn a_run_has_figures_of_all_rows_and_the_same_ones_again_from_a_file_of_another_
 }
 
 #[test]
+fn each_policy_that_there_is_runs() {
+    let rows = rows();
+    let of_row = |row: &Row| row.policy.split(',').next().map(str::to_owned);
+    let run: BTreeSet<String> = rows.iter().filter_map(of_row).collect();
+    assert_eq!(run, braid_policy::NAMES.iter().map(|name| (*name).to_owned()).collect());
+}
+
+#[test]
 fn a_missing_trace_is_named() {
     let cells = sample(corpus(1), None, None);
     let trace = cells.into_iter().find(|cell| cell.trace().is_some()).unwrap();
     let ran = run(std::slice::from_ref(&trace), QUICKLY, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
-    assert_eq!((ran.cells.len(), ran.missing), (0, vec![trace.name]));
+    assert_eq!((ran.cells.len(), ran.missing_cells), (0, vec![trace.name]));
 }
