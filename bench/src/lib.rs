@@ -3,7 +3,6 @@
 pub mod balance;
 pub mod cells;
 pub mod demo;
-pub mod oracle;
 #[cfg(test)]
 mod tests;
 

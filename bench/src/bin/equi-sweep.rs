@@ -161,7 +161,7 @@ fn costs(loads: &[(String, Setup)], policy: &str) -> Result<Vec<f64>> {
     let cost = |(run, setup): (braid_lab::Result<braid_lab::Run>, &Setup)| {
         let outcome = run?.outcome;
         Ok(match setup.load {
-            Load::Workload(_) => 1e3 / outcome.requests_per_second,
+            Load::Workload(_) | Load::Parts(_) => 1e3 / outcome.requests_per_second,
             Load::Trace(_) => outcome.all.latency.mean / 1e6,
         })
     };

@@ -10,6 +10,7 @@
 use crate::computing::{Burst, Processors};
 use crate::gate::Gate;
 use crate::memory::Memory;
+use crate::parts::TimedSource;
 use crate::recorder::Recorder;
 use crate::series::Series;
 use crate::settling::Course;
@@ -128,14 +129,28 @@ impl<D: Device> Guests<D> {
                 }
             }
             Source::Closed(clients) => {
-                clients.into_iter().for_each(|client| self.spawn(self.clone().follow(client)));
+                clients.into_iter().for_each(|client| self.spawn(self.clone().follow(client, Nanos::MAX)));
             }
+            Source::Parts(parts) => parts.into_iter().for_each(|part| self.begin_part(part, outstanding)),
             Source::Shared { requests, clients, think } => {
                 let requests = Rc::new(RefCell::new(requests));
                 for _ in 0..clients {
                     self.spawn(self.clone().replay(requests.clone(), think));
                 }
             }
+        }
+    }
+
+    fn begin_part(self: &Rc<Self>, part: TimedSource, outstanding: usize) {
+        let TimedSource { from, until, source } = part;
+        let Source::Closed(clients) = source else { return self.begin(source, outstanding) };
+        let (from, until) = (self.start + from, Nanos(self.start.0.saturating_add(until.0)));
+        for client in clients {
+            let guests = self.clone();
+            self.spawn(async move {
+                guests.rt.sleep_until(from).await;
+                guests.follow(client, until).await
+            });
         }
     }
 
@@ -187,10 +202,13 @@ impl<D: Device> Guests<D> {
         }
     }
 
-    /// A client of a closed loop.
-    async fn follow(self: Rc<Self>, client: Client) -> Result<()> {
+    /// A client of a closed loop, which ends at a time.
+    async fn follow(self: Rc<Self>, client: Client, until: Nanos) -> Result<()> {
         let mut burst = Burst::new(self.rt.now());
         for step in client {
+            if self.rt.now() >= until {
+                return Ok(());
+            }
             match step {
                 Step::Request { think, request } => {
                     if !self.may_begin() {

@@ -9,7 +9,7 @@
 //! sizes.rs        sizes as shares of the data
 //! fill.rs         what lies where before the load begins
 //! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
-//! source.rs       where requests come from                         replay.rs  those of a trace
+//! source.rs       where requests come from    parts.rs  of several workloads, each for a time    replay.rs  those of a trace
 //! computing.rs    what clients do between requests                settling.rs  when their throughput was steady
 //! recorder.rs     what guests saw     series.rs  how it changed    verify.rs  whether every read was right
 //! outcome.rs      what comes out: plain data                        notes.rs   what to know of it
@@ -17,6 +17,7 @@
 //! experiment.rs   what an experiment is: a declaration            experiments/  those of each paper
 //! study.rs        runs declarations                               judge.rs      ours beside the paper's
 //! report/         a page with plots of what came out
+//! corpus/         many cells that judge policies, without a paper
 //! ```
 //!
 //! What is not modelled: the volume's processor (the engine's own work and hits in the memory cache take no time), the host's bus,
@@ -25,6 +26,7 @@
 
 mod block_costs;
 mod computing;
+pub mod corpus;
 mod device;
 mod error;
 pub mod estimate;
@@ -39,6 +41,7 @@ mod memory;
 mod network;
 mod notes;
 mod outcome;
+mod parts;
 mod recorder;
 mod replay;
 pub mod report;
@@ -63,6 +66,6 @@ pub use outcome::{
     Background, DeviceOutcome, Distribution, Interval, IntervalDevice, LinkOutcome, NetworkOutcome,
     Operation, Outcome, Programme, TraceOutcome,
 };
-pub use setup::{Beyond, Load, Prefill, Setup, Trace, WarmUp};
+pub use setup::{Beyond, Load, Part, Prefill, Setup, Trace, WarmUp};
 pub use simulation::{Run, simulate};
 pub use sweep::{Progress, sweep, sweep_while};

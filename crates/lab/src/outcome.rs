@@ -1,11 +1,12 @@
 //! What comes out of a simulation: plain data, the same for the same setup, with units in its names.
 
 use crate::block_costs::CostCurves;
-use braid_base::DeviceClass;
+use braid_base::{Bytes, DeviceClass};
 use braid_engine::Latency;
 use braid_trace::measure::Burstiness;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use std::ops::Range;
 
 /// What a simulation measured, from the end of the warm-up on.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -77,6 +78,9 @@ pub struct Outcome {
     /// Which blocks cost how much; none unless the setup says `block_costs`.
     #[serde(skip)]
     pub block_costs: Option<CostCurves>,
+    /// The extents that have their homes on SSDs at the end, in order; none unless the setup says `list_homes`.
+    #[serde(skip)]
+    pub ssd_homes: Option<Vec<Range<Bytes>>>,
     /// Memory of the map.
     pub map_memory_bytes: u64,
     /// Memory of the policy, about.

@@ -65,6 +65,8 @@ pub struct Setup {
     pub burstiness: bool,
     /// Whether it is measured which blocks cost how much, in some 100 bytes for each block that is accessed.
     pub block_costs: bool,
+    /// Whether the outcome lists which extents have their homes on SSDs at the end.
+    pub list_homes: bool,
     /// Length of an interval of the time series; none for one that fits.
     pub interval: Option<Nanos>,
 }
@@ -76,6 +78,43 @@ pub enum Load {
     Workload(String),
     /// A recorded one.
     Trace(Trace),
+    /// Several generated workloads on the same volume, each for a time of its own.
+    Parts(Vec<Part>),
+}
+
+/// A generated workload as a part of a load.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Part {
+    /// The workload, as `name,key=value,…`.
+    pub workload: String,
+    /// Its seed. Two parts with one seed and the same span prefer the same places.
+    pub seed: u64,
+    /// When it begins, from the beginning of the load.
+    pub from: Nanos,
+    /// When it ends; `Nanos::MAX` for when the workload ends.
+    pub until: Nanos,
+    /// So many of its first requests are left out in an open loop, and so many of its first clients in a closed loop: another part makes them.
+    pub skip: u64,
+    /// Where its first byte is in the volume.
+    pub offset: Bytes,
+    /// Whether what it uses holds data before the load begins.
+    pub is_filled: bool,
+}
+
+impl Part {
+    /// A workload from the beginning to the end of the load.
+    pub fn whole(workload: impl Into<String>, seed: u64) -> Part {
+        let workload = workload.into();
+        Part {
+            workload,
+            seed,
+            from: Nanos::ZERO,
+            until: Nanos::MAX,
+            skip: 0,
+            offset: Bytes::ZERO,
+            is_filled: true,
+        }
+    }
 }
 
 /// A recorded load.
@@ -197,6 +236,7 @@ impl Setup {
             verify: false,
             burstiness: false,
             block_costs: false,
+            list_homes: false,
             interval: None,
         }
     }
@@ -213,7 +253,7 @@ impl Trace {
 
 impl Load {
     /// The load with this many clients that each wait so long before a request; a workload takes both as its settings. A
-    /// trace for which only the wait is given has one client.
+    /// trace for which only the wait is given has one client. A load of parts stays as it is.
     pub fn with_clients(self, clients: Option<u32>, think: Option<Nanos>) -> Load {
         match self {
             Load::Workload(mut text) => {
@@ -230,6 +270,7 @@ impl Load {
                 think: think.unwrap_or(Nanos::ZERO),
                 ..trace
             }),
+            parts => parts,
         }
     }
 }

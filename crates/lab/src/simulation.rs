@@ -8,17 +8,18 @@ use crate::recorder::Kind;
 use crate::rig::{self, Kind as DeviceKind, Reached, Rig};
 use crate::series::{self, Note, devices_between, ratio};
 use crate::settling;
-use crate::source::{self, Opened, Source};
+use crate::source::{self, Opened};
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
 use crate::{Error, Load, Result, Setup, WarmUp};
-use braid_base::{Nanos, Op};
-use braid_engine::{BackgroundStats, DeviceStatus, Latency, Status};
+use braid_base::{Bytes, DeviceClass, Nanos, Op};
+use braid_engine::{BackgroundStats, DeviceStatus, Export, Latency, Status};
 use braid_runtime::Runtime;
 use braid_sim::{Hollow, World};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -113,7 +114,7 @@ async fn measure(
     let guests = Guests::new(&world, volume, &setup, ahead.requests(), verifier, gauge.clone(), length);
     let guests = Rc::new(guests.with_metadata(metadata));
     let begun = world.now();
-    let is_open_loop = matches!(source, Source::Open(_));
+    let is_open_loop = source.is_open_loop();
     guests.begin(source, setup.outstanding);
     world.spawn(settling::keep(guests.clone()));
     let ended = match ahead {
@@ -145,6 +146,7 @@ async fn measure(
     let mut outcome = put_together(&setup, name, &guests, &kinds, &before, &after);
     (outcome.bad_records, outcome.trace) = (bad_lines, trace);
     outcome.prefill_policy = filled_by;
+    outcome.ssd_homes = setup.list_homes.then(|| ssd_homes(&setup, &guests, &kinds)).transpose()?;
     let pairs = nodes.as_ref().zip(carried.as_ref());
     outcome.network = pairs.map(|(nodes, before)| nodes.outcome(before, outcome.measured_seconds));
     let unwritten = after.guests.unwritten - before.guests.unwritten;
@@ -308,6 +310,7 @@ fn put_together(
         behind_highest_bytes,
         burstiness: recorder.burstiness(),
         block_costs: recorder.costs(),
+        ssd_homes: None,
         map_memory_bytes: after.map_memory as u64,
         policy_memory_bytes: after.policy_memory as u64,
         verified_bytes: guests.verifier.as_ref().map_or(0, |verifier| verifier.borrow().verified().0),
@@ -316,6 +319,22 @@ fn put_together(
         notes: Vec::new(),
         intervals: series.intervals(),
     }
+}
+
+/// The extents that have their homes on SSDs now, neighbours as one range.
+fn ssd_homes(setup: &Setup, guests: &Guests<Reached>, kinds: &[DeviceKind]) -> Result<Vec<Range<Bytes>>> {
+    let (mut homes, mut at): (Vec<Range<Bytes>>, Bytes) = (Vec::new(), Bytes::ZERO);
+    while at < guests.volume.size() {
+        let (home, end) = (guests.volume.explain(at)?.home, at + setup.extent_size);
+        if home.is_some_and(|(device, _)| kinds[device.index()].class == DeviceClass::Ssd) {
+            match homes.last_mut() {
+                Some(last) if last.end == at => last.end = end,
+                _ => homes.push(at..end),
+            }
+        }
+        at = end;
+    }
+    Ok(homes)
 }
 
 fn operation(kinds: &[&Kind]) -> Operation {

@@ -1,5 +1,6 @@
 //! Where requests come from: a generated workload or a trace.
 
+use crate::parts::{self, OpenedParts, TimedSource};
 use crate::replay::Replay;
 use crate::rig::Need;
 use crate::{Error, Load, Result, Setup, Size, Trace, TraceOutcome, WarmUp};
@@ -16,6 +17,19 @@ pub(crate) enum Source {
     Closed(Vec<Client>),
     /// By clients that take them one after the other from the same trace.
     Shared { requests: Box<dyn Iterator<Item = Result<Request>>>, clients: usize, think: Nanos },
+    /// Several of these, each for a time of its own.
+    Parts(Vec<TimedSource>),
+}
+
+impl Source {
+    /// Whether requests come at times of their own, of some part at least.
+    pub fn is_open_loop(&self) -> bool {
+        match self {
+            Source::Open(_) => true,
+            Source::Closed(_) | Source::Shared { .. } => false,
+            Source::Parts(parts) => parts.iter().any(|part| part.source.is_open_loop()),
+        }
+    }
 }
 
 /// Requests with their times.
@@ -84,6 +98,21 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
             })
         }
         Load::Trace(trace) => open_trace(trace, setup),
+        Load::Parts(parts) => {
+            let OpenedParts { sources, need, metadata } = parts::open(parts)?;
+            let name = parts.iter().map(|part| part.workload.as_str()).collect::<Vec<_>>().join(" + ");
+            Ok(Opened {
+                source: Source::Parts(sources),
+                need,
+                metadata,
+                name,
+                requests: None,
+                not_measured: 0,
+                bad_lines: 0,
+                notes: Vec::new(),
+                trace: None,
+            })
+        }
     }
 }
 

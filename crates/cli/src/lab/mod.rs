@@ -1,5 +1,6 @@
 //! `braid lab`: tables and figures of papers, made again in virtual time, beside what the papers say.
 
+mod corpus;
 mod text;
 
 use crate::output::Output;
@@ -48,6 +49,11 @@ struct List {}
 Examples:
   braid lab run wardrop/fig6
   braid lab run pass --json
+  braid lab run corpus --half tuning --cells 12 --results corpus.jsonl
+
+The corpus judges policies, without a paper: cells are drawn from --seed, each a load on an SSD and disks, and all policies
+run in each, beside static splits and a layout that knows the load. The second half of each run is judged, after a
+first half that warms up. --seeds is not for it.
 
 JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, place, seed, seeds, quick,
 warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, copies, policy,
@@ -56,10 +62,16 @@ a value for each one on the axis, null if no seed has one; half_widths and seeds
 paper_values: series_index, axis_value, low, high), claims (claim, place, verdicts, why), published, calibrated,
 contradictions, differs, differs_in_all.
   verdicts: of (the series that it is about), ruling (holds, other_margin, undecided, fails, too_short; null if numbers are
-    only shown), and numbers (quantity, claimed, ours, ours_low, ours_high, ratio of ours to the paper's, needed, ruling)")]
+    only shown), and numbers (quantity, claimed, ours, ours_low, ours_high, ratio of ours to the paper's, needed, ruling)
+Of the corpus: wall_seconds, seed, quick, scores (half, cell_count, rows: row, group, fitting_cells, mean_ratio,
+worst_ratio, worst_cell, lost_cells, mean_ratio_with_splits, p99_ratio, throughput_ratio, ssd_written_bytes,
+unsteady_cells, recovery_seconds), cells (cell, half, runs: row, unfit, figures: latency_ns_mean, latency_ns_p99,
+throughput_bytes_per_second, ssd_written_bytes, is_steady, recovery_ms) and missing_cells.")]
 struct Run {
     #[command(flatten)]
     which: Which,
+    #[command(flatten)]
+    corpus: corpus::Choice,
 }
 
 /// Make a page with plots of all experiments
@@ -71,10 +83,12 @@ struct Run {
 Examples:
   braid lab report --output lab.html --svg plots
   braid lab report wardrop/fig6 wardrop/table3
+  braid lab report corpus --half published --results corpus.jsonl --output corpus.html
 
-JSON: output_path, svg_paths, experiment_count, wall_seconds.")]
+JSON: output_path, svg_paths, experiment_count, wall_seconds; of the corpus output_path,
+cell_count, missing_cells, wall_seconds.")]
 struct Report {
-    /// Experiments as `braid lab list` names them, or systems [default: all]
+    /// Experiments as `braid lab list` names them, or systems, or `corpus` alone [default: all]
     #[arg(value_name = "ID")]
     ids: Vec<String>,
     /// Where the page goes
@@ -85,12 +99,14 @@ struct Report {
     svg: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    corpus: corpus::Choice,
 }
 
 /// Which experiments, and how.
 #[derive(Args)]
 struct Which {
-    /// An experiment as `braid lab list` names it, a system for all of its, or `all`
+    /// An experiment as `braid lab list` names it, a system for all of its, `all`, or, alone, `corpus`
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
     #[command(flatten)]
@@ -142,6 +158,12 @@ struct Ran {
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.verb {
         Verb::List(List {}) => list(output),
+        Verb::Run(run) if corpus::is_meant(&run.which.ids, &run.corpus)? => {
+            corpus::run(&run.corpus, &run.which.options, output)?;
+        }
+        Verb::Report(report) if corpus::is_meant(&report.ids, &report.corpus)? => {
+            corpus::report(report, output)?;
+        }
         Verb::Run(run) => {
             let begun = Instant::now();
             let studies = studies(&run.which.ids, &run.which.options)?;

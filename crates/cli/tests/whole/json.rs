@@ -214,9 +214,12 @@ fn fields_of_the_lab_are_in_the_glossary() {
     let machine = Machine::new();
     assert_documented(&machine, "lab list", &[&machine.json(&["lab", "list"])]);
     let ran = machine.json(&["lab", "run", "wardrop/table3", "--quick"]);
-    assert_documented(&machine, "lab run", &[&ran]);
+    let cell = ["corpus", "--quick", "--half", "published", "--seed", "9", "--cells", "1", "--results", "r"];
+    let judged = machine.json(&[&["lab", "run"], &cell[..]].concat());
+    assert_documented(&machine, "lab run", &[&ran, &judged]);
     let words = ["lab", "report", "wardrop/fig9", "--quick", "--output", "lab.html", "--svg", "plots"];
-    assert_documented(&machine, "lab report", &[&machine.json(&words)]);
+    let corpus = [&["lab", "report", "--output", "corpus.html"], &cell[..]].concat();
+    assert_documented(&machine, "lab report", &[&machine.json(&words), &machine.json(&corpus)]);
 }
 
 #[test]

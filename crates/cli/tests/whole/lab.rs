@@ -92,3 +92,64 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         &["/nowhere/at/all.html"],
     );
 }
+
+/// A cell that is simulated within seconds, without a trace.
+const ONE: [&str; 10] =
+    ["lab", "run", "corpus", "--quick", "--half", "published", "--seed", "9", "--cells", "1"];
+
+#[test]
+fn a_sample_of_the_corpus_has_the_same_figures_again_from_the_results_of_a_run() {
+    let machine = Machine::new();
+    let results = machine.path("results").display().to_string();
+    let judged = |more: &[&str]| {
+        let mut judged = machine.json(&[&ONE[..], more].concat());
+        judged["wall_seconds"].take();
+        judged
+    };
+    let fresh = judged(&["--threads", "1"]);
+    assert_eq!(judged(&["--threads", "2", "--results", &results]), fresh);
+    assert_eq!(judged(&["--results", &results]), fresh);
+    let scores = fresh["scores"].as_array().unwrap();
+    assert_eq!((scores.len(), &scores[0]["half"]), (1, &Value::from("published")));
+    assert_eq!((&scores[0]["cell_count"], fresh["cells"].as_array().unwrap().len()), (&Value::from(1), 1));
+    let row =
+        |name: &str| scores[0]["rows"].as_array().unwrap().iter().find(|row| row["row"] == name).unwrap();
+    for policy in ["equi", "wardrop", "cache,mode=write-back", "untouched layout"] {
+        assert!(row(policy)["mean_ratio"].as_f64().unwrap() >= 1.0, "{policy}: {}", row(policy));
+    }
+    // Text names the cells that ran on standard error, and the half.
+    let ended = machine.braid(&[&ONE[..], &["--results", &results]].concat());
+    assert!(ended.stdout.contains("published half") && ended.stderr.contains("1 of 1"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_corpus_says_which_traces_are_missing_and_refuses_what_is_not_for_it() {
+    let machine = Machine::new();
+    let folder = machine.path("none").display().to_string();
+    let words = [
+        "lab",
+        "run",
+        "corpus",
+        "--quick",
+        "--half",
+        "published",
+        "--cells",
+        "1",
+        "--traces",
+        &folder,
+        "--json",
+    ];
+    let ended = machine.braid(&words);
+    let judged: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let (missing, ran) = (judged["missing_cells"].as_array().unwrap(), judged["cells"].as_array().unwrap());
+    assert_eq!((missing.len(), ran.len()), (1, 0));
+    assert!(ended.stderr.contains("MISSING") && ended.stderr.contains(&folder), "{}", ended.stderr);
+    machine.refused(&["lab", "run", "corpus", "pass"], "usage", &["braid lab run corpus"]);
+    machine.refused(&["lab", "run", "pass", "--cells", "3"], "usage", &["braid lab run corpus"]);
+    machine.refused(&["lab", "run", "corpus", "--seeds", "3"], "usage", &["--seed"]);
+    machine.refused(&["lab", "run", "corpus", "--trace", "none.csv"], "io", &["none.csv"]);
+    std::fs::write(machine.path("mine"), "not results\n").unwrap();
+    let mine = machine.path("mine").display().to_string();
+    machine.refused(&["lab", "run", "corpus", "--results", &mine], "usage", &["--results"]);
+    assert_eq!(std::fs::read_to_string(&mine).unwrap(), "not results\n");
+}

@@ -7,6 +7,7 @@ mod page;
 mod plot;
 
 pub use page::page;
+pub(crate) use page::{STYLE, escaped};
 
 use crate::study::Study;
 

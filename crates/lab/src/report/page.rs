@@ -26,7 +26,7 @@ pub fn page(studies: &[Study]) -> String {
 
 /// Screens of all widths, light and dark, and paper. Plots are drawn black on nothing: on a dark screen their ink turns
 /// white.
-const STYLE: &str = "
+pub(crate) const STYLE: &str = "
 :root { --ink: #1a1a1a; --page: #ffffff; --faint: #666666; --line: #cccccc; --good: #00693e; --bad: #a33000; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e8e8e8; --page: #16181c; --faint: #a0a0a0; --line: #444444; --good: #5fd08f; --bad: #ff9a6b; }
@@ -220,6 +220,6 @@ fn list(out: &mut String, texts: &[String]) {
     out.push_str("</ul>\n");
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,0 +1,252 @@
+//! `braid lab run corpus` and `braid lab report corpus`: policies on many cells.
+
+use super::{Report, Unfinished};
+use crate::output::Output;
+use crate::simulate::{Bar, failure};
+use crate::table::Table;
+use braid_control::{Error, ErrorKind, Result};
+use braid_lab::corpus::{self, Cell, CellRun, Half, How, Kept, Ran, RowScore, Scores};
+use clap::Args;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// How the corpus is run.
+#[derive(Args)]
+pub struct Choice {
+    /// The half to run: `tuning`, which constants may be chosen by, or `published`, whose figures count [default: both]
+    #[arg(long, value_name = "HALF", help_heading = "The corpus")]
+    half: Option<Half>,
+    /// Run so many cells: a sample, the same one each time
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), help_heading = "The corpus")]
+    cells: Option<u32>,
+    /// The folder of the real traces that the corpus knows; cells whose trace is missing are named [default: shared/traces]
+    #[arg(long, value_name = "DIR", help_heading = "The corpus")]
+    traces: Option<PathBuf>,
+    /// A trace of your own as further cells; may be given again
+    #[arg(long, value_name = "FILE", help_heading = "The corpus")]
+    trace: Vec<PathBuf>,
+    /// Keep results in this file, and go on with what it has: a run may be stopped
+    #[arg(long, value_name = "FILE", help_heading = "The corpus")]
+    results: Option<PathBuf>,
+}
+
+/// What the corpus is called among experiments.
+const ID: &str = "corpus";
+/// Where the known traces are, from the project's folder.
+const TRACES: &str = "shared/traces";
+
+#[derive(Serialize)]
+struct Judged {
+    seed: u64,
+    quick: bool,
+    scores: Vec<Scores>,
+    cells: Vec<CellRun>,
+    missing_cells: Vec<String>,
+    wall_seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    output_path: &'a Path,
+    cell_count: usize,
+    missing_cells: Vec<String>,
+    wall_seconds: f64,
+}
+
+/// Whether the corpus is what these names mean. It does not run beside experiments, whose options differ.
+pub fn is_meant(ids: &[String], options: &Choice) -> Result<bool> {
+    let usage = |message: &str| Err(Error::new(ErrorKind::Usage, message));
+    let Choice { half, cells, traces, trace, results } = options;
+    match ids {
+        [id] if id == ID => Ok(true),
+        ids if ids.iter().any(|id| id == ID) => {
+            usage("corpus beside experiments: run it by itself, as in braid lab run corpus")
+        }
+        _ if half.is_some()
+            || cells.is_some()
+            || traces.is_some()
+            || !trace.is_empty()
+            || results.is_some() =>
+        {
+            usage(
+                "--half, --cells, --traces, --trace and --results are of the corpus: use them with braid lab run corpus",
+            )
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Runs it, and shows what came out.
+pub fn run(options: &Choice, how: &super::Options, output: Output) -> Result<()> {
+    let begun = Instant::now();
+    let Ran { cells, missing_cells } = judge(options, how)?;
+    let scores = [Half::Published, Half::Tuning].into_iter().filter_map(|half| corpus::score(&cells, half));
+    let judged = Judged {
+        seed: how.seed,
+        quick: how.quick,
+        scores: scores.collect(),
+        cells,
+        missing_cells,
+        wall_seconds: begun.elapsed().as_secs_f64(),
+    };
+    output.show(&judged, || describe(&judged));
+    Ok(())
+}
+
+/// Runs it, and writes the page.
+pub fn report(report: &Report, output: Output) -> Result<()> {
+    let begun = Instant::now();
+    if report.svg.is_some() {
+        return Err(Error::new(
+            ErrorKind::Usage,
+            "--svg is of experiments: the page of the corpus has its picture",
+        ));
+    }
+    let unfinished = Unfinished::begin(&report.output)?;
+    let ran = judge(&report.corpus, &report.options)?;
+    unfinished.finish(&corpus::page(&ran, report.options.seed, report.options.quick))?;
+    let written = Written {
+        output_path: &report.output,
+        cell_count: ran.cells.len(),
+        missing_cells: ran.missing_cells,
+        wall_seconds: begun.elapsed().as_secs_f64(),
+    };
+    output.show(&written, || {
+        let (page, missing) = (report.output.display(), written.missing_cells.len());
+        let missing = if missing == 0 { String::new() } else { format!(", {missing} not run") };
+        format!("wrote {page}: {} cells{missing}", written.cell_count)
+    });
+    Ok(())
+}
+
+fn judge(options: &Choice, how: &super::Options) -> Result<Ran> {
+    if how.seeds.is_some() {
+        return Err(Error::new(
+            ErrorKind::Usage,
+            "--seeds with the corpus: its cells are drawn from one --seed",
+        ));
+    }
+    for trace in &options.trace {
+        if let Err(error) = std::fs::metadata(trace) {
+            return Err(Error::new(
+                ErrorKind::Io,
+                format!("--trace {}: {error}: name a file", trace.display()),
+            ));
+        }
+    }
+    let folder = options.traces.clone().unwrap_or_else(|| PathBuf::from(TRACES));
+    let all = corpus::cells(how.seed, &folder, &options.trace);
+    let cells = corpus::sample(all, options.half, options.cells.map(|cells| cells as usize));
+    let mut kept = match &options.results {
+        None => Kept::nothing(),
+        Some(path) => Kept::open(path, &build()?).map_err(|error| failure(&error))?,
+    };
+    let bar = Bar::new();
+    tell_missing(&bar, &cells, &folder);
+    let (mut count, there) = (0, cells.iter().filter(|cell| is_there(cell)).count());
+    let ended = |cell: &CellRun| {
+        count += 1;
+        bar.say(&format!("{count} of {there} after {:.1} s: {}", cell.seconds, cell.cell));
+    };
+    let how = How { quick: how.quick, threads: how.threads.map(usize::from) };
+    let ran = corpus::run(&cells, how, &mut kept, |progress| bar.show(progress), ended);
+    bar.end();
+    ran.map_err(|error| failure(&error))
+}
+
+fn is_there(cell: &Cell) -> bool {
+    cell.trace().is_none_or(Path::exists)
+}
+
+fn tell_missing(bar: &Bar, cells: &[Cell], folder: &Path) {
+    let missing: Vec<&Cell> = cells.iter().filter(|cell| !is_there(cell)).collect();
+    if !missing.is_empty() {
+        let count = missing.len();
+        bar.say(&format!("MISSING: {count} cells do not run, because their traces are not in {}: name the folder with --traces", folder.display()));
+    }
+}
+
+/// What tells this build from others: its own bytes.
+fn build() -> Result<String> {
+    let read = || std::fs::read(std::env::current_exe()?);
+    let bytes = read().map_err(|error| {
+        Error::new(ErrorKind::Io, format!("cannot read the running program: {error}; leave --results out"))
+    })?;
+    let mix = |sum: u64, word: &[u8]| {
+        word.iter().fold(sum, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    };
+    Ok(format!("{:016x}", bytes.chunks(1 << 20).fold(0xcbf2_9ce4_8422_2325, mix)))
+}
+
+/// Everything for people.
+fn describe(judged: &Judged) -> String {
+    let mut text = String::new();
+    if judged.quick {
+        text += "quick: a twentieth of the length, too short to judge by\n";
+    }
+    if !judged.missing_cells.is_empty() {
+        text += &format!(
+            "MISSING: {} cells did not run, because their traces are not there\n",
+            judged.missing_cells.len()
+        );
+    }
+    for scores in &judged.scores {
+        text += &half(scores, judged.seed);
+    }
+    text
+}
+
+fn half(scores: &Scores, seed: u64) -> String {
+    let what = match scores.half {
+        Half::Published => "published half",
+        Half::Tuning => "tuning half (constants were chosen by it: not to be published)",
+    };
+    let mut table = Table::new(&[
+        "row",
+        ">cells",
+        ">mean",
+        ">worst",
+        ">lost",
+        ">incl. splits",
+        ">p99",
+        ">throughput",
+        ">written",
+        ">unsteady",
+        ">recovery",
+    ]);
+    scores.rows.iter().filter(|row| row.fitting_cells > 0).for_each(|row| table.row(line(row)));
+    let mut text = format!(
+        "{what}: {} cells of seed {seed}; mean latency of the second half of each run, as a ratio to the best policy of the cell\n{}",
+        scores.cell_count,
+        table.render("  ")
+    );
+    text += "  * begins with a layout of its own, not with the cell's: not among the best of the cell\n";
+    text += "  worst cells\n";
+    for row in scores.rows.iter().filter(|row| row.fitting_cells > 0) {
+        text += &format!("    {}: {:.2} in {}\n", row.row, row.worst_ratio, row.worst_cell);
+    }
+    let unfit: Vec<&str> =
+        scores.rows.iter().filter(|row| row.fitting_cells == 0).map(|row| row.row.as_str()).collect();
+    if !unfit.is_empty() {
+        text += &format!("  fits no cell: {}\n", unfit.join(", "));
+    }
+    text
+}
+
+fn line(row: &RowScore) -> Vec<String> {
+    let mark = if row.group.competes() { "" } else { " *" };
+    vec![
+        format!("{}{mark}", row.row),
+        row.fitting_cells.to_string(),
+        format!("{:.2}", row.mean_ratio),
+        format!("{:.1}", row.worst_ratio),
+        row.lost_cells.to_string(),
+        format!("{:.2}", row.mean_ratio_with_splits),
+        format!("{:.2}", row.p99_ratio),
+        format!("{:.2}", row.throughput_ratio),
+        format!("{:.1} GB", row.ssd_written_bytes as f64 / 1e9),
+        row.unsteady_cells.to_string(),
+        row.recovery_seconds.map_or("-".to_owned(), |seconds| format!("{seconds:.1} s")),
+    ]
+}

@@ -1,0 +1,172 @@
+//! The cells of a corpus, drawn from a seed with integers alone, so that they are the same on every machine.
+//!
+//! Each cell has random numbers of its own, from the seed, the name of its load and its number among the cells of that load: a load that is
+//! added leaves all other cells as they are.
+
+use super::loads::{GENERATED, PHASES, Phase};
+use super::traces::{self, Given, Pace};
+use super::{Beginning, Cell, Length, hash};
+use crate::{Load, Trace};
+use braid_base::{Nanos, Rng};
+use std::path::{Path, PathBuf};
+
+/// Cells of each generated load.
+const OF_A_LOAD: u64 = 4;
+/// Cells of each way in which a load changes: half of them in open loop, half in closed loop.
+const OF_A_CHANGE: u64 = 10;
+/// The SSD's room for data, in per cent of it.
+pub const SSD_PERCENT: [u32; 14] = [3, 5, 8, 10, 15, 20, 25, 35, 50, 65, 80, 95, 105, 115];
+/// The least of it for a trace that touches little.
+const LEAST_OF_A_SMALL_TRACE: u32 = 10;
+/// Models of SSDs: SATA, NVMe, and old ones.
+pub const SSDS: [&str; 5] = ["sata-ssd", "nvme-ssd", "x25-m", "x25-e", "memoright-gt"];
+/// Models of disks.
+pub const DISKS: [&str; 4] = ["barracuda-7200.12", "exos-x20", "mba3073", "cheetah-15k5"];
+/// How many disks there are.
+pub const MOST_DISKS: u64 = 4;
+/// What lies where before: on the disks as often as all others together.
+pub const BEGINNINGS: [Beginning; 8] = [
+    Beginning::OnDisks,
+    Beginning::OnDisks,
+    Beginning::OnDisks,
+    Beginning::OnDisks,
+    Beginning::ByAddress,
+    Beginning::Striped,
+    Beginning::LeftBy("wardrop"),
+    Beginning::LeftBy("exclusive,page=1MiB,period=5s"),
+];
+/// One cell in so many has a memory cache before the volume.
+const WITH_CACHE: u64 = 12;
+/// Extents of that cache, as in `braid simulate`.
+const CACHE_EXTENTS: usize = 100;
+/// A request of a trace that is repeated at most so often in a cell, half of them to warm up.
+const MOST_OF_A_TRACE: u64 = 60_000;
+
+/// Random choices.
+pub struct Draw(Rng);
+
+impl Draw {
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.0.below(of.len() as u64) as usize]
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0.below(limit)
+    }
+}
+
+/// All cells of a seed, of both halves: generated loads, loads that change, the known traces in a folder, and traces that were given.
+pub fn cells(seed: u64, folder: &Path, given: &[PathBuf]) -> Vec<Cell> {
+    let draw = |load: &str, number: u64| Draw(Rng::new(hash(&format!("{seed} {load} {number}"))));
+    let mut cells = Vec::new();
+    for &(name, make) in GENERATED {
+        for number in 0..OF_A_LOAD {
+            let mut draw = draw(name, number);
+            let hardware = Hardware::draw(&mut draw);
+            let (text, length) = make(&mut draw, hardware.disks);
+            cells.push(hardware.cell(&mut draw, Kind::Load, text.clone(), Load::Workload(text), length));
+        }
+    }
+    for &(name, change) in PHASES {
+        for number in 0..OF_A_CHANGE {
+            let mut draw = draw(name, number);
+            let hardware = Hardware::draw(&mut draw);
+            let Phase { text, parts, recovery_from } = change(&mut draw, hardware.disks, number % 2 == 0);
+            let length = Length::Times { warm_up: super::loads::HALF, measured: super::loads::HALF };
+            let kind = Kind::Change { recovery_from };
+            cells.push(hardware.cell(&mut draw, kind, format!("{name}: {text}"), Load::Parts(parts), length));
+        }
+    }
+    let known = traces::KNOWN.iter().map(|trace| trace.given(folder));
+    for trace in known.chain(given.iter().map(|path| Given::of_user(path))) {
+        for (pace, number) in trace.paces.iter().zip(0..) {
+            cells.push(of_trace(&mut draw(&trace.name, number), &trace, *pace));
+        }
+    }
+    tell_apart(&mut cells);
+    cells
+}
+
+fn of_trace(draw: &mut Draw, trace: &Given, pace: Pace) -> Cell {
+    let mut hardware = Hardware::draw(draw);
+    if trace.is_small {
+        hardware.ssd_percent = hardware.ssd_percent.max(LEAST_OF_A_SMALL_TRACE);
+    }
+    let (clients, speed, text) = match pace {
+        Pace::Recorded => (None, trace.speed, "as recorded".to_owned()),
+        Pace::Raised => {
+            let times = draw.pick(&[2, 3, 4]);
+            (None, trace.speed * f64::from(times), format!("{times} times as fast"))
+        }
+        Pace::Closed => {
+            let clients = draw.pick(&[1, 2, 4, 8, 16]);
+            (Some(clients), 1.0, format!("{clients} clients"))
+        }
+    };
+    let max_gap = Some(Nanos::from_secs(10));
+    let load = Load::Trace(Trace { clients, max_gap, ..Trace::new(&trace.path) });
+    let length = Length::Requests(MOST_OF_A_TRACE);
+    let cell = hardware.cell(draw, Kind::Load, format!("trace {} {text}", trace.name), load, length);
+    Cell { speed, ..cell }
+}
+
+enum Kind {
+    Load,
+    Change { recovery_from: Nanos },
+}
+
+/// What a cell runs on.
+struct Hardware {
+    ssd: &'static str,
+    disk: &'static str,
+    disks: u64,
+    ssd_percent: u32,
+}
+
+impl Hardware {
+    fn draw(draw: &mut Draw) -> Hardware {
+        Hardware {
+            ssd: draw.pick(&SSDS),
+            disk: draw.pick(&DISKS),
+            disks: 1 + draw.below(MOST_DISKS),
+            ssd_percent: draw.pick(&SSD_PERCENT),
+        }
+    }
+
+    fn cell(self, draw: &mut Draw, kind: Kind, text: String, load: Load, length: Length) -> Cell {
+        let beginning = draw.pick(&BEGINNINGS);
+        let cache_extents = if draw.below(WITH_CACHE) == 0 { CACHE_EXTENTS } else { 0 };
+        let seed = 1 + draw.below(1 << 32);
+        let Hardware { ssd, disk, disks, ssd_percent } = self;
+        let cached = if cache_extents > 0 { ", memory cache" } else { "" };
+        Cell {
+            name: format!("{text}; {ssd} {ssd_percent}% + {disks} {disk}; {beginning}{cached}"),
+            load,
+            speed: 1.0,
+            ssd: ssd.to_owned(),
+            ssd_percent,
+            disk: disk.to_owned(),
+            disks: disks as usize,
+            beginning,
+            cache_extents,
+            length,
+            recovery_from: match kind {
+                Kind::Load => None,
+                Kind::Change { recovery_from } => Some(recovery_from),
+            },
+            seed,
+        }
+    }
+}
+
+/// Cells that were drawn alike have a number in their names: the half of a cell follows from its name.
+fn tell_apart(cells: &mut [Cell]) {
+    let mut seen = std::collections::BTreeMap::<String, u32>::new();
+    for cell in cells {
+        let times = seen.entry(cell.name.clone()).or_default();
+        *times += 1;
+        if *times > 1 {
+            cell.name = format!("{}; again {times}", cell.name);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Results of a corpus in a file, a line for each row of a cell, so that a run that was stopped goes on where it was.
+//!
+//! The first line names the build that made them: results of another one are refused, for they are of other policies. A last line without an end is of a run that
+//! was stopped while it wrote, and is left out.
+
+use super::{Cell, Row, RowRun};
+use crate::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Results that are known, and a place for more.
+#[derive(Default)]
+pub struct Kept {
+    known: BTreeMap<String, RowRun>,
+    file: Option<(PathBuf, File)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    build: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    key: String,
+    run: RowRun,
+}
+
+impl Kept {
+    /// Nothing is known, and nothing is kept.
+    pub fn nothing() -> Kept {
+        Kept::default()
+    }
+
+    /// The results in a file, which is made if it is not there. `build` tells builds apart.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written, is of another build, or is not of this kind.
+    pub fn open(path: &Path, build: &str) -> Result<Kept> {
+        let cannot = |error: std::io::Error| cannot(path, &error);
+        let mut file = File::options().read(true).append(true).create(true).open(path).map_err(cannot)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(cannot)?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        file.set_len(whole as u64).map_err(cannot)?;
+        file.seek(SeekFrom::End(0)).map_err(cannot)?;
+        let refused = |what: &str| {
+            let path = path.display();
+            Error::new(
+                ErrorKind::Setup,
+                format!("{path}: {what}: remove it, or name another file with --results"),
+            )
+        };
+        let mut lines = text[..whole].lines();
+        match lines.next() {
+            None => {
+                let head = Head { build: build.to_owned() };
+                writeln!(file, "{}", json(&head)).map_err(cannot)?;
+            }
+            Some(line) => match serde_json::from_str::<Head>(line) {
+                Ok(head) if head.build == build => {}
+                Ok(_) => return Err(refused("results of another build of braid")),
+                Err(_) => return Err(refused("no results of a corpus")),
+            },
+        }
+        let mut known = BTreeMap::new();
+        for line in lines {
+            let Line { key, run } =
+                serde_json::from_str(line).map_err(|_| refused("a line that is no result of a corpus"))?;
+            known.insert(key, run);
+        }
+        Ok(Kept { known, file: Some((path.to_owned(), file)) })
+    }
+
+    pub(super) fn find(&self, cell: &Cell, row: &Row, quick: bool) -> Option<&RowRun> {
+        self.known.get(&key(cell, row, quick))
+    }
+
+    pub(super) fn keep(&mut self, cell: &Cell, row: &Row, quick: bool, run: &RowRun) -> Result<()> {
+        let Some((path, file)) = &mut self.file else { return Ok(()) };
+        let line = Line { key: key(cell, row, quick), run: run.clone() };
+        writeln!(file, "{}", json(&line)).map_err(|error| cannot(path, &error))
+    }
+}
+
+/// What a result is of. The names of a cell has all that was drawn but the seed; a trace may have changed.
+fn key(cell: &Cell, row: &Row, quick: bool) -> String {
+    let trace = cell.trace().and_then(|path| path.metadata().ok()).map_or(0, |there| there.len());
+    format!("{}; seed {}; trace {trace} B; quick {quick}; {}", cell.name, cell.seed, row.name)
+}
+
+fn json(of: &impl Serialize) -> String {
+    serde_json::to_string(of).expect("texts and numbers are always written")
+}
+
+fn cannot(path: &Path, error: &std::io::Error) -> Error {
+    let path = path.display();
+    Error::new(
+        ErrorKind::Setup,
+        format!("cannot keep results in {path}: {error}; name another file with --results"),
+    )
+}

@@ -1,0 +1,89 @@
+//! What runs in each cell.
+
+use serde::Serialize;
+
+/// A row of the corpus.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// What it is called.
+    pub name: String,
+    /// What it is.
+    pub group: Group,
+    /// Its policy.
+    pub policy: String,
+}
+
+/// What a row is, and where it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// A policy that begins with the cell's own layout.
+    Policy,
+    /// The cell's own layout, which stays as it is; new data goes to the disks.
+    Untouched,
+    /// A policy that needs two copies of everything, and begins with them.
+    Mirror,
+    /// A static split in a layout of its own from the beginning: which split is the best is known only afterwards.
+    Split,
+    /// The layout that is the best by prediction, with the knowledge of the load.
+    Oracle,
+}
+
+impl Group {
+    /// Whether it begins with the cell's own layout, and is what a ratio is taken to.
+    pub fn competes(self) -> bool {
+        matches!(self, Group::Policy | Group::Untouched)
+    }
+}
+
+/// Policies that begin with the cell's own layout: all that there are but `static` and `hdd-only`, which leave it untouched, and those that mirror. Caches
+/// as in the literature: write-back by both rules of eviction, and write-through. `exclusive` ranks pages once an hour, which no cell lasts: so also every ten seconds.
+const POLICIES: [&str; 14] = [
+    "equi",
+    "wardrop",
+    "working-set",
+    "hystor",
+    "exclusive",
+    "inclusive",
+    "ssd-first",
+    "stripe",
+    "ssd-only",
+    "cache",
+    "cache,mode=write-back",
+    "cache,mode=write-back,evict=s3-fifo",
+    "exclusive,page=1MiB,period=10s",
+    "inclusive,page=1MiB,period=10s",
+];
+const MIRRORS: [&str; 2] = ["pass", "raid1"];
+/// Splits, in per cent of the data on the SSD.
+const SPLITS: [u32; 9] = [10, 20, 30, 40, 50, 60, 70, 80, 90];
+
+/// The name of the row in which nothing moves.
+pub(crate) const UNTOUCHED: &str = "untouched layout";
+/// The name of the oracle's row.
+pub(crate) const ORACLE: &str = "oracle: best static layout by prediction";
+
+/// All rows.
+pub fn rows() -> Vec<Row> {
+    let row =
+        |name: &str, group, policy: &str| Row { name: name.to_owned(), group, policy: policy.to_owned() };
+    let policies = POLICIES.iter().map(|policy| row(policy, Group::Policy, policy));
+    let mirrors = MIRRORS.iter().map(|policy| row(policy, Group::Mirror, policy));
+    let splits = SPLITS.iter().map(|percent| {
+        let policy = format!("static,ssd={percent}%");
+        row(&policy, Group::Split, &policy)
+    });
+    policies
+        .chain([row(UNTOUCHED, Group::Untouched, "hdd-only")])
+        .chain(mirrors)
+        .chain(splits)
+        .chain([row(ORACLE, Group::Oracle, "ssd-only")])
+        .collect()
+}
+
+impl Row {
+    /// Of a static split, what share of the data lies on the SSD, in per cent.
+    pub(crate) fn split_percent(&self) -> Option<u64> {
+        self.policy.strip_prefix("static,ssd=")?.strip_suffix('%')?.parse().ok()
+    }
+}

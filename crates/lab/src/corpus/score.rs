@@ -1,0 +1,188 @@
+//! How good a row is over all cells: ratios of mean latencies to the best policy of each cell, and what they come to.
+
+use super::{CellRun, Figures, Group, Half, rows};
+use serde::Serialize;
+
+/// What rows come to over the cells of a half.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Scores {
+    /// The half.
+    pub half: Half,
+    /// How many cells ran.
+    pub cell_count: usize,
+    /// Rows, in the order of their geometric means, each group for itself.
+    pub rows: Vec<RowScore>,
+}
+
+/// What a row comes to. Ratios are to the best of all that begin with the cell's own layout, but for `mean_ratio_with_splits`; less is better.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RowScore {
+    /// The row.
+    pub row: String,
+    /// What it is.
+    pub group: Group,
+    /// In how many cells it fits.
+    pub fitting_cells: usize,
+    /// Geometric mean of its ratios.
+    pub mean_ratio: f64,
+    /// Its highest ratio.
+    pub worst_ratio: f64,
+    /// The cell of that.
+    pub worst_cell: String,
+    /// Cells in which it takes more than 1.05 of the best.
+    pub lost_cells: usize,
+    /// Geometric mean of the ratios to the best of all policies and static splits.
+    pub mean_ratio_with_splits: f64,
+    /// Geometric mean of the ratios of the 99th percentile.
+    pub p99_ratio: f64,
+    /// Geometric mean of the throughput, to the highest of the cell.
+    pub throughput_ratio: f64,
+    /// Bytes that the SSDs were given to write, in all cells.
+    pub ssd_written_bytes: u64,
+    /// Cells in which it was not steady at the end.
+    pub unsteady_cells: usize,
+    /// Median of the times to 90 % of the steady state, in seconds; none if there is none.
+    pub recovery_seconds: Option<f64>,
+    /// Its ratios, rising.
+    #[serde(skip)]
+    pub ratios: Vec<f64>,
+}
+
+/// A cell is lost by more than this.
+const LOST: f64 = 1.05;
+
+/// The scores of a half; none if none of its cells ran.
+pub fn score(cells: &[CellRun], half: Half) -> Option<Scores> {
+    let cells: Vec<&CellRun> = cells.iter().filter(|cell| cell.half == half).collect();
+    if cells.is_empty() {
+        return None;
+    }
+    let groups: Vec<Group> = rows().iter().map(|row| row.group).collect();
+    let bests: Vec<Bests> = cells.iter().map(|cell| Bests::of(cell, &groups)).collect();
+    let mut scores: Vec<RowScore> = rows()
+        .into_iter()
+        .enumerate()
+        .map(|(number, row)| {
+            let ran = cells
+                .iter()
+                .zip(&bests)
+                .filter_map(|(cell, best)| Some((cell.cell.as_str(), cell.runs[number].figures?, best)));
+            of_row(row.name, row.group, &ran.collect::<Vec<_>>())
+        })
+        .collect();
+    let order = |group: Group| if group.competes() { 0 } else { group as u8 };
+    scores.sort_by(|a, b| {
+        (order(a.group), a.fitting_cells == 0)
+            .cmp(&(order(b.group), b.fitting_cells == 0))
+            .then(a.mean_ratio.total_cmp(&b.mean_ratio))
+    });
+    Some(Scores { half, cell_count: cells.len(), rows: scores })
+}
+
+/// The best of a cell.
+struct Bests {
+    mean: f64,
+    p99: f64,
+    throughput: f64,
+    /// The lowest mean of all that compete and of static splits.
+    mean_of_all: f64,
+}
+
+impl Bests {
+    fn of(cell: &CellRun, groups: &[Group]) -> Bests {
+        let of = |group: fn(Group) -> bool| {
+            cell.runs.iter().zip(groups).filter(move |(_, of)| group(**of)).filter_map(|(run, _)| run.figures)
+        };
+        let least = |all: &mut dyn Iterator<Item = u64>| all.min().unwrap_or(0).max(1) as f64;
+        Bests {
+            mean: least(&mut of(Group::competes).map(|f| f.latency_ns_mean)),
+            p99: least(&mut of(Group::competes).map(|f| f.latency_ns_p99)),
+            throughput: of(Group::competes).map(|f| f.throughput_bytes_per_second).max().unwrap_or(0).max(1)
+                as f64,
+            mean_of_all: least(&mut of(|g| g.competes() || g == Group::Split).map(|f| f.latency_ns_mean)),
+        }
+    }
+}
+
+fn of_row(row: String, group: Group, ran: &[(&str, Figures, &Bests)]) -> RowScore {
+    let ratio = |of: fn(&Figures) -> u64, to: fn(&Bests) -> f64| {
+        let ratios = ran.iter().map(move |(_, figures, best)| of(figures).max(1) as f64 / to(best));
+        ratios.collect::<Vec<f64>>()
+    };
+    let mut ratios = ratio(|f| f.latency_ns_mean, |b| b.mean);
+    let worst = ratios.iter().zip(ran).max_by(|a, b| a.0.total_cmp(b.0));
+    let (worst, worst_cell) = worst.map_or((0.0, String::new()), |(&ratio, ran)| (ratio, ran.0.to_owned()));
+    let mut times: Vec<u64> = ran.iter().filter_map(|(_, figures, _)| figures.recovery_ms).collect();
+    times.sort_unstable();
+    ratios.sort_by(f64::total_cmp);
+    RowScore {
+        row,
+        group,
+        fitting_cells: ran.len(),
+        mean_ratio: geometric_mean(&ratios),
+        worst_ratio: worst,
+        worst_cell,
+        lost_cells: ratios.iter().filter(|ratio| **ratio > LOST).count(),
+        mean_ratio_with_splits: geometric_mean(&ratio(|f| f.latency_ns_mean, |b| b.mean_of_all)),
+        p99_ratio: geometric_mean(&ratio(|f| f.latency_ns_p99, |b| b.p99)),
+        throughput_ratio: geometric_mean(&ratio(|f| f.throughput_bytes_per_second, |b| b.throughput)),
+        ssd_written_bytes: ran.iter().map(|(_, figures, _)| figures.ssd_written_bytes).sum(),
+        unsteady_cells: ran.iter().filter(|(_, figures, _)| !figures.is_steady).count(),
+        recovery_seconds: times.get(times.len() / 2).map(|&ms| ms as f64 / 1e3),
+        ratios,
+    }
+}
+
+/// 0 of nothing.
+fn geometric_mean(all: &[f64]) -> f64 {
+    if all.is_empty() { 0.0 } else { (all.iter().map(|x| x.ln()).sum::<f64>() / all.len() as f64).exp() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::corpus::RowRun;
+
+    /// A cell in which the first policies take so long, and nothing else fits.
+    fn cell(means: &[u64]) -> CellRun {
+        let figures = |ns: u64| Figures {
+            latency_ns_mean: ns,
+            latency_ns_p99: ns * 10,
+            throughput_bytes_per_second: 1_000_000 / ns,
+            ssd_written_bytes: 7,
+            is_steady: ns < 300,
+            recovery_ms: Some(ns),
+        };
+        let runs = rows().into_iter().enumerate();
+        let runs = runs.map(|(number, row)| RowRun {
+            row: row.name,
+            figures: means.get(number).map(|&ns| figures(ns)),
+            unfit: None,
+        });
+        let name = format!("{means:?}");
+        CellRun { cell: name, half: Half::Tuning, seconds: 0.0, runs: runs.collect() }
+    }
+
+    #[test]
+    fn a_row_is_judged_by_its_ratios_to_the_best_of_each_cell() {
+        let cells = [cell(&[100, 200]), cell(&[400, 100]), cell(&[100, 102])];
+        assert_eq!(score(&cells, Half::Published), None);
+        let scores = score(&cells, Half::Tuning).unwrap();
+        let of = |name: &str| scores.rows.iter().find(|row| row.row == name).unwrap();
+        let (equi, wardrop) = (of("equi"), of("wardrop"));
+        assert_eq!(
+            (equi.worst_ratio, equi.worst_cell.as_str(), equi.lost_cells, equi.unsteady_cells),
+            (4.0, "[400, 100]", 1, 1)
+        );
+        assert!(
+            (equi.mean_ratio - 4f64.cbrt()).abs() < 1e-9 && (equi.p99_ratio - equi.mean_ratio).abs() < 1e-9
+        );
+        assert_eq!(
+            (wardrop.lost_cells, wardrop.worst_ratio, wardrop.recovery_seconds),
+            (1, 2.0, Some(0.102))
+        );
+        assert_eq!((of("stripe").fitting_cells, of("stripe").mean_ratio), (0, 0.0));
+        let place = |name: &str| scores.rows.iter().position(|row| row.row == name);
+        assert!(place("wardrop") < place("equi") && place("equi") < place("stripe"), "the best comes first");
+    }
+}

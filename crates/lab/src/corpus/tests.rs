@@ -1,0 +1,214 @@
+//! The generator and short runs of few cells.
+
+use super::draw::{BEGINNINGS, DISKS, MOST_DISKS, SSD_PERCENT, SSDS};
+use super::loads::{GENERATED, PHASES};
+use super::*;
+use crate::source;
+use std::collections::BTreeSet;
+
+fn corpus(seed: u64) -> Vec<Cell> {
+    cells(seed, Path::new("/nowhere"), &[])
+}
+
+/// A cell of a load that takes no time to simulate.
+fn tiny(load: &str, ssd_percent: u32, beginning: Beginning) -> Cell {
+    Cell {
+        name: format!("{load}; {ssd_percent}%; {beginning}"),
+        load: Load::Workload(load.to_owned()),
+        speed: 1.0,
+        ssd: "sata-ssd".to_owned(),
+        ssd_percent,
+        disk: "barracuda-7200.12".to_owned(),
+        disks: 2,
+        beginning,
+        cache_extents: 0,
+        length: Length::Times { warm_up: Nanos::from_secs(20), measured: Nanos::from_secs(20) },
+        recovery_from: None,
+        seed: 5,
+    }
+}
+
+const READS: &str = "zipf,theta=1.1,unit=128KiB,clients=2,read=100%,span=128MiB,requests=endless";
+const QUICKLY: How = How { quick: true, threads: Some(2) };
+
+#[test]
+fn a_seed_gives_the_same_cells_and_another_seed_others() {
+    let one = corpus(1);
+    assert_eq!(one, corpus(1));
+    // Of seed 1 for ever: a change of the generator changes what figures mean.
+    assert_eq!(
+        (one[0].name.as_str(), one[0].seed),
+        (
+            "random,clients=32,think=8ms,size=4KiB,read=50%,span=2GiB,requests=endless; nvme-ssd 35% + 1 mba3073; left by exclusive",
+            1930445324
+        )
+    );
+    let names = |cells: &[Cell]| cells.iter().map(|cell| cell.name.clone()).collect::<BTreeSet<_>>();
+    let (one, two) = (names(&one), names(&corpus(2)));
+    assert!(one.intersection(&two).count() * 10 < one.len(), "few cells are drawn by both seeds");
+}
+
+#[test]
+fn cells_of_a_known_trace_do_not_depend_on_its_folder_and_a_given_trace_adds_cells_alone() {
+    let names = |cells: Vec<Cell>| cells.into_iter().map(|cell| cell.name).collect::<BTreeSet<_>>();
+    let with = |folder: &str, given: &[&str]| {
+        let given: Vec<_> = given.iter().map(std::path::PathBuf::from).collect();
+        names(cells(1, Path::new(folder), &given))
+    };
+    assert_eq!(with("/nowhere", &[]), with("/elsewhere", &[]));
+    let (alone, more) = (with("/nowhere", &[]), with("/nowhere", &["/mine/web.csv"]));
+    assert!(alone.is_subset(&more) && more.len() == alone.len() + 4);
+}
+
+#[test]
+fn a_corpus_has_all_loads_devices_sizes_and_beginnings() {
+    let cells = corpus(1);
+    assert!(cells.len() >= 150, "{}", cells.len());
+    let distinct = |of: fn(&Cell) -> String| cells.iter().map(of).collect::<BTreeSet<String>>();
+    assert_eq!(distinct(|cell| cell.name.clone()).len(), cells.len(), "each has a name of its own");
+    assert_eq!(distinct(|cell| cell.ssd.clone()), SSDS.map(str::to_owned).into());
+    assert_eq!(distinct(|cell| cell.disk.clone()), DISKS.map(str::to_owned).into());
+    assert_eq!(distinct(|cell| cell.disks.to_string()).len() as u64, MOST_DISKS);
+    assert_eq!(distinct(|cell| cell.ssd_percent.to_string()), SSD_PERCENT.map(|p| p.to_string()).into());
+    let beginnings: BTreeSet<String> = BEGINNINGS.iter().map(Beginning::to_string).collect();
+    assert_eq!(distinct(|cell| cell.beginning.to_string()), beginnings);
+    let all: BTreeSet<&str> = braid_workload::names().map(|about| about.name).collect();
+    assert_eq!(
+        GENERATED.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>(),
+        all,
+        "each generated load is in it"
+    );
+    let is_open =
+        |cell: &&Cell| source::open(&cell.setup("equi", true).unwrap()).unwrap().source.is_open_loop();
+    for (name, _) in PHASES {
+        let of_change: Vec<&Cell> = cells.iter().filter(|cell| cell.name.starts_with(name)).collect();
+        let open = of_change.iter().copied().filter(is_open).count();
+        assert!(
+            open > 0 && open < of_change.len() && of_change.iter().all(|c| c.recovery_from.is_some()),
+            "{name}"
+        );
+    }
+    let traces: Vec<&Cell> = cells.iter().filter(|cell| cell.trace().is_some()).collect();
+    let raised = traces.iter().filter(|cell| cell.name.contains("times as fast")).count();
+    let closed = traces.iter().filter(|cell| cell.name.contains("clients")).count();
+    assert!(raised >= 11 && closed >= 13 && traces.len() - raised - closed >= 11);
+    let cached = cells.iter().filter(|cell| cell.cache_extents > 0).count();
+    assert!(cached > 0 && cached * 4 < cells.len(), "most have no memory cache: {cached}");
+}
+
+#[test]
+fn halves_are_alike_and_follow_from_the_name() {
+    let cells = corpus(1);
+    let tuning: BTreeSet<String> =
+        cells.iter().filter(|cell| cell.half() == Half::Tuning).map(|cell| cell.name.clone()).collect();
+    assert!(tuning.len() * 5 > cells.len() * 2 && tuning.len() * 5 < cells.len() * 3, "{}", tuning.len());
+    let again = Cell { seed: 77, ssd_percent: 1, ..cells[3].clone() };
+    assert_eq!(again.half(), cells[3].half());
+    assert_eq!((hash("a cell") & 1, hash("another cell") & 1), (1, 0), "the hash never changes");
+    let few = sample(cells.clone(), Some(Half::Tuning), Some(12));
+    assert!(few.len() == 12 && few.iter().all(|cell| tuning.contains(&cell.name)));
+    let fewer = sample(cells, Some(Half::Tuning), Some(6));
+    assert_eq!(few[..6], fewer[..], "a larger sample has the smaller one");
+}
+
+/// 1024 extents, 103 slots for 10 %: a tenth of these is free, five are the volume's.
+#[test]
+fn a_beginning_puts_on_the_ssd_what_fits_for_every_policy() {
+    let (_, neutral) = room(1024, 10);
+    assert_eq!(neutral, 88);
+    for (beginning, expected) in
+        [(Beginning::OnDisks, 0), (Beginning::ByAddress, neutral), (Beginning::Striped, neutral)]
+    {
+        let cell = tiny("random,rate=1,read=100%,span=128MiB,requests=endless", 10, beginning);
+        let list = layout::on_ssd(&cell, 1024, braid_base::KIB * 128, true).unwrap();
+        let listed: u64 = list.iter().map(|range| (range.end - range.start) / (braid_base::KIB * 128)).sum();
+        assert_eq!(listed, expected, "{beginning}");
+        for row in rows().iter().filter(|row| row.group.competes()) {
+            let setup = cell.setup(&row.policy, true).unwrap();
+            let setup = Setup {
+                prefill_ssd: Some(list.clone()),
+                list_homes: true,
+                duration: Some(Nanos(1)),
+                warm_up: WarmUp::NONE,
+                ..setup
+            };
+            let homes = crate::simulate(&setup).unwrap().outcome.ssd_homes.unwrap();
+            assert_eq!(homes, list, "{beginning} under {}", row.name);
+        }
+    }
+}
+
+#[test]
+fn what_another_policy_left_is_what_its_run_ended_with() {
+    let cell = tiny(READS, 25, Beginning::LeftBy("wardrop"));
+    let list = layout::on_ssd(&cell, 1024, braid_base::KIB * 128, true).unwrap();
+    let extents: u64 = list.iter().map(|range| (range.end - range.start) / (braid_base::KIB * 128)).sum();
+    let (most, _) = room(1024, 25);
+    assert!(extents > 0 && extents <= most, "{extents} of at most {most}");
+}
+
+/// Nothing overlaps and all is read: what the oracle predicts is what happens.
+#[test]
+fn under_one_client_that_reads_the_oracle_is_better_than_what_was_there() {
+    let load = "zipf,theta=1.1,unit=128KiB,clients=1,read=100%,span=128MiB,requests=endless";
+    for beginning in [Beginning::OnDisks, Beginning::ByAddress, Beginning::Striped] {
+        let ran = run(&[tiny(load, 25, beginning)], QUICKLY, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
+        let mean = |name: &str| {
+            let run = ran.cells[0].runs.iter().find(|run| run.row == name).unwrap();
+            run.figures.unwrap().latency_ns_mean
+        };
+        let (oracle, untouched) = (mean(rows::ORACLE), mean(rows::UNTOUCHED));
+        assert!(oracle * 10 < untouched * 9, "{beginning}: {oracle} and {untouched} ns");
+    }
+}
+
+#[test]
+fn a_run_has_figures_of_all_rows_and_the_same_ones_again_from_a_file_of_another_run() {
+    let cells = [tiny(READS, 115, Beginning::OnDisks), tiny(READS, 25, Beginning::Striped)];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("results");
+    let with = |kept: &mut Kept| run(&cells, QUICKLY, kept, |_| (), |_| ()).unwrap();
+    let shown = |ran: &Ran| serde_json::to_string(ran).unwrap();
+    let fresh = with(&mut Kept::nothing());
+    for (run, row) in fresh.cells[0].runs.iter().zip(rows()) {
+        let figures = run.figures.unwrap_or_else(|| panic!("{}: {:?}", row.name, run.unfit));
+        assert!(
+            figures.latency_ns_mean > 0
+                && figures.latency_ns_p99 > 0
+                && figures.throughput_bytes_per_second > 0
+        );
+    }
+    let unfit = |name: &str| fresh.cells[1].runs.iter().any(|run| run.row == name && run.unfit.is_some());
+    assert!(unfit("pass") && unfit("static,ssd=90%") && !unfit("static,ssd=20%") && !unfit("equi"));
+    assert_eq!(shown(&with(&mut Kept::open(&path, "a build").unwrap())), shown(&fresh));
+    // It was stopped while it wrote.
+    let whole = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() - 40]).unwrap();
+    assert_eq!(shown(&with(&mut Kept::open(&path, "a build").unwrap())), shown(&fresh));
+    assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), whole.lines().count());
+    let mut kept = Kept::open(&path, "a build").unwrap();
+    let simulated = |_: &crate::Progress| panic!("what is known is simulated again");
+    assert_eq!(shown(&run(&cells, QUICKLY, &mut kept, simulated, |_| ()).unwrap()), shown(&fresh));
+    assert_eq!(
+        Kept::open(&path, "another build").err().map(|error| error.kind()),
+        Some(crate::ErrorKind::Setup)
+    );
+    let page = page(&fresh, 1, true);
+    assert!(page.contains("<svg ") && page.contains("write-back") && !page.contains("NaN"), "{page}");
+}
+
+#[test]
+fn each_policy_that_there_is_runs() {
+    let rows = rows();
+    let of_row = |row: &Row| row.policy.split(',').next().map(str::to_owned);
+    let run: BTreeSet<String> = rows.iter().filter_map(of_row).collect();
+    assert_eq!(run, braid_policy::NAMES.iter().map(|name| (*name).to_owned()).collect());
+}
+
+#[test]
+fn a_missing_trace_is_named() {
+    let cells = sample(corpus(1), None, None);
+    let trace = cells.into_iter().find(|cell| cell.trace().is_some()).unwrap();
+    let ran = run(std::slice::from_ref(&trace), QUICKLY, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
+    assert_eq!((ran.cells.len(), ran.missing_cells), (0, vec![trace.name]));
+}
