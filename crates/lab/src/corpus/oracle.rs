@@ -5,7 +5,8 @@
 //! time, SSDs after long use. An extent is worth what its requests in the judged half cost the disk beyond what they cost the SSD.
 //!
 //! A write costs a disk next to nothing as long as its buffer has room, and more than a read of an SSD once it is full. Which it will be depends on
-//! the load, so there are two such layouts, one for each case ([`Writes`]), and the better one counts.
+//! the load, so there are two such layouts, one for each case ([`Writes`]). The best of these and of the cell's own layout counts: if nothing is written anew,
+//! the oracle is never worse than an untouched layout.
 //!
 //! It is no upper bound. Costs of requests that overlap are not known beforehand, what is best for the mean may be to leave
 //! a part of the load to the disk, and a cache of blocks or moves during the load are no static layout. Of clients in closed loop only a sample of

@@ -181,7 +181,9 @@ impl<'a> Begin<'a> {
             Group::Oracle => {
                 let best = [Writes::Buffered, Writes::Through];
                 let best = best.map(|writes| belongs_on_ssd(&setup, self.extents, most, writes));
-                let setups = best.into_iter().map(|list| Ok(listed(&list?)));
+                // An SSD that is too slow for what is put on it is worse than what was there.
+                let best = best.into_iter().chain([Ok(self.layout.clone())]);
+                let setups = best.map(|list| Ok(listed(&list?)));
                 Planned::Setups(setups.collect::<Result<_>>()?)
             }
         })

@@ -162,6 +162,22 @@ fn under_one_client_that_reads_the_oracle_is_better_than_what_was_there() {
     }
 }
 
+/// What requests cost one at a time says that writes belong on this SSD, which is too slow for all of them.
+#[test]
+fn the_oracle_is_never_worse_than_an_untouched_layout() {
+    let load = "zipf,theta=1.2,unit=128KiB,rate=600,size=4KiB,read=0%,span=128MiB,requests=endless";
+    let cell = Cell { ssd: "memoright-gt".to_owned(), ..tiny(load, 65, Beginning::OnDisks) };
+    let slow = How { quick: false, ..QUICKLY };
+    let ran = run(&[cell], slow, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
+    let mean = |name: &str| {
+        let run = ran.cells[0].runs.iter().find(|run| run.row == name).unwrap();
+        run.figures.unwrap().latency_ns_mean
+    };
+    assert!(mean(rows::ORACLE) <= mean(rows::UNTOUCHED));
+    let split = mean("static,ssd=60%");
+    assert!(split > 2 * mean(rows::UNTOUCHED), "the SSD is no worse than the disks: {split} ns");
+}
+
 #[test]
 fn a_run_has_figures_of_all_rows_and_the_same_ones_again_from_a_file_of_another_run() {
     let cells = [tiny(READS, 115, Beginning::OnDisks), tiny(READS, 25, Beginning::Striped)];
