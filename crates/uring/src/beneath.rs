@@ -1,9 +1,8 @@
 //! What lies beneath a loop device, however many of them lie over each other: a range of a file, or of another block
 //! device.
 //!
-//! A daemon that uses the loop device shares the lock of that file, so that nobody else uses the file by its own path
-//! meanwhile: whoever does has that lock alone. And the daemon locks the range, against other loop devices over the
-//! same bytes.
+//! A daemon on the loop device shares the lock of the file, which excludes a daemon on the file's own path: such a
+//! daemon takes the lock alone. And the daemon locks the range, against other loop devices over the same bytes.
 
 use rustix::fs::{major, minor};
 use std::ffi::OsString;

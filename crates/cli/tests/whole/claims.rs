@@ -175,7 +175,7 @@ fn a_check_reads_the_devices_and_no_cache_of_them() {
     let file = blank(&machine, "file.img");
     let device = Loop::over(&file);
     machine.ok(&["create", "vault", "--ssd", &device.0]);
-    // The kernel keeps the cache of a block device as long as somebody has it open.
+    // The kernel keeps the cache of a block device as long as a process has the device open.
     let _held = std::fs::File::open(&device.0).unwrap();
     let mapped = || {
         let report = machine.ok(&["check", "vault", "--json"]);

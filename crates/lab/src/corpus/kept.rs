@@ -69,7 +69,7 @@ impl Kept {
         let mut known = BTreeMap::new();
         for line in lines {
             let Line { key, run } =
-                serde_json::from_str(line).map_err(|_| refused("a line that is no result of a corpus"))?;
+                serde_json::from_str(line).map_err(|_| refused("a line that is not a result of a corpus"))?;
             known.insert(key, run);
         }
         Ok(Kept { known, file: Some((path.to_owned(), file)) })

@@ -127,7 +127,7 @@ impl FromStr for Half {
         match text {
             "tuning" => Ok(Half::Tuning),
             "published" => Ok(Half::Published),
-            _ => Err(format!("'{text}' is no half of the corpus: use tuning or published")),
+            _ => Err(format!("'{text}' is not a half of the corpus: use tuning or published")),
         }
     }
 }

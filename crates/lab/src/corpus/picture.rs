@@ -1,22 +1,9 @@
 //! The page of a corpus: one picture, the curve of each policy over the cells in the order of its own ratios, and tables.
 
 use super::{Half, Ran, RowScore, Scores, score};
-use crate::report::{STYLE, escaped};
+use crate::report::{COLOURS, GRID, INK, STYLE, escaped};
 use plotters::prelude::*;
 
-/// Colours of curves: as in the plots of papers.
-const COLOURS: [RGBColor; 8] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 145, 105),
-    RGBColor(190, 105, 160),
-    RGBColor(160, 120, 0),
-    RGBColor(110, 110, 110),
-    RGBColor(70, 150, 200),
-    RGBColor(150, 60, 60),
-];
-const INK: RGBColor = RGBColor(0, 0, 0);
-const GRID: RGBColor = RGBColor(204, 204, 204);
 const SIZE: (u32, u32) = (900, 520);
 /// Where names stand, and how far apart.
 const NAMES: (i32, i32) = (590, 22);

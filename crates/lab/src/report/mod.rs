@@ -8,6 +8,7 @@ mod plot;
 
 pub use page::page;
 pub(crate) use page::{STYLE, escaped};
+pub(crate) use plot::{COLOURS, GRID, INK};
 
 use crate::study::Study;
 

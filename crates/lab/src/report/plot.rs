@@ -10,7 +10,7 @@ use plotters::element::{DynElement, IntoDynElement};
 use plotters::prelude::*;
 
 /// Colours of curves: dark enough on white, bright enough on black, and most of them distinct without colour sense.
-const COLOURS: [RGBColor; 8] = [
+pub(crate) const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 145, 105),
@@ -23,9 +23,9 @@ const COLOURS: [RGBColor; 8] = [
 /// Dashes of the first variant of a series, and of the second: pixels of ink and of gap.
 const DASHES: [(i32, i32); 2] = [(8, 5), (2, 4)];
 /// Text and axes.
-const INK: RGBColor = RGBColor(0, 0, 0);
+pub(crate) const INK: RGBColor = RGBColor(0, 0, 0);
 /// Lines of the grid.
-const GRID: RGBColor = RGBColor(204, 204, 204);
+pub(crate) const GRID: RGBColor = RGBColor(204, 204, 204);
 /// Size of a plot in pixels; it scales.
 const SIZE: (u32, u32) = (720, 400);
 /// Height of a line of names below it, with two names each.

@@ -1,11 +1,12 @@
 //! Devices that are sparse files on a file system which is full.
 
 use crate::rig::cached::bench;
-use crate::rig::{Rig, filled, holds, make, open, options, refused};
+use crate::rig::{Rig, filled, holds, make, open, options, refused, sound_one};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
-use braid_runtime::Runtime;
+use braid_runtime::{Runtime, join_all};
 use braid_sim::{FaultPlan, Faults, Faulty};
+use std::pin::Pin;
 
 const EXTENT: Bytes = Bytes(128 << 10);
 
@@ -129,4 +130,64 @@ fn a_half_without_room_may_be_lost_after_a_clean_stop() {
             volume.close().await.unwrap();
         });
     }
+}
+
+/// A power cut at any moment of that stop, and the half without room is lost: the other half has all that was flushed, or
+/// the volume is refused.
+#[test]
+fn a_cut_during_the_stop_of_a_mirror_without_room_loses_nothing() {
+    let mut served = 0;
+    for step in 0..60u64 {
+        let full = step as usize % 2;
+        let bench = bench(62, MIB * 16, MIB * 16);
+        let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+        let (faults, disks) = (bench.faults.clone(), bench.disks.clone());
+        served += bench.run(async move {
+            let policy = "raid1".to_owned();
+            let how =
+                CreateOptions { copies: 2, size: Some(MIB * 8), policy, span_size: MIB * 8, ..options(62) };
+            let volume = make(world.clone(), all, &how).await;
+            let write = async |extent: u64, value| {
+                let bytes = filled(&arena, EXTENT, value);
+                volume.write(EXTENT * extent, &bytes, Durability::Volatile).await.unwrap();
+            };
+            for extent in 0..30 {
+                write(extent, 1).await;
+            }
+            volume.flush().await.unwrap();
+            let found = volume.explain(EXTENT * 3).unwrap();
+            let places = [found.home, found.second.map(|(device, at, _)| (device, at))];
+            let on_full = places.into_iter().flatten().find(|place| place.0 == DeviceId(full as u16));
+            let slots = on_full.unwrap().1..on_full.unwrap().1 + EXTENT;
+            faults[full].set(FaultPlan { no_room: Some(slots), ..FaultPlan::default() });
+            write(3, 2).await;
+            volume.flush().await.unwrap();
+            let stop = async {
+                volume.close().await.unwrap();
+                None
+            };
+            let cut = async {
+                world.sleep(Nanos::from_micros(step * 400)).await;
+                Some(disks[1 - full].fork(&world))
+            };
+            let both: [Pin<Box<dyn Future<Output = _>>>; 2] = [Box::pin(stop), Box::pin(cut)];
+            let left = join_all(both.into_iter()).await.into_iter().flatten().map(|disk| sound_one(&disk));
+            match open(world.clone(), left.collect()).await {
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Degraded, "step {step}: {error}");
+                    0
+                }
+                Ok(volume) => {
+                    for extent in 0..30 {
+                        let value = if extent == 3 { 2 } else { 1 };
+                        let is_there = holds(&volume, &arena, EXTENT * extent, EXTENT, value).await.unwrap();
+                        assert!(is_there, "step {step}, extent {extent}");
+                    }
+                    volume.close().await.unwrap();
+                    1
+                }
+            }
+        });
+    }
+    assert!((1..60).contains(&served), "{served}");
 }
