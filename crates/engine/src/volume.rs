@@ -11,7 +11,7 @@ use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, Nanos, Op};
 use braid_format::SlotNumber;
-use braid_format::superblock::{DeviceState, Phase, Superblock};
+use braid_format::superblock::{DeviceState, Features, Phase, Superblock};
 use braid_policy::{DeviceView, Flags, Origin, Policy};
 use braid_runtime::{Buf, Device, Event, Runtime};
 use std::rc::Rc;
@@ -94,8 +94,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.bring_witness_up_to_date().await?;
         core.save_policy().await;
         let (fingerprint, dirty_blocks) = (core.last_fingerprint().await?, core.dirty_blocks());
+        let any_undecided = core.state.borrow().behind.any_undecided();
         for phase in [Phase::Closing, Phase::Closed] {
             core.change_superblock(|superblock| {
+                superblock.features.incompat &= !Features::UNDECIDED;
+                superblock.features.incompat |= if any_undecided { Features::UNDECIDED } else { 0 };
                 (superblock.phase, superblock.dirty_blocks) = (phase, dirty_blocks);
                 if let Some((disk, fingerprint)) = fingerprint {
                     superblock.devices[disk.index()].fingerprint = fingerprint;

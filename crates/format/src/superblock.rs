@@ -209,13 +209,17 @@ impl Features {
     /// Incompat: a summary behind each image of the map says which pages were ever written. An older version
     /// would take the others for damage.
     pub const MAP_SUMMARY: u64 = 32;
+    /// Incompat: the volume was shut down, and spans that the journal calls dirty have copies that differ. An older
+    /// version would take these for alike.
+    pub const UNDECIDED: u64 = 64;
     /// All incompat features that this version knows.
     pub(crate) const INCOMPAT: u64 = Features::CLEAN_EXTRAS
         | Features::REMOVED_DEVICES
         | Features::UNAPPLIED
         | Features::VOID_REGIONS
         | Features::PARTLY_LOST
-        | Features::MAP_SUMMARY;
+        | Features::MAP_SUMMARY
+        | Features::UNDECIDED;
 }
 
 /// Where one copy of the device table lies: two halves of `len / 2`, of which `sequence % 2` says the current one.

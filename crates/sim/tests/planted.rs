@@ -66,6 +66,9 @@ mod toy_policies;
 #[path = "volume/two_caching_ssds.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod two_caching_ssds;
+#[path = "volume/undecided.rs"]
+#[allow(dead_code, reason = "of its tests these use one life")]
+mod undecided;
 #[path = "volume/unwritable.rs"]
 #[allow(dead_code, reason = "other tests of volumes use parts of it")]
 mod unwritable;
@@ -181,7 +184,15 @@ fn every_planted_bug_of_streams_is_found() {
 #[test]
 fn every_planted_bug_of_resync_is_found() {
     let bugs = chosen(Bug::OF_RESYNC);
-    let escaped: Vec<Bug> = bugs.filter(|&bug| found_by(bug, lapses::end_of_resync).is_none()).collect();
+    let trial = |bug| -> fn(u64) {
+        match bug {
+            Bug::ClearedBesideBatch => lapses::end_of_resync,
+            _ => |seed| {
+                undecided::loses_a_device(seed);
+            },
+        }
+    };
+    let escaped: Vec<Bug> = bugs.filter(|&bug| found_by(bug, trial(bug)).is_none()).collect();
     assert!(escaped.is_empty(), "no end of a resync finds {escaped:?}");
 }
 

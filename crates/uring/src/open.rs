@@ -195,16 +195,28 @@ fn lock_range(path: &Path, file: &File, (start, len): (u64, u64), permission: Pe
 }
 
 fn take(path: &Path, file: &File, operation: FlockOperation) -> io::Result<()> {
+    lock_patiently(file, operation).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => busy(path),
+        _ => failed(path, "lock", error),
+    })
+}
+
+/// Takes a lock, `operation` being one that does not wait, and waits for it all the same: for half a second, and as long as
+/// those who have it are dead, at most half a minute. The kernel gives back what a killed process has some time after that.
+///
+/// # Errors
+/// `WouldBlock` if another process has it; those of `flock`.
+pub fn lock_patiently(file: &File, operation: FlockOperation) -> io::Result<()> {
     for attempt in 0..DEAD_TRIES {
         match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK) if attempt < TRIES || holders_are_dead(file) => thread::sleep(PAUSE),
             Err(Errno::WOULDBLOCK) => break,
-            Err(error) => return Err(failed(path, "lock", error.into())),
+            Err(error) => return Err(error.into()),
         }
     }
     // It may have been given back just before its holder was looked for.
-    rustix::fs::flock(file, operation).map_err(|_| busy(path))
+    Ok(rustix::fs::flock(file, operation)?)
 }
 
 /// Opens a file; a block device again and again for a while if it is busy, for the reason that [`lock`] has to wait.
@@ -221,7 +233,7 @@ fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
 /// Between two tries, how many there are, and how many while the process that has the lock is dead: at most half a
 /// minute.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
-const TRIES: u32 = 10;
+const TRIES: u32 = 25;
 const DEAD_TRIES: u32 = 1_500;
 
 /// Whether every process that has a lock on a file, as `/proc/locks` tells, has ended. No if that cannot be seen.

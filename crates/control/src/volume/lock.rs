@@ -197,11 +197,11 @@ fn lock(
     file: &mut File,
     operation: FlockOperation,
 ) -> Result<()> {
-    match rustix::fs::flock(&*file, operation) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(held(name, file)),
-        Err(error) => Err(state.failed("lock", path, &error.into())),
-    }
+    // A daemon that was just killed may have it still.
+    braid_uring::lock_patiently(file, operation).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => held(name, file),
+        _ => state.failed("lock", path, &error),
+    })
 }
 
 /// What keeps a daemon from ending that serves no guests any more, and what ends it: for the commands that
@@ -282,6 +282,30 @@ mod tests {
         }
         drop(lock);
         VolumeLock::take(&state, &name, "checked").unwrap();
+    }
+
+    /// `serve` in the same instant as `kill -9` said "served already" now and then.
+    #[test]
+    fn a_process_that_was_just_killed_keeps_nobody_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, name) = (StateDir::new(dir.path()).unwrap(), "vault".parse().unwrap());
+        drop(VolumeLock::take(&state, &name, "served").unwrap());
+        let path = state.lock_file(&name);
+        for _ in 0..20 {
+            let mut holder = std::process::Command::new("flock")
+                .args(["--no-fork".as_ref(), path.as_os_str(), "sleep".as_ref(), "1000".as_ref()])
+                .spawn()
+                .unwrap();
+            let file = File::open(&path).unwrap();
+            while rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) == Ok(()) {
+                rustix::fs::flock(&file, FlockOperation::Unlock).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            drop(file);
+            holder.kill().unwrap();
+            VolumeLock::take(&state, &name, "served").unwrap();
+            holder.wait().unwrap();
+        }
     }
 
     /// `status` said of a volume whose daemon was killed what it says of one that was stopped.

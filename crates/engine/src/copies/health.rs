@@ -121,7 +121,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let is_exchanged = || now.home == entry.second;
             // Of an extent that moved off the device, the second copy becomes the home (`State::prefer_what_stayed`).
             let behind = (may_lack || has_moved_home(&entry, &now))
-                && state.behind.lacks_completed(extent)
+                && state.behind.lacks_flushed(extent)
                 && !is_exchanged();
             other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))
         }) && state.extras.dirty_on(device) == 0

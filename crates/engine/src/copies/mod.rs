@@ -11,12 +11,14 @@ mod extra;
 mod given_up;
 mod health;
 mod member;
+mod repair;
 mod requests;
 mod required;
 mod runs;
 mod shrink;
 mod slot;
 mod speed;
+mod undecided;
 mod watch;
 mod write_back;
 

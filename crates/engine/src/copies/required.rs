@@ -14,7 +14,7 @@ use braid_format::SlotNumber;
 use braid_format::intent_page::Difference;
 use braid_format::map_page::Entry;
 use braid_policy::{CopyKind, CurrentCopy, Origin, Second, View};
-use braid_runtime::{Arena, Buf, Device, Mode, Runtime, join_all};
+use braid_runtime::{Arena, Buf, Device, Runtime, join_all};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -383,62 +383,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Err(none_there(extent));
         }
         let result = |slot: SlotNumber| results.iter().find(|(s, _)| *s == slot).map(|(_, result)| result);
+        // Elsewhere in the extent either copy is as good, if it is undecided there.
+        let is_enough = |other| {
+            let is_equal = copies.other == Other::Equal(other);
+            is_equal || self.locate(other).0.is_current() && !self.state.borrow().behind.lacks_flushed(extent)
+        };
         match (result(copies.current), copies.other) {
             (Some(Ok(())), _) => Ok(entry),
-            (_, Other::Equal(other)) if result(other).is_some_and(Result::is_ok) => {
+            (_, Other::Equal(other) | Other::Behind(other))
+                if result(other).is_some_and(Result::is_ok) && is_enough(other) =>
+            {
                 Ok(Entry { home: other, second: copies.current, ..entry })
             }
             (Some(Err(error)), _) => Err(error.clone()),
             (None, _) => Err(none_there(extent)),
         }
-    }
-
-    /// Writes a place that could not be read again, from the other copy, beside the guests.
-    fn repair_later(self: &Rc<Self>, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) {
-        // If many places are bad, a later read asks again.
-        let Some(permit) = self.devices.repairs.try_acquire(1) else { return };
-        let core = self.clone();
-        self.jobs.begin();
-        self.rt.spawn(async move {
-            // What fails is counted by the device, and the copy is behind then. With the commit its source is proved, and may fail.
-            if core.repair(extent, bad, range).await.is_ok() {
-                let _told = core.commit(Origin::Background).await;
-            }
-            drop(permit);
-            core.jobs.end();
-        });
-    }
-
-    async fn repair(self: &Rc<Self>, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) -> Result<()> {
-        let _room = self.reserve(1).await?;
-        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let entry = self.state.borrow().map.get(extent);
-        let good = match self.copies_of(extent, &entry) {
-            Copies { current, other: Other::Equal(other) } if other == bad => current,
-            Copies { current, other: Other::Equal(other) } if current == bad => other,
-            _ => return Ok(()),
-        };
-        // Whole sectors: the place that is bad is at least one.
-        let align = self.locate(bad).0.alignment.max(self.locate(good).0.alignment);
-        let (mut at, end) = (range.start.align_down(align), range.end.align_up(align));
-        while at < end {
-            let part = at..(at + self.bounce_limit()).min(end);
-            let bytes = self.buffer(&self.buffers.moves, part.end - part.start).await?;
-            self.read_kept(extent, good, part.clone(), &bytes, Origin::Background).await?;
-            if !self.locate(good).0.is_current() {
-                return Ok(());
-            }
-            self.note_source(extent, good);
-            let written = self.write_slot(bad, &part, Some(&bytes), u16::MAX, Origin::Background).await;
-            if let Err(error) = written {
-                self.lose_copy(extent, entry, bad, &error).await?;
-                return Err(error);
-            }
-            at = part.end;
-        }
-        self.background.borrow_mut().repairs += 1;
-        tracing::info!(device = %self.describe(self.device_of(bad)), ?extent, "a bad place was written again from the other copy");
-        Ok(())
     }
 
     /// What was read from a slot is about to be written over another copy, which lacks it: whether the slot has it, the next flush of its
@@ -454,26 +413,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if was_left && left != SlotNumber::NONE && left != SlotNumber::LOST {
             self.locate(left).0.note_source();
         }
-    }
-
-    /// A copy that cannot be read cannot be written either: it is the second one, and behind, from now on. While epochs are kept no home may come to lie in the
-    /// image, where guests would write, and no epoch would bring what is behind for another reason than a change: its device is given up, as after a
-    /// guest's write that fails, or if the volume cannot do without that, the place stays as it is, and the other copy answers for it.
-    async fn lose_copy(&self, extent: ExtentId, entry: Entry, bad: SlotNumber, error: &Error) -> Result<()> {
-        if self.active_epochs().is_some() {
-            let device = self.device_of(bad);
-            return if self.survives(device) { self.give_up(device, error.clone()).await } else { Ok(()) };
-        }
-        let span = self.shape.span_of(extent);
-        if entry.home == bad {
-            let swapped = Entry { home: entry.second, second: bad, ..entry };
-            let mut state = self.state.borrow_mut();
-            state.disturb(extent);
-            state.set_extent(extent, swapped);
-        }
-        self.state.borrow_mut().behind.mark_behind(span, self.shape.bytes_of(extent));
-        self.record_behind(span).await?;
-        self.commit(Origin::Background).await
     }
 }
 

@@ -64,6 +64,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow().behind.ranges().iter().for_each(|range| lacks.unknown.insert(range));
         epochs.stage.set(Stage::Compared);
         epochs.active.set(true);
+        self.state.borrow_mut().behind.end_undecided();
         Ok(())
     }
 
@@ -95,6 +96,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.lacks.borrow_mut().unknown.insert(Bytes::ZERO..self.image_len());
         epochs.stage.set(Stage::Void);
         epochs.active.set(true);
+        self.state.borrow_mut().behind.end_undecided();
         epochs.event.wait_for(|| (epochs.in_place.get() == 0).then_some(())).await;
     }
 

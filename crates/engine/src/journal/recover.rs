@@ -457,22 +457,24 @@ fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Reco
     Ok(())
 }
 
-/// After a shutdown only spans that are behind are left. After anything else the copies of all may differ, and from the first read on the
-/// one that is read is the truth: the other is behind. With one required copy only extra copies could differ, and these are forgotten: the
-/// spans are called clean once they have been left alone for a while.
+/// After a shutdown only spans that are behind are left, and undecided ones; after anything else the copies of all that are dirty may differ: they are
+/// undecided, if no device is missing. With one required copy only extra copies could differ, and these are forgotten: the spans are called clean
+/// once they have been left alone for a while.
 fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &pages::Spans) -> u32 {
     let mut count = 0;
     let lacking = source.members.iter().any(Member::is_lacking);
     for (span, recorded) in spans.iter() {
-        let is_known = source.clean && !lacking || planted(Bug::NoResync);
-        let difference = match source.superblock.copies {
-            1 => Difference::Dirty,
-            _ if is_known => recorded,
-            _ => Difference::Behind,
-        };
-        // With one required copy, a page that is valid nowhere is taken as dirty again until it has been written.
-        let recorded = if source.superblock.copies == 1 { difference } else { recorded };
-        state.behind.restore(span, recorded, difference);
+        match (source.superblock.copies, recorded) {
+            // A page that is valid nowhere is taken as dirty again until it has been written.
+            (1, _) => state.behind.restore(span, Difference::Dirty, Difference::Dirty),
+            _ if planted(Bug::NoResync) || source.clean && planted(Bug::UndecidedClosed) => {
+                state.behind.restore(span, recorded, recorded)
+            }
+            (_, Difference::Dirty) if !lacking || planted(Bug::UndecidedAlone) => {
+                state.behind.restore_undecided(span)
+            }
+            _ => state.behind.restore(span, recorded, Difference::Behind),
+        }
         count += u32::from(source.superblock.copies > 1);
     }
     if source.superblock.copies > 1 && source.members.iter().any(Member::lacks_all) {

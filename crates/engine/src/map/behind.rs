@@ -6,13 +6,17 @@
 //! second one.
 //!
 //! The journal speaks of whole spans. Memory knows which ranges of them lack something, so that a resync copies these and no others, and an
-//! extent is read from both copies again once nothing of it is left. A crash forgets that: then all of a span is behind.
+//! extent is read from both copies again once nothing of it is left. A crash forgets that: then all of a span that was behind is behind, and all of
+//! one that was dirty is [`undecided`].
 //!
 //! ```text
 //! clean ── first write, once the journal has it ──> dirty ── a copy missed a write ──> behind
 //!   ^                                                 │  ^                                │
 //!   └── idle, and both copies were flushed since ─────┘  └──────── resynchronised ────────┘
 //! ```
+
+mod deferred;
+mod undecided;
 
 use super::ranges::Ranges;
 use crate::planted::{Bug, planted};
@@ -33,6 +37,8 @@ pub(crate) struct Behind {
     spans: HashMap<SpanId, Span, FixedState>,
     /// How many of them are behind: those in which a range is.
     behind: usize,
+    /// How many of these are undecided.
+    undecided: usize,
     /// What a copy lacks, as bytes of the volume.
     ranges: Ranges,
     /// Of that, what is behind for no other reason than deferred writes under way.
@@ -50,6 +56,8 @@ struct Span {
     /// What the journal says, and what is true now.
     recorded: Recorded,
     difference: Difference,
+    /// Whether what is behind in it is so since a crash alone: the copies differ by nothing that was flushed.
+    undecided: bool,
     /// Whether the policy wanted it behind, and resynchronises it when it wants to.
     deferred: bool,
     /// Writes in flight.
@@ -86,6 +94,7 @@ impl Span {
         Span {
             recorded: Recorded::Is(recorded),
             difference,
+            undecided: false,
             deferred: false,
             writes: 0,
             written: Nanos::ZERO,
@@ -108,6 +117,7 @@ impl Behind {
             shape,
             spans: HashMap::default(),
             behind: 0,
+            undecided: 0,
             ranges: Ranges::default(),
             begun: Ranges::default(),
             deferring: Vec::new(),
@@ -188,17 +198,23 @@ impl Behind {
 
     /// What recovery found in the journal: `difference` is what must be assumed now.
     pub fn restore(&mut self, span: SpanId, recorded: Difference, difference: Difference) {
-        let before = self.spans.insert(span, Span::new(recorded, difference));
+        self.insert_restored(span, Span::new(recorded, difference));
+        if recorded != difference {
+            self.wanted.push(span);
+        }
+    }
+
+    fn insert_restored(&mut self, span: SpanId, restored: Span) {
+        let before = self.spans.insert(span, restored);
         self.behind -= usize::from(before.is_some_and(|s| s.difference == Difference::Behind));
-        self.behind += usize::from(difference == Difference::Behind);
-        if difference == Difference::Behind {
+        self.undecided -= usize::from(before.is_some_and(|s| s.undecided));
+        if restored.difference == Difference::Behind {
+            self.behind += 1;
             let whole = self.shape.bytes_of_span(span);
             let first = whole.start..(whole.start + self.shape.extent_size).min(whole.end);
             self.ranges.insert(if planted(Bug::FirstExtentBehind) { first } else { whole });
         }
-        if recorded != difference {
-            self.wanted.push(span);
-        }
+        self.undecided += usize::from(restored.undecided);
     }
 
     /// A guest is about to write to both copies of an extent in this span.
@@ -238,75 +254,6 @@ impl Behind {
         }
     }
 
-    /// From now on the second copy lacks this range of a span, because the policy wants it so. False, and nothing has changed, if more than
-    /// `most` would be behind then, or more ranges than are remembered.
-    pub fn defer(&mut self, span: SpanId, range: Range<Bytes>, most: Bytes) -> bool {
-        if !self.may_defer(&range, most) {
-            return false;
-        }
-        self.begun.remove(range.clone());
-        self.put_deferred(span, range);
-        true
-    }
-
-    /// As [`Behind::defer`], for a write that is about to begin: until [`Behind::end_deferred_write`] the home holds nothing of it that counts.
-    pub fn begin_deferred_write(&mut self, span: SpanId, range: Range<Bytes>, most: Bytes) -> bool {
-        if !self.may_defer(&range, most) {
-            return false;
-        }
-        self.ranges.gaps(&range).for_each(|gap| self.begun.insert(gap));
-        self.deferring.push(range.clone());
-        self.put_deferred(span, range);
-        true
-    }
-
-    /// A deferred write has ended, and what it was to bring is behind like anything else. If another one is under way in the same block, so is that.
-    pub fn end_deferred_write(&mut self, range: Range<Bytes>) {
-        self.stop_deferring(&range);
-        self.begun.remove(range);
-    }
-
-    /// A deferred write ends before it reached a copy: no copy lacks anything by that write. What other
-    /// deferred writes under way put behind stays.
-    pub fn cancel_deferred_write(&mut self, span: SpanId, range: &Range<Bytes>) {
-        self.stop_deferring(range);
-        let mut others = Ranges::default();
-        self.deferring.iter().for_each(|other| others.insert(other.clone()));
-        let mut at = range.start;
-        while let Some(begun) = self.begun.next(at).filter(|begun| begun.start < range.end) {
-            at = begun.end.min(range.end);
-            for only in others.gaps(&(begun.start..at)) {
-                self.begun.remove(only.clone());
-                self.ranges.remove(only);
-            }
-        }
-        self.note_caught_up(span);
-    }
-
-    fn stop_deferring(&mut self, range: &Range<Bytes>) {
-        if let Some(at) = self.deferring.iter().position(|other| other == range) {
-            self.deferring.swap_remove(at);
-        }
-    }
-
-    fn may_defer(&self, range: &Range<Bytes>, most: Bytes) -> bool {
-        let is_remembered = self.ranges.len() < MOST_RANGES || self.ranges.intersects(range);
-        is_remembered && self.ranges.total() + self.ranges.missing(range) <= most
-    }
-
-    fn put_deferred(&mut self, span: SpanId, range: Range<Bytes>) {
-        let deferred = self.spans.get(&span).is_none_or(|s| s.difference != Difference::Behind || s.deferred);
-        self.put_behind(span, range);
-        if let Some(entry) = self.spans.get_mut(&span) {
-            entry.deferred = deferred;
-        }
-    }
-
-    /// What the policy wanted behind is resynchronised like anything else from now on.
-    pub fn end_deferring(&mut self) {
-        self.spans.values_mut().for_each(|span| span.deferred = false);
-    }
-
     /// What a copy has of a span is not known any more: all of it is behind from now on.
     pub fn doubt(&mut self, span: SpanId) {
         self.doubt_range(span, self.shape.bytes_of_span(span));
@@ -335,6 +282,7 @@ impl Behind {
         self.ranges.insert(if remembered { range } else { self.shape.bytes_of_span(span) });
         let entry = self.spans.entry(span).or_insert(Span::new(Difference::None, Difference::None));
         entry.deferred = false;
+        self.undecided -= usize::from(std::mem::take(&mut entry.undecided));
         if entry.difference != Difference::Behind {
             entry.difference = Difference::Behind;
             entry.lapses += 1;
@@ -347,8 +295,11 @@ impl Behind {
 
     /// Whether a copy of this span is behind, and the journal does not say so yet.
     pub fn is_unrecorded(&self, span: SpanId) -> bool {
-        let unrecorded =
-            |s: &Span| s.difference == Difference::Behind && s.recorded != Recorded::Is(Difference::Behind);
+        let unrecorded = |s: &Span| {
+            s.difference == Difference::Behind
+                && !s.undecided
+                && s.recorded != Recorded::Is(Difference::Behind)
+        };
         self.spans.get(&span).is_some_and(unrecorded)
     }
 
@@ -410,6 +361,7 @@ impl Behind {
         if let Some(entry) = entry.filter(|_| !is_behind) {
             entry.difference = Difference::Dirty;
             self.behind -= 1;
+            self.undecided -= usize::from(std::mem::take(&mut entry.undecided));
         }
     }
 

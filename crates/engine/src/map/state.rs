@@ -250,7 +250,9 @@ impl State {
     pub fn prefer_what_lacks_nothing(&mut self, is_current: impl Fn(DeviceId) -> bool) {
         let of =
             |space: &Space, slot| space.locate(slot).map(|place| place.device).filter(|d| is_current(*d));
-        for span in self.behind.behind_spans() {
+        let of_journal = |span: &SpanId| !self.behind.is_span_undecided(*span);
+        let spans: Vec<SpanId> = self.behind.behind_spans().into_iter().filter(of_journal).collect();
+        for span in spans {
             let pairs: Vec<(ExtentId, Entry, [DeviceId; 2])> = self
                 .shape
                 .extents_of(span)

@@ -206,6 +206,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(all)
     }
 
+    /// Makes copies alike that are undecided in a range, for a guest who waits: in no turn. False if something is left.
+    pub async fn resync_for_guest(self: &Rc<Self>, range: Range<Bytes>) -> Result<bool> {
+        let (mut at, mut all) = (range.start, true);
+        while let Some(next) = self.next_behind(at..range.end) {
+            let piece = self.piece_at(&next);
+            let bytes = self.buffer(&self.buffers.runs, piece.end - piece.start).await?;
+            all &= self.resync_piece(&piece, bytes, Mover::Engine).await?;
+            at = piece.end;
+        }
+        Ok(all)
+    }
+
     /// A commit has flushed what was copied to these spans: the journal says so.
     async fn end_lapses(&self, spans: &[(SpanId, u32)]) -> Result<()> {
         self.state.borrow_mut().behind.end_lapses(spans);
@@ -290,14 +302,24 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let copies = self.copies_of(extent, &entry);
                 let (valid, end) = self.shape.run(entry.valid, done.start - start, done.end - start);
                 done.end = start + end;
+                let (is_behind, is_undecided) = {
+                    let behind = &self.state.borrow().behind;
+                    (behind.ranges().intersects(&done), behind.is_all_undecided(span, &done))
+                };
                 match copies.other {
+                    // Another task has copied it.
+                    _ if !is_behind => {}
                     Other::Away => return Ok(false),
                     // Epochs have begun since.
                     Other::Behind(target) if self.is_image(self.device_of(target)) => return Ok(false),
                     Other::Behind(target) if valid => {
                         let part = bytes.slice(Bytes::ZERO..done.end - done.start);
                         let within = done.start - start..end;
-                        self.copy_behind((extent, copies.current, target), within, &part, mover).await?;
+                        if is_undecided {
+                            self.copy_undecided((extent, entry), &within, &part).await?;
+                        } else {
+                            self.copy_behind((extent, copies.current, target), within, &part, mover).await?;
+                        }
                     }
                     Other::None | Other::Equal(_) | Other::Behind(_) => {}
                 }

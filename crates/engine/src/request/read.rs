@@ -88,6 +88,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     async fn read_one(self: &Rc<Self>, offset: Bytes, request: ByteRange, into: &Buf) -> Result<()> {
         let piece = &self.shape.one_piece(offset, into.len());
+        if self.is_undecided(piece) && !planted(Bug::UndecidedRead) {
+            Box::pin(self.decide(piece)).await?;
+        }
         let lock = Self::lock_number(piece.extent);
         let guard = match self.locks.try_lock(lock, Mode::Shared) {
             Some(guard) => guard,
@@ -255,6 +258,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_lost = entry.home == SlotNumber::LOST || entry.partly_lost;
         let mapped = entry.home != SlotNumber::NONE && !is_lost && self.shape.is_whole(piece.extent);
         if limit == 0 || !mapped || cached > 0 && self.guests.cache.borrow().contains(piece.extent) {
+            return Ok(());
+        }
+        if self.is_undecided(&self.whole(piece.extent)) {
+            // What a guest has not asked for yet is no reason to decide.
             return Ok(());
         }
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;

@@ -214,6 +214,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && self.shape.is_whole(piece.extent)
             && !self.state.borrow().map.has_extras(piece.extent)
             && !self.guests.cache.borrow().contains(piece.extent)
+            && !self.is_undecided(piece)
             && !self.is_unapplied(piece.extent);
         if !is_plain {
             return None;

@@ -100,6 +100,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let whole = (piece.len() == self.shape.extent_size).then(|| Whole::Bytes(from.clone()));
             Box::pin(self.wait_until_applied(piece.extent, whole)).await?;
         }
+        if self.is_undecided(piece) {
+            Box::pin(self.decide(piece)).await?;
+        }
         let records = self.most_records(piece);
         // Room in the journal comes before the lock: a write without room waits for a commit.
         let _room = match self.try_reserve(records) {

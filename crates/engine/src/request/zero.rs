@@ -118,6 +118,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if zeroing == Zeroing::MayDiscard && self.is_hole(&piece) {
             return Ok(());
         }
+        if self.is_undecided(&piece) {
+            self.decide(&piece).await?;
+        }
         let change = self.begin_change(piece.len()).await;
         let room = self.reserve(self.most_records(&piece)).await?;
         let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;

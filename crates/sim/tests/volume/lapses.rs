@@ -2,11 +2,11 @@
 //! spans clean, in the same moments in which guests write to these spans.
 
 use crate::rig::life::{disk, open};
-use crate::rig::{Rig, options, sound};
-use braid_base::{Bytes, Nanos, Rng};
+use crate::rig::{Rig, options, sound, sound_one};
+use braid_base::{Bytes, DeviceId, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, create};
 use braid_runtime::{Arena, Runtime};
-use braid_sim::{Disk, FaultPlan, StoredDisk, World};
+use braid_sim::{Disk, FaultPlan, Faults, Faulty, StoredDisk, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ async fn write(volume: &Rig, extent: u64, value: u8) {
     volume.write(EXTENT * extent, &buf, Durability::Volatile).await.expect("the disks are sound");
 }
 
-/// A mirror is brought up to date after a crash, until idle spans are about to be called clean for the first
+/// A mirror is brought up to date after one disk had no room for a while, until idle spans are about to be called clean for the first
 /// time. The power fails again and again, and both copies are alike after each cut.
 pub fn end_of_resync(seed: u64) {
     let world = World::new(seed);
@@ -36,19 +36,37 @@ pub fn end_of_resync(seed: u64) {
             ..options(1)
         };
         create(&sound(&disks), &create_options).await.expect("the disks are fit");
-        let volume = open(&rt, disks.to_vec()).await;
+        let faults = Faults::new(FaultPlan::default(), rng.fork());
+        let devices = vec![sound_one(&disks[0]), Faulty::new(disks[1].clone(), &faults)];
+        let volume = crate::rig::open(rt.clone(), devices).await.expect("it is new");
+        let opened = rt.now();
         let mut extents: Vec<u64> = (0..volume.size() / EXTENT).collect();
         rng.shuffle(&mut extents);
         let others = extents.split_off(rng.between(40, 200) as usize);
         for extent in &extents {
             write(&volume, *extent, 1).await;
         }
+        // The second disk misses the same once more.
+        let on_second = |extent: &u64| {
+            let places = volume.explain(EXTENT * *extent).expect("it is there");
+            let second = places.second.map(|(device, at, _)| (device, at));
+            let on = [places.home, second].into_iter().flatten().find(|(device, _)| *device == DeviceId(1));
+            on.expect("each disk has a copy").1
+        };
+        let places: Vec<Bytes> = extents.iter().map(on_second).collect();
+        let (first, last) = (places.iter().copied().min(), places.iter().copied().max());
+        let slots = first.expect("some")..last.expect("some") + EXTENT;
+        faults.set(FaultPlan { no_room: Some(slots), ..FaultPlan::default() });
+        for extent in &extents {
+            write(&volume, *extent, 1).await;
+        }
+        // So long that the spans are called clean as soon as nothing is behind.
+        rt.sleep(Nanos::from_secs(6)).await;
+        faults.set(FaultPlan::default());
         volume.flush().await.expect("the disks are sound");
-        let disks = disks.map(|disk| disk.fork(&rt));
-        let volume = open(&rt, disks.to_vec()).await;
         let stop = Rc::new(Cell::new(false));
         begin_flushes(&rt, &volume, others, &stop);
-        hold_the_end(&rt, &volume, &disks, &mut rng).await;
+        hold_the_end(&rt, &volume, (&disks, opened), &mut rng).await;
         let moments: Rc<RefCell<Vec<[StoredDisk; 2]>>> = Rc::default();
         let (written, writers) = (extents[..WRITES.min(extents.len())].to_vec(), Rc::new(Cell::new(4)));
         for part in written.chunks(written.len().div_ceil(4)) {
@@ -82,8 +100,7 @@ pub fn end_of_resync(seed: u64) {
 
 /// Has the resync end about when the engine looks for idle spans, once in a second: one disk does not answer
 /// until then.
-async fn hold_the_end(rt: &World, volume: &Rig, disks: &[Disk], rng: &mut Rng) {
-    let opened = rt.now();
+async fn hold_the_end(rt: &World, volume: &Rig, (disks, opened): (&[Disk], Nanos), rng: &mut Rng) {
     let until = async |left: Bytes| {
         while volume.status().behind > left {
             rt.sleep(Nanos::from_micros(500)).await;

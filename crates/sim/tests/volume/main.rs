@@ -84,6 +84,7 @@ mod split;
 mod stalled_cache;
 mod tables;
 mod two_caching_ssds;
+mod undecided;
 mod unread_journal;
 mod unwritable;
 mod unwritable_campaign;
