@@ -469,13 +469,17 @@ pub(crate) fn was_current(entry: &DeviceEntry) -> bool {
     !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
 }
 
-/// What does not lie on any device that is not lacking: of the journal, and of the map with an area for its pages.
+/// What does not lie on any device that is not lacking: of the journal, of the map with an area for its pages, and of the table of spans that
+/// a mirror needs.
 fn lost_metadata(superblock: &Superblock, states: &[DeviceState]) -> Option<RegionKind> {
     let is_there = |device: DeviceId| {
         !matches!(states[device.index()], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
     };
     let is_kept = |kind| superblock.regions.iter().any(|r| r.kind == kind && !r.void && is_there(r.device));
     let needed: &[_] = match superblock.mapping() {
+        Mapping::Dense if superblock.copies > 1 => {
+            &[RegionKind::Journal, RegionKind::Map, RegionKind::DoubleWrite, RegionKind::Intents]
+        }
         Mapping::Dense => &[RegionKind::Journal, RegionKind::Map, RegionKind::DoubleWrite],
         Mapping::OwnAddress => &[RegionKind::Journal],
     };

@@ -8,6 +8,7 @@ use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
 use braid_format::superblock::{Region, RegionKind, Superblock};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
+use std::ops::Range;
 
 const EXTENT: Bytes = Bytes(128 << 10);
 /// Of a device, and what superblocks take at its end.
@@ -35,15 +36,21 @@ fn killed(world: &World, disks: &[Disk], bad: &Region, used: Bytes) -> (Vec<Disk
     (forks, handles)
 }
 
-/// Behind the last extent on a device.
-fn used(volume: &Rig, device: DeviceId) -> Bytes {
+/// From the first extent on a device to behind the last one.
+fn slots(volume: &Rig, device: DeviceId) -> Range<Bytes> {
     let extents = 0..volume.size() / EXTENT;
     let places = extents.flat_map(|extent| {
         let told = volume.explain(EXTENT * extent).expect("within the volume");
         [told.home, told.second.map(|(device, at, _)| (device, at))].into_iter().flatten()
     });
-    let last = places.filter(|(on, _)| *on == device).map(|(_, at)| at).max();
-    last.expect("a mirror has a copy of everything there") + EXTENT
+    let places: Vec<Bytes> = places.filter(|(on, _)| *on == device).map(|(_, at)| at).collect();
+    let last = places.iter().max().expect("a mirror has a copy of everything there");
+    *places.iter().min().unwrap_or(last)..*last + EXTENT
+}
+
+/// Behind the last extent on a device.
+fn used(volume: &Rig, device: DeviceId) -> Bytes {
+    slots(volume, device).end
 }
 
 async fn write(volume: &Rig, arena: &Arena, extent: u64, value: u8) -> bool {
@@ -129,8 +136,15 @@ fn a_half_with_the_only_copy_of_a_region_is_not_taken_out_of_use() {
                 values.push(Some(1 + extent as u8));
             }
             let used = used(&volume, region.device);
-            let (disks, mut devices) = killed(world, &bench.disks, &region, used);
             let other = 1 - region.device.index();
+            // The other half misses something, so that the volume cannot do without this one.
+            let full = slots(&volume, DeviceId(other as u16));
+            bench.faults[other].set(FaultPlan { no_room: Some(full), ..FaultPlan::default() });
+            for extent in 0..volume.size() / EXTENT {
+                assert!(write(&volume, arena, extent, 1 + extent as u8).await, "{what}");
+            }
+            bench.faults[other].set(FaultPlan::default());
+            let (disks, mut devices) = killed(world, &bench.disks, &region, used);
             let faults = Faults::new(FaultPlan::default(), world.fork_rng());
             devices[other] = Faulty::new(disks[other].clone(), &faults);
             let volume = open(world.clone(), devices).await.unwrap_or_else(|e| panic!("{what}: {e}"));
