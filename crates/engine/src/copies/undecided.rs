@@ -11,7 +11,6 @@ use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use braid_base::{Bytes, ExtentId, MIB};
-use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
 use braid_runtime::{Buf, Device, Runtime};
@@ -34,9 +33,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// says then. The caller holds no lock.
     pub async fn decide(self: &Rc<Self>, piece: &Piece) -> Result<()> {
         let (span, range) = (self.shape.span_of(piece.extent), self.undecided_around(piece));
-        let entry = self.state.borrow().map.get(piece.extent);
-        let holds_up = |slot| self.has_place(slot) && self.locate(slot).0.holds_up();
-        if self.active_epochs().is_none() && !holds_up(entry.second) {
+        let second = {
+            let state = self.state.borrow();
+            state.space.locate(state.map.get(piece.extent).second)
+        };
+        let is_held_up = second.is_some_and(|slot| self.member(slot.device).holds_up());
+        if self.active_epochs().is_none() && !is_held_up {
             // A failure is counted by the device.
             let _tried = self.resync_for_guest(range.clone()).await;
         }
@@ -56,10 +58,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (bytes, step) = (self.shape.bytes_of(piece.extent), STEP.max(self.shape.part_size));
         let (from, to) = (piece.range.start.align_down(step), piece.range.end.align_up(step));
         bytes.start + from..(bytes.start + to).min(bytes.end)
-    }
-
-    fn has_place(&self, slot: SlotNumber) -> bool {
-        ![SlotNumber::NONE, SlotNumber::LOST].contains(&slot)
     }
 
     /// Copies a range of an extent that is undecided from the home to the second copy. A home that cannot be read is the second copy from

@@ -15,13 +15,13 @@ impl Behind {
         self.insert_restored(span, undecided);
     }
 
-    /// Whether a span is undecided.
+    /// Whether any span is undecided.
     #[inline]
     pub fn any_undecided(&self) -> bool {
         self.undecided > 0
     }
 
-    /// Whether a span is.
+    /// Whether a span is undecided.
     pub fn is_span_undecided(&self, span: SpanId) -> bool {
         self.any_undecided() && self.spans.get(&span).is_some_and(|s| s.undecided)
     }
@@ -31,7 +31,7 @@ impl Behind {
         self.is_span_undecided(span) && self.ranges.intersects(range)
     }
 
-    /// Whether all of a range of one span is.
+    /// Whether all of a range of one span is undecided.
     pub fn is_all_undecided(&self, span: SpanId, range: &Range<Bytes>) -> bool {
         self.is_span_undecided(span) && self.ranges.missing(range) == Bytes::ZERO
     }
