@@ -26,8 +26,6 @@ pub enum Bug {
     UndecidedNotCopied,
     /// What a crash left undecided is read from one copy, and stays undecided.
     UndecidedRead,
-    /// Spans count as undecided though a device is missing, and one copy alone is read.
-    UndecidedAlone,
     /// A shutdown that leaves spans undecided leaves their copies as ones that are alike.
     UndecidedClosed,
     /// With two required copies, a page is overwritten in place without having been written elsewhere before.
@@ -228,13 +226,8 @@ impl Bug {
     pub const OF_DEVICES: &[Bug] = &[Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
 
     /// Those of the end of a resync.
-    pub const OF_RESYNC: &[Bug] = &[
-        Bug::ClearedBesideBatch,
-        Bug::UndecidedNotCopied,
-        Bug::UndecidedRead,
-        Bug::UndecidedAlone,
-        Bug::UndecidedClosed,
-    ];
+    pub const OF_RESYNC: &[Bug] =
+        &[Bug::ClearedBesideBatch, Bug::UndecidedNotCopied, Bug::UndecidedRead, Bug::UndecidedClosed];
 
     /// Those of the pending log, which a crash of the daemon shows.
     pub const OF_DEATH: &[Bug] = &[

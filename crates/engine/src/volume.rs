@@ -69,6 +69,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             return core.change_superblock(|superblock| superblock.phase = Phase::Closed).await;
         }
         core.commit(Origin::Background).await?;
+        core.record_spans().await?;
         // All copies are flushed: those that are alike need no resync. A batch says so of as many as it has room for.
         let mut not_clean = usize::MAX;
         loop {
@@ -94,7 +95,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.bring_witness_up_to_date().await?;
         core.save_policy().await;
         let (fingerprint, dirty_blocks) = (core.last_fingerprint().await?, core.dirty_blocks());
-        let any_undecided = core.state.borrow().behind.any_undecided();
+        let any_undecided = core.state.borrow().behind.any_span_undecided();
         for phase in [Phase::Closing, Phase::Closed] {
             core.change_superblock(|superblock| {
                 superblock.features.incompat &= !Features::UNDECIDED;

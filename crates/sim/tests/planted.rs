@@ -188,7 +188,7 @@ fn every_planted_bug_of_resync_is_found() {
         match bug {
             Bug::ClearedBesideBatch => lapses::end_of_resync,
             _ => |seed| {
-                undecided::loses_a_device(seed);
+                undecided::loses_a_device(seed, undecided::Variant::default());
             },
         }
     };

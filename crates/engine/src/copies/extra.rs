@@ -165,8 +165,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// What was written to a device that has been given up since is no dirty copy.
-    fn refuse_given_up(&self, slot: SlotNumber) -> Result<()> {
+    /// What lies on a device that has been given up is no copy.
+    pub(super) fn refuse_given_up(&self, slot: SlotNumber) -> Result<()> {
         let member = self.locate(slot).0;
         match member.is_current() {
             true => Ok(()),

@@ -317,6 +317,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.behind.end_write(span, missed.then(lacks), self.rt.now());
             exchanged
         };
+        if exchanged {
+            self.forget_undecided_extras(extent);
+        }
         let settled = settled?;
         if missed && both_current() && !planted(Bug::MissedWriteUnrecorded) {
             self.record_behind(span).await?;

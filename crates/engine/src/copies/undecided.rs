@@ -1,32 +1,44 @@
 //! What a crash left undecided: the two copies of an extent differ at most by writes that were never flushed, and either is as good. A guest
 //! that reads one of them may count on it from its next flush on, and a volume that lost the other must still have it. So before the first
-//! request to such a range, the home's bytes are copied to the second copy, and no guest waits for the rest of a resync.
+//! request to such a range, both copies are made alike, and no guest waits for the rest of a resync.
 //!
-//! Nothing is written to a range that is undecided. What the home holds of it was flushed by the opening, so a home that is lost later takes
-//! nothing away from the second copy that was made from it.
+//! Nothing is written to a range that is undecided. What the copies hold of it was flushed by the opening, so a home that is lost later takes
+//! nothing away from the second copy that was made from it, unless it has moved since.
 
 use super::Deadline;
-use crate::Result;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
-use braid_base::{Bytes, ExtentId, MIB};
+use crate::{Error, Result};
+use braid_base::{BlockId, Bytes, ExtentId, KIB, MIB};
+use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
 use braid_runtime::{Buf, Device, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// So much is copied at a time, or an extent that is smaller.
+/// So much is copied at a time, or an extent that is smaller, or a part of an extent that is larger.
 const STEP: Bytes = MIB;
+/// And so much where one of the copies has a bad place: no device has larger sectors.
+const SECTOR: Bytes = Bytes(4 * KIB.0);
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Whether it is undecided which copy of a piece counts.
     #[inline]
     pub fn is_undecided(&self, piece: &Piece) -> bool {
         let state = self.state.borrow();
-        state.behind.any_undecided()
-            && state.behind.is_undecided(self.shape.span_of(piece.extent), &self.undecided_around(piece))
+        state.behind.any_undecided() && state.behind.is_undecided(&self.undecided_around(piece))
+    }
+
+    /// Whether a read of a piece waits: until it is decided which copy counts, or the journal says which one does not.
+    #[inline]
+    pub fn must_decide(&self, piece: &Piece) -> bool {
+        let behind = &self.state.borrow().behind;
+        behind.any_behind()
+            && (behind.is_undecided(&self.undecided_around(piece))
+                || behind.is_unrecorded(self.shape.span_of(piece.extent))
+                    && behind.ranges().intersects(&self.bytes_of_piece(piece)))
     }
 
     /// Makes both copies of a piece alike, before a guest's request to it. Where that cannot be done the home counts from now on, as the journal
@@ -38,14 +50,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.space.locate(state.map.get(piece.extent).second)
         };
         let is_held_up = second.is_some_and(|slot| self.member(slot.device).holds_up());
-        if self.active_epochs().is_none() && !is_held_up {
+        let is_undecided = || self.state.borrow().behind.is_undecided(&range);
+        if self.active_epochs().is_none() && !is_held_up && is_undecided() {
             // A failure is counted by the device.
-            let _tried = self.resync_for_guest(range.clone()).await;
+            let tried = self.resync_for_guest(range.clone()).await;
+            // What a crash would bring back keeps it from being alike.
+            if is_undecided() && tried == Ok(false) && self.commit(Origin::Guest).await.is_ok() {
+                let _tried = self.resync_for_guest(range.clone()).await;
+            }
         }
-        if !self.state.borrow().behind.is_undecided(span, &range) {
-            return Ok(());
-        }
-        self.state.borrow_mut().behind.mark_behind(span, range);
+        self.state.borrow_mut().behind.end_undecided_in(span, &range);
         match self.record_behind(span).await {
             // No flush will succeed any more, so none promises what is read now.
             Err(_) if self.journal.commits.have_failed() => Ok(()),
@@ -60,26 +74,125 @@ impl<R: Runtime, D: Device> Core<R, D> {
         bytes.start + from..(bytes.start + to).min(bytes.end)
     }
 
-    /// Copies a range of an extent that is undecided from the home to the second copy. A home that cannot be read is the second copy from
-    /// now on. The caller holds the extent's lock, exclusive.
+    fn bytes_of_piece(&self, piece: &Piece) -> Range<Bytes> {
+        let start = self.shape.bytes_of(piece.extent).start;
+        start + piece.range.start..start + piece.range.end
+    }
+
+    /// Makes a range of an extent alike that is undecided: as the home has it, or where that cannot be read, as the second copy has it. The caller
+    /// holds the extent's lock, exclusive.
     pub async fn copy_undecided(
         self: &Rc<Self>,
         (extent, entry): (ExtentId, Entry),
         range: &Range<Bytes>,
         bytes: &Buf,
     ) -> Result<()> {
-        let read = self.read_slot_copied(entry.home, range.clone(), bytes, Origin::Background).await;
-        if let Err(error) = read {
-            // What was made from the home must not outlive it.
-            let whole = Piece { extent, range: Bytes::ZERO..self.shape.extent_size };
-            self.drop_clean_extras(&whole);
-            self.guests.cache.borrow_mut().remove(extent);
-            self.lose_copy(extent, entry, entry.home, &error).await?;
-            return Err(error);
+        match self.read_undecided(extent, entry.home, range, bytes).await {
+            Ok(()) => self.write_undecided(extent, (entry.home, entry.second), range, bytes).await,
+            Err(error) => self.copy_undecided_sectors((extent, entry), range, bytes, error).await,
         }
-        let by = (Origin::Background, Deadline::Copied);
+    }
+
+    /// Sector by sector: the bad places of the two copies need not be the same.
+    async fn copy_undecided_sectors(
+        self: &Rc<Self>,
+        (extent, entry): (ExtentId, Entry),
+        range: &Range<Bytes>,
+        bytes: &Buf,
+        error: Error,
+    ) -> Result<()> {
+        let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
+        let doubts = self.state.borrow().behind.doubts(span);
+        let (mut at, mut result) = (range.start, Ok(()));
+        while at < range.end {
+            let sector = at..(at + SECTOR).min(range.end);
+            at = sector.end;
+            let part = bytes.slice(Bytes::ZERO..sector.end - sector.start);
+            if self.locate(entry.home).0.is_late() {
+                // Each read would have to wait.
+                self.leave_home_unread(extent, entry, &error).await?;
+                return Err(error);
+            }
+            let alike = if self.read_undecided(extent, entry.home, &sector, &part).await.is_ok() {
+                self.write_undecided(extent, (entry.home, entry.second), &sector, &part).await
+            } else if let Err(error) = self.read_undecided(extent, entry.second, &sector, &part).await {
+                Err(error)
+            } else {
+                self.forget_copies_of(extent);
+                let written = self.write_undecided(extent, (entry.second, entry.home), &sector, &part).await;
+                if let Err(error) = written {
+                    self.leave_home_unread(extent, entry, &error).await?;
+                    return Err(error);
+                }
+                Ok(())
+            };
+            match alike {
+                Ok(()) => {
+                    let sector = start + sector.start..start + sector.end;
+                    self.state.borrow_mut().behind.copied(span, sector, doubts);
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        result
+    }
+
+    /// A home that can be neither read nor written is the second copy from now on.
+    async fn leave_home_unread(self: &Rc<Self>, extent: ExtentId, entry: Entry, error: &Error) -> Result<()> {
+        self.forget_copies_of(extent);
+        self.lose_copy(extent, entry, entry.home, error).await
+    }
+
+    /// What was made from a home must not outlive it.
+    fn forget_copies_of(&self, extent: ExtentId) {
+        let whole = Piece { extent, range: Bytes::ZERO..self.shape.extent_size };
+        self.drop_clean_extras(&whole);
+        self.guests.cache.borrow_mut().remove(extent);
+    }
+
+    /// Clean extra copies that were made of what is undecided, from a home that is the second copy now. No guest reads them before it is decided.
+    pub(super) fn forget_undecided_extras(&self, extent: ExtentId) {
+        let is_undecided = |block: &BlockId| {
+            let state = self.state.borrow();
+            let range = self.bytes_of_piece(&self.shape.range_of(*block));
+            state.extras.get(*block).is_some_and(|extra| !extra.dirty) && state.behind.is_undecided(&range)
+        };
+        let any = {
+            let state = self.state.borrow();
+            state.map.has_extras(extent) && state.behind.is_undecided(&self.shape.bytes_of(extent))
+        };
+        let blocks = self.shape.blocks_of(extent).filter(|_| any);
+        blocks.filter(is_undecided).for_each(|block| self.drop_extra(block));
+    }
+
+    async fn read_undecided(
+        &self,
+        extent: ExtentId,
+        slot: SlotNumber,
+        range: &Range<Bytes>,
+        bytes: &Buf,
+    ) -> Result<()> {
+        self.read_slot_copied(slot, range.clone(), bytes, Origin::Background).await?;
+        // If a flush has failed meanwhile, what it lost was not read, but what lay there before.
+        self.check_kept(extent, slot, range)
+    }
+
+    async fn write_undecided(
+        &self,
+        extent: ExtentId,
+        (from, to): (SlotNumber, SlotNumber),
+        range: &Range<Bytes>,
+        bytes: &Buf,
+    ) -> Result<()> {
+        self.refuse_given_up(from)?;
+        let durable = self.state.borrow().durable_entry(extent);
+        if from != durable.home && from != durable.second {
+            // It has moved since the opening.
+            self.note_source(extent, from);
+        }
         if !planted(Bug::UndecidedNotCopied) {
-            self.write_slot_by(entry.second, range, Some(bytes), u16::MAX, by).await?;
+            let by = (Origin::Background, Deadline::Copied);
+            self.write_slot_by(to, range, Some(bytes), u16::MAX, by).await?;
         }
         self.background.borrow_mut().resynced_bytes += (range.end - range.start).0;
         Ok(())

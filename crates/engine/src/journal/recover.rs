@@ -470,9 +470,7 @@ fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &p
             _ if planted(Bug::NoResync) || source.clean && planted(Bug::UndecidedClosed) => {
                 state.behind.restore(span, recorded, recorded)
             }
-            (_, Difference::Dirty) if !lacking || planted(Bug::UndecidedAlone) => {
-                state.behind.restore_undecided(span)
-            }
+            (_, Difference::Dirty) if !lacking => state.behind.restore_undecided(span),
             _ => state.behind.restore(span, recorded, Difference::Behind),
         }
         count += u32::from(source.superblock.copies > 1);

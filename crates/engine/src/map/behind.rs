@@ -37,12 +37,12 @@ pub(crate) struct Behind {
     spans: HashMap<SpanId, Span, FixedState>,
     /// How many of them are behind: those in which a range is.
     behind: usize,
-    /// How many of these are undecided.
-    undecided: usize,
     /// What a copy lacks, as bytes of the volume.
     ranges: Ranges,
     /// Of that, what is behind for no other reason than deferred writes under way.
     begun: Ranges,
+    /// Of that, what is undecided.
+    undecided: Ranges,
     /// The ranges of deferred writes under way: at most as many as guests have requests.
     deferring: Vec<Range<Bytes>>,
     /// Spans whose state waits to be recorded in a batch of its own, ahead of a write.
@@ -56,7 +56,7 @@ struct Span {
     /// What the journal says, and what is true now.
     recorded: Recorded,
     difference: Difference,
-    /// Whether what is behind in it is so since a crash alone: the copies differ by nothing that was flushed.
+    /// Whether all that is behind in it is undecided: the journal goes on calling it dirty.
     undecided: bool,
     /// Whether the policy wanted it behind, and resynchronises it when it wants to.
     deferred: bool,
@@ -117,9 +117,9 @@ impl Behind {
             shape,
             spans: HashMap::default(),
             behind: 0,
-            undecided: 0,
             ranges: Ranges::default(),
             begun: Ranges::default(),
+            undecided: Ranges::default(),
             deferring: Vec::new(),
             wanted: Vec::new(),
             recording: Vec::new(),
@@ -207,14 +207,16 @@ impl Behind {
     fn insert_restored(&mut self, span: SpanId, restored: Span) {
         let before = self.spans.insert(span, restored);
         self.behind -= usize::from(before.is_some_and(|s| s.difference == Difference::Behind));
-        self.undecided -= usize::from(before.is_some_and(|s| s.undecided));
         if restored.difference == Difference::Behind {
             self.behind += 1;
             let whole = self.shape.bytes_of_span(span);
             let first = whole.start..(whole.start + self.shape.extent_size).min(whole.end);
-            self.ranges.insert(if planted(Bug::FirstExtentBehind) { first } else { whole });
+            let range = if planted(Bug::FirstExtentBehind) { first } else { whole };
+            if restored.undecided {
+                self.undecided.insert(range.clone());
+            }
+            self.ranges.insert(range);
         }
-        self.undecided += usize::from(restored.undecided);
     }
 
     /// A guest is about to write to both copies of an extent in this span.
@@ -279,10 +281,12 @@ impl Behind {
 
     fn put_behind(&mut self, span: SpanId, range: Range<Bytes>) {
         let remembered = self.ranges.len() < MOST_RANGES || self.ranges.intersects(&range);
-        self.ranges.insert(if remembered { range } else { self.shape.bytes_of_span(span) });
+        let range = if remembered { range } else { self.shape.bytes_of_span(span) };
+        self.undecided.remove(range.clone());
+        self.ranges.insert(range);
         let entry = self.spans.entry(span).or_insert(Span::new(Difference::None, Difference::None));
         entry.deferred = false;
-        self.undecided -= usize::from(std::mem::take(&mut entry.undecided));
+        entry.undecided = false;
         if entry.difference != Difference::Behind {
             entry.difference = Difference::Behind;
             entry.lapses += 1;
@@ -350,6 +354,7 @@ impl Behind {
             return;
         }
         self.begun.remove(range.clone());
+        self.undecided.remove(range.clone());
         self.ranges.remove(range);
         self.note_caught_up(span);
     }
@@ -361,7 +366,7 @@ impl Behind {
         if let Some(entry) = entry.filter(|_| !is_behind) {
             entry.difference = Difference::Dirty;
             self.behind -= 1;
-            self.undecided -= usize::from(std::mem::take(&mut entry.undecided));
+            entry.undecided = false;
         }
     }
 
@@ -445,6 +450,7 @@ impl Behind {
         self.spans.capacity() * (size_of::<Span>() + size_of::<SpanId>() + 1)
             + self.ranges.memory()
             + self.begun.memory()
+            + self.undecided.memory()
     }
 }
 

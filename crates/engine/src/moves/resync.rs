@@ -304,7 +304,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 done.end = start + end;
                 let (is_behind, is_undecided) = {
                     let behind = &self.state.borrow().behind;
-                    (behind.ranges().intersects(&done), behind.is_all_undecided(span, &done))
+                    (behind.ranges().intersects(&done), behind.is_all_undecided(&done))
                 };
                 match copies.other {
                     // Another task has copied it.

@@ -88,7 +88,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     async fn read_one(self: &Rc<Self>, offset: Bytes, request: ByteRange, into: &Buf) -> Result<()> {
         let piece = &self.shape.one_piece(offset, into.len());
-        if self.is_undecided(piece) && !planted(Bug::UndecidedRead) {
+        if self.must_decide(piece) && !planted(Bug::UndecidedRead) {
             Box::pin(self.decide(piece)).await?;
         }
         let lock = Self::lock_number(piece.extent);

@@ -118,7 +118,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if zeroing == Zeroing::MayDiscard && self.is_hole(&piece) {
             return Ok(());
         }
-        if self.is_undecided(&piece) {
+        if self.has_edges(&piece) && self.is_undecided(&piece) {
             self.decide(&piece).await?;
         }
         let change = self.begin_change(piece.len()).await;

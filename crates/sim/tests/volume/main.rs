@@ -85,6 +85,8 @@ mod stalled_cache;
 mod tables;
 mod two_caching_ssds;
 mod undecided;
+mod undecided_faults;
+mod undecided_reads;
 mod unread_journal;
 mod unwritable;
 mod unwritable_campaign;

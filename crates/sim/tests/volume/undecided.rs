@@ -1,11 +1,9 @@
 //! Mirrors between a crash and the end of its resync: either device may be lost then, while the volume is served, by another crash, or after
 //! a shutdown. What was flushed is there, and what a guest has read and flushed since stays what it was.
 
-use crate::deadlines::hang;
-use crate::rig::{Rig, bench, filled, holds, open, options, sound};
+use crate::rig::{Rig, open, options, sound};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, create};
-use braid_format::superblock::Features;
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Bad, Disk, DiskOptions, FaultPlan, StoredDisk, World};
 use std::cell::RefCell;
@@ -47,18 +45,53 @@ struct Life {
     volume: Rig,
     disks: Vec<Disk>,
     what: String,
+    variant: Variant,
+    /// A flush failed: the volume promises nothing any more.
+    broken: bool,
+    crashes: u32,
+}
+
+/// What is drawn beside reads and writes.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Variant {
+    discards: bool,
+    /// Policies that defer, and changes of the policy.
+    defers: bool,
+    /// Bad places on the device that is lost.
+    bad: Option<usize>,
+    /// Single requests to that device fail.
+    faults: Option<usize>,
+    three: bool,
+    /// Devices are drained.
+    drains: bool,
+    /// Flushes of that device fail now and then, and lose what they should have made durable.
+    flushes: Option<usize>,
+}
+
+impl Variant {
+    /// Whether the loss of a device may be refused.
+    fn may_refuse(&self) -> bool {
+        self.defers || self.bad.is_some() || self.faults.is_some() || self.flushes.is_some() || self.drains
+    }
 }
 
 impl Life {
-    async fn begin(rt: &World, seed: u64) -> Life {
+    async fn begin(rt: &World, seed: u64, variant: Variant) -> Life {
         let mut rng = Rng::new(seed ^ 0x04DE_C1DE);
         let kinds = [[true, true], [true, false], [false, true]];
         let disk = |is_ssd| {
             let options = if is_ssd { DiskOptions::ssd(MIB * 40) } else { DiskOptions::hdd(MIB * 48) };
             Disk::new(rt, options)
         };
-        let disks = kinds[rng.below(3) as usize].map(disk).to_vec();
-        let policies = ["raid1", "ssd-first", "equi", "stripe"];
+        let kind = if variant.defers { 1 } else { rng.below(3) as usize };
+        let mut disks = kinds[kind].map(disk).to_vec();
+        if variant.three {
+            disks.push(Disk::new(rt, DiskOptions::hdd(MIB * 48)));
+        }
+        let policies = match variant.defers {
+            true => ["raid1,write-behind", "pass,max-lag=256KiB,window=128KiB", "pass,idle=100ms", "raid1"],
+            false => ["raid1", "ssd-first", "equi", "stripe"],
+        };
         let extent_size = [KIB * 16, KIB * 128, MIB * 2][rng.below(3) as usize];
         let create_options = CreateOptions {
             copies: 2,
@@ -72,7 +105,24 @@ impl Life {
         let zeros = Known { legal: vec![vec![0; BLOCK.0 as usize]], now: Some(vec![0; BLOCK.0 as usize]) };
         let blocks = Rc::new(RefCell::new(vec![zeros; (volume.size() / BLOCK) as usize]));
         let what = format!("seed {seed}");
-        Life { rt: rt.clone(), rng, arena: Arena::new(MIB * 2), blocks, volume, disks, what }
+        Life {
+            rt: rt.clone(),
+            rng,
+            arena: Arena::new(MIB * 2),
+            blocks,
+            volume,
+            disks,
+            what,
+            variant,
+            broken: false,
+            crashes: 0,
+        }
+    }
+
+    /// After another crash all of a span is behind in which a bad place kept copies from being alike: then the first copies alone count, with the
+    /// bad places that they have.
+    fn may_lack(&self) -> bool {
+        self.variant.bad.is_some() && self.crashes > 1
     }
 
     /// Writes a few blocks to their end, or leaves the write under way.
@@ -89,8 +139,13 @@ impl Life {
             known.legal.push(new.clone());
         }
         let (volume, blocks) = (self.volume.clone(), self.blocks.clone());
+        let may_fail = self.variant.flushes.is_some() || self.may_lack();
         let write = async move {
-            volume.write(BLOCK * first as u64, &buf, Durability::Volatile).await.expect("it is sound");
+            let written = volume.write(BLOCK * first as u64, &buf, Durability::Volatile).await;
+            if written.is_err() && may_fail {
+                return;
+            }
+            written.expect("it is sound");
             blocks.borrow_mut()[first..first + count].iter_mut().for_each(|b| b.now = Some(new.clone()));
         };
         match is_left {
@@ -99,9 +154,25 @@ impl Life {
         }
     }
 
+    async fn discard(&mut self) {
+        let count = 1 + self.rng.below(if self.rng.clone().chance(0.3) { 600 } else { 40 }) as usize;
+        let first = self.rng.below((self.blocks.borrow().len() - count) as u64) as usize;
+        let new = vec![0; BLOCK.0 as usize];
+        for known in &mut self.blocks.borrow_mut()[first..first + count] {
+            let now = known.now.take();
+            known.legal.extend(now);
+            known.legal.push(new.clone());
+        }
+        self.volume.discard(BLOCK * first as u64, BLOCK * count as u64).await.expect("it is sound");
+        self.blocks.borrow_mut()[first..first + count].iter_mut().for_each(|b| b.now = Some(new.clone()));
+    }
+
     async fn read(&mut self, block: usize) {
         let buf = self.arena.alloc(BLOCK).await;
         let read = self.volume.read(BLOCK * block as u64, &buf).await;
+        if read.is_err() && (self.broken || self.may_lack()) {
+            return;
+        }
         read.unwrap_or_else(|error| panic!("{}, block {block}: {error}", self.what));
         let known = &mut self.blocks.borrow_mut()[block];
         buf.with_bytes(|bytes| {
@@ -112,7 +183,11 @@ impl Life {
 
     async fn flush(&mut self) {
         let before = self.blocks.borrow().clone();
-        self.volume.flush().await.unwrap_or_else(|error| panic!("{}: {error}", self.what));
+        if let Err(error) = self.volume.flush().await {
+            assert!(self.variant.flushes.is_some(), "{}: {error}", self.what);
+            self.broken = true;
+            return;
+        }
         for (known, before) in self.blocks.borrow_mut().iter_mut().zip(before) {
             if let Some(now) = before.now {
                 known.legal = vec![now];
@@ -123,6 +198,52 @@ impl Life {
     /// A guest works for a while: so many of ten requests are reads.
     async fn work(&mut self, steps: u64, reads: u64) {
         for _ in 0..steps {
+            if let Some(at) =
+                self.variant.flushes.filter(|_| self.disks.len() > 1 + usize::from(self.variant.three))
+            {
+                let flushes = if self.rng.chance(0.1) { 1.0 } else { 0.0 };
+                let stall = Nanos::from_millis(1)..Nanos::from_millis(60);
+                let plan =
+                    FaultPlan { flushes, flushes_lose: true, stalls: 0.7, stall, ..FaultPlan::default() };
+                self.disks[at].faults().set(plan);
+            }
+            if self.broken {
+                return;
+            }
+            if self.variant.drains && self.rng.chance(0.03) {
+                let device = DeviceId(self.rng.below(3) as u16);
+                let _refused = match self.rng.chance(0.6) {
+                    true => self.volume.remove_device(device).await,
+                    false => self.volume.cancel_removal(device).await,
+                };
+            }
+            if let Some(at) = self.variant.faults.filter(|_| self.disks.len() > 1) {
+                let p = if self.rng.chance(0.2) { 0.3 } else { 0.0 };
+                let stall = Nanos::from_millis(1)..Nanos::from_millis(60);
+                let plan =
+                    FaultPlan { reads: p, writes: p / 4.0, stalls: 0.7, stall, ..FaultPlan::default() };
+                self.disks[at].faults().set(plan);
+            }
+            if let Some(at) = self.variant.bad.filter(|_| self.disks.len() > 1)
+                && self.rng.chance(0.2)
+            {
+                let block = self.drawn_block() as u64;
+                let place = self.volume.explain(BLOCK * block).expect("it is sound");
+                let (home, second) = (place.home, place.second.map(|(device, at, _)| (device, at)));
+                let found = [home, second].into_iter().flatten().find(|(device, _)| device.index() == at);
+                if let Some((_, start)) = found {
+                    let bad = if self.rng.chance(0.5) { Bad::ForEver } else { Bad::UntilWritten };
+                    self.disks[at].spoil(start..start + BLOCK, bad);
+                }
+            }
+            if self.variant.discards && self.rng.chance(0.15) {
+                self.discard().await;
+            }
+            if self.variant.defers && self.rng.chance(0.03) {
+                let policies =
+                    ["raid1,write-behind", "pass,max-lag=256KiB,window=128KiB", "pass,idle=100ms", "raid1"];
+                let _refused = self.volume.set_policy(policies[self.rng.below(4) as usize]).await;
+            }
             match self.rng.below(10) {
                 step if step < reads => {
                     let block = self.drawn_block();
@@ -147,6 +268,7 @@ impl Life {
 
     /// Ends the volume in the middle of its work, and gives what its disks hold then.
     async fn crash(&mut self) -> Vec<StoredDisk> {
+        self.crashes += 1;
         let (daemon_alone, left) = (self.rng.chance(0.3), self.rng.below(4));
         for _ in 0..left {
             self.write(true).await;
@@ -168,6 +290,7 @@ impl Life {
 
     /// Serves the volume from these of its disks, all of which answer slowly, so that a resync takes its time.
     async fn open(&mut self, stored: Vec<StoredDisk>) {
+        self.broken = false;
         self.disks = stored.into_iter().map(|disk| disk.attach(&self.rt)).collect();
         let opened = open(self.rt.clone(), sound(&self.disks)).await;
         self.volume = opened.unwrap_or_else(|error| panic!("{}: {error}", self.what));
@@ -176,10 +299,19 @@ impl Life {
         self.disks.iter().for_each(|disk| disk.faults().set(plan.clone()));
     }
 
+    /// Whether the volume can be served from these.
+    async fn opens(&self, stored: &[StoredDisk]) -> bool {
+        let disks: Vec<Disk> = stored.iter().map(|disk| disk.clone().attach(&self.rt)).collect();
+        open(self.rt.clone(), sound(&disks)).await.is_ok()
+    }
+
     /// Shuts the volume down, and gives what its disks hold then.
     async fn close(&mut self) -> Vec<StoredDisk> {
         self.disks.iter().for_each(|disk| disk.faults().set(FaultPlan::default()));
-        self.volume.close().await.unwrap_or_else(|error| panic!("{}: {error}", self.what));
+        if let Err(error) = self.volume.close().await {
+            assert!(self.variant.flushes.is_some(), "{}: {error}", self.what);
+            return self.crash().await;
+        }
         self.disks.iter().map(Disk::store).collect()
     }
 
@@ -193,11 +325,11 @@ impl Life {
 
 /// A mirror that crashes, loses one of its devices before or after the end of the resync, and gets it back.
 /// Whether it was before.
-pub fn loses_a_device(seed: u64) -> bool {
+pub fn loses_a_device(seed: u64, variant: Variant) -> bool {
     let world = World::new(seed);
     let rt = world.clone();
     let was_behind = world.block_on(async move {
-        let mut life = Life::begin(&rt, seed).await;
+        let mut life = Life::begin(&rt, seed, variant).await;
         life.work(60, 4).await;
         for _ in 0..1 + life.rng.below(3) {
             let stored = life.crash().await;
@@ -205,23 +337,34 @@ pub fn loses_a_device(seed: u64) -> bool {
             let (steps, reads) = (life.rng.below(20), life.rng.between(4, 9));
             life.work(steps, reads).await;
         }
-        let (lost, was_behind) = (life.rng.below(2) as usize, life.volume.status().behind > Bytes::ZERO);
-        let how = life.rng.below(3);
+        let was_behind = life.volume.status().behind > Bytes::ZERO;
+        let drawn = life.rng.below(life.disks.len() as u64) as usize;
+        let lost = variant.bad.or(variant.faults).or(variant.flushes).unwrap_or(drawn);
+        let how = if life.broken { 1 } else { life.rng.below(3) };
         let away = if how == 0 {
             let failed = life.volume.fail_device(DeviceId(lost as u16)).await;
-            failed.unwrap_or_else(|error| panic!("{}: d{lost} is lost live: {error}", life.what));
+            if !variant.may_refuse() {
+                failed.unwrap_or_else(|error| panic!("{}: d{lost} is lost live: {error}", life.what));
+            }
             None
         } else {
             let mut stored = if how == 1 { life.crash().await } else { life.close().await };
             let away = stored.remove(lost);
-            life.open(stored).await;
-            Some(away)
+            if variant.may_refuse() && !life.opens(&stored).await {
+                stored.insert(lost, away);
+                life.open(stored).await;
+                None
+            } else {
+                life.open(stored).await;
+                Some(away)
+            }
         };
         life.read_all().await;
         life.flush().await;
         let steps = life.rng.below(20);
         life.work(steps, 4).await;
-        let mut stored = if life.rng.chance(0.5) { life.crash().await } else { life.close().await };
+        let mut stored =
+            if life.broken || life.rng.chance(0.5) { life.crash().await } else { life.close().await };
         if let Some(away) = away {
             stored.insert(lost, away);
         }
@@ -233,97 +376,41 @@ pub fn loses_a_device(seed: u64) -> bool {
     was_behind
 }
 
+/// How many of `usual` lives, or as many as are asked for, lose a device before the end of a resync; and all there are.
+fn lives(usual: u64, variant: impl Fn(u64) -> Variant) -> (u64, u64) {
+    let seeds =
+        std::env::var("BRAID_CRASH_SEEDS").map_or(usual, |count| count.parse().expect("a number of seeds"));
+    ((0..seeds).map(|seed| u64::from(loses_a_device(seed, variant(seed)))).sum(), seeds)
+}
+
 /// With the journal calling such spans behind, the loss of the device with the homes was refused without `--distrust`, though
 /// both had all that was flushed.
 #[test]
 fn either_device_may_be_lost_before_the_resync_after_a_crash_has_ended() {
-    let seeds = std::env::var("BRAID_CRASH_SEEDS").map_or(60, |count| count.parse().unwrap());
-    let met = (0..seeds).filter(|&seed| loses_a_device(seed)).count();
-    assert!(met as u64 > seeds / 4, "{met} of {seeds} were lost before the end of a resync");
+    let (met, seeds) = lives(60, |_| Variant::default());
+    assert!(met > seeds / 4, "{met} of {seeds} were lost before the end of a resync");
 }
 
-/// A mirror whose span of four extents was written to when its daemon died, and its disks after that. The resync does not
-/// get far while they answer slowly.
-async fn crashed(rt: &World, arena: &Arena, disks: &[Disk]) -> (Rig, Vec<Disk>) {
-    let how =
-        CreateOptions { copies: 2, policy: "ssd-first".to_owned(), span_size: EXTENT * 4, ..options(7) };
-    create(&sound(disks), &how).await.expect("the disks are fit");
-    let volume = open(rt.clone(), sound(disks)).await.expect("it is new");
-    for extent in 0..4 {
-        let bytes = filled(arena, EXTENT, 1 + extent as u8);
-        volume.write(EXTENT * extent, &bytes, Durability::Fua).await.expect("the disks are sound");
-    }
-    let disks: Vec<Disk> = disks.iter().map(|disk| disk.fork(rt)).collect();
-    let slow = Nanos::from_millis(500)..Nanos::from_millis(501);
-    let volume = open(rt.clone(), sound(&disks)).await.expect("the disks are sound");
-    disks.iter().for_each(|disk| {
-        disk.faults().set(FaultPlan { stalls: 1.0, stall: slow.clone(), ..FaultPlan::default() });
-    });
-    assert_eq!(volume.status().behind, EXTENT * 4);
-    (volume, disks)
-}
-
-const EXTENT: Bytes = Bytes(128 << 10);
-
-/// A place of the home that cannot be read: the other copy is as good, and answers.
 #[test]
-fn a_bad_place_of_a_home_costs_nothing_before_the_resync_has_ended() {
-    for bad in [Bad::UntilWritten, Bad::ForEver] {
-        let bench = bench(71);
-        let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
-        bench.run(async move {
-            let (volume, disks) = crashed(&world, &arena, &disks).await;
-            let (home, at) = volume.explain(EXTENT * 3).unwrap().home.unwrap();
-            disks[home.index()].spoil(at + KIB * 4..at + KIB * 8, bad);
-            assert!(holds(&volume, &arena, EXTENT * 3, EXTENT, 4).await.unwrap());
-            let bytes = filled(&arena, KIB * 4, 9);
-            volume.write(EXTENT * 3 + KIB * 4, &bytes, Durability::Fua).await.unwrap();
-            disks.iter().for_each(|disk| disk.faults().set(FaultPlan::default()));
-            world.sleep(Nanos::from_secs(30)).await;
-            assert!(holds(&volume, &arena, EXTENT * 3 + KIB * 4, KIB * 4, 9).await.unwrap());
-            for extent in 0..3 {
-                assert!(holds(&volume, &arena, EXTENT * extent, EXTENT, 1 + extent as u8).await.unwrap());
-            }
-            volume.audit().await.unwrap();
-        });
-    }
+fn any_of_three_devices_may_be_lost_once() {
+    lives(40, |_| Variant { three: true, discards: true, ..Variant::default() });
 }
 
-/// Reads of the home do not wait again and again for a second copy whose device does not answer.
 #[test]
-fn a_device_that_does_not_answer_holds_up_reads_of_the_other_one_once() {
-    let bench = bench(72);
-    let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
-    bench.run(async move {
-        let (volume, disks) = crashed(&world, &arena, &disks).await;
-        let home = volume.explain(Bytes::ZERO).unwrap().home.unwrap().0;
-        disks[home.index()].faults().set(FaultPlan::default());
-        hang(&disks[1 - home.index()]);
-        assert!(holds(&volume, &arena, EXTENT * 3, EXTENT, 4).await.unwrap());
-        assert!(world.now() < Nanos::from_secs(30), "{}", world.now());
-        let since = world.now();
-        for extent in (0..4).rev() {
-            assert!(holds(&volume, &arena, EXTENT * extent, EXTENT, 1 + extent as u8).await.unwrap());
-        }
-        assert!(world.now() - since < Nanos::from_secs(1), "{}", world.now() - since);
-    });
+fn discards_and_changes_of_the_policy_change_nothing_that_was_read() {
+    lives(20, |_| Variant { discards: true, ..Variant::default() });
+    lives(20, |_| Variant { defers: true, discards: true, ..Variant::default() });
 }
 
-/// What a shutdown leaves undecided no older version takes for alike, and the next shutdown after the resync calls all alike.
 #[test]
-fn a_shutdown_before_the_end_of_a_resync_is_told_to_older_versions() {
-    let bench = bench(73);
-    let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
-    bench.run(async move {
-        let (volume, disks) = crashed(&world, &arena, &disks).await;
-        volume.close().await.unwrap();
-        assert_eq!(volume.superblock().features.incompat & Features::UNDECIDED, Features::UNDECIDED);
-        disks.iter().for_each(|disk| disk.faults().set(FaultPlan::default()));
-        let volume = open(world.clone(), sound(&disks)).await.unwrap();
-        world.sleep(Nanos::from_secs(30)).await;
-        assert_eq!(volume.status().behind, Bytes::ZERO);
-        volume.audit().await.unwrap();
-        volume.close().await.unwrap();
-        assert_eq!(volume.superblock().features.incompat & Features::UNDECIDED, 0);
-    });
+fn bad_places_and_failed_requests_of_one_device_change_nothing_that_was_read() {
+    lives(40, |seed| Variant { bad: Some((seed % 2) as usize), ..Variant::default() });
+    lives(20, |seed| Variant { faults: Some((seed % 2) as usize), ..Variant::default() });
+}
+
+#[test]
+fn failed_flushes_of_one_device_change_nothing_that_was_read() {
+    lives(20, |seed| Variant { flushes: Some((seed % 2) as usize), ..Variant::default() });
+    let three = |seed: u64| Some((seed % 3) as usize);
+    lives(20, |seed| Variant { flushes: three(seed), three: true, drains: true, ..Variant::default() });
 }

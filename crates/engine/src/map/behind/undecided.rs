@@ -1,8 +1,10 @@
-//! Spans that were dirty when a daemon or a machine stopped: their copies differ by nothing that was flushed, and either is as good, until a
+//! What was dirty when a daemon or a machine stopped: the copies differ by nothing that was flushed, and either is as good, until a
 //! guest reads one. So a guest's request is preceded by a copy of what it touches ([`crate::copies`]), and the journal goes on calling the
-//! span dirty: the volume may lose either device. A write that a copy misses makes such a span one that is behind like any other.
+//! span dirty: the volume may lose either device. Once a copy misses a write somewhere in a span, the journal calls the span behind; the rest of the span
+//! stays undecided in memory.
 
-use super::{Behind, Recorded, Span};
+use super::{Behind, Span};
+use crate::map::ranges::Ranges;
 use braid_base::{Bytes, ExtentId};
 use braid_format::SpanId;
 use braid_format::intent_page::Difference;
@@ -15,39 +17,54 @@ impl Behind {
         self.insert_restored(span, undecided);
     }
 
-    /// Whether any span is undecided.
+    /// Whether anything is undecided.
     #[inline]
     pub fn any_undecided(&self) -> bool {
-        self.undecided > 0
+        self.undecided.len() > 0
     }
 
-    /// Whether a span is undecided.
+    /// Whether some of a range is undecided.
+    pub fn is_undecided(&self, range: &Range<Bytes>) -> bool {
+        self.any_undecided() && self.undecided.intersects(range)
+    }
+
+    /// Whether all of a range is undecided.
+    pub fn is_all_undecided(&self, range: &Range<Bytes>) -> bool {
+        self.any_undecided() && self.undecided.missing(range) == Bytes::ZERO
+    }
+
+    /// Whether the journal calls a span dirty of which something is undecided.
     pub fn is_span_undecided(&self, span: SpanId) -> bool {
-        self.any_undecided() && self.spans.get(&span).is_some_and(|s| s.undecided)
+        self.spans.get(&span).is_some_and(|s| s.undecided)
     }
 
-    /// Whether some of a range of one span is undecided.
-    pub fn is_undecided(&self, span: SpanId, range: &Range<Bytes>) -> bool {
-        self.is_span_undecided(span) && self.ranges.intersects(range)
-    }
-
-    /// Whether all of a range of one span is undecided.
-    pub fn is_all_undecided(&self, span: SpanId, range: &Range<Bytes>) -> bool {
-        self.is_span_undecided(span) && self.ranges.missing(range) == Bytes::ZERO
+    /// Whether there are such spans.
+    pub fn any_span_undecided(&self) -> bool {
+        self.any_undecided() && self.spans.values().any(|s| s.undecided)
     }
 
     /// Whether the second copy of an extent lacks what was flushed, or what a guest has read.
     pub fn lacks_flushed(&self, extent: ExtentId) -> bool {
-        self.lacks_completed(extent) && !self.is_span_undecided(self.shape.span_of(extent))
+        let bytes = self.shape.bytes_of(extent);
+        // What has begun and what is undecided are two parts of what is behind.
+        self.is_behind(extent)
+            && self.ranges.missing(&bytes) + (bytes.end - bytes.start)
+                < self.begun.missing(&bytes) + self.undecided.missing(&bytes)
     }
 
-    /// From now on what is undecided is behind: the first copies count.
+    /// What is undecided in a range of one span is behind from now on: the first copy counts.
+    pub fn end_undecided_in(&mut self, span: SpanId, range: &Range<Bytes>) {
+        while let Some(next) = self.undecided.next(range.start).filter(|next| next.start < range.end) {
+            self.mark_behind(span, next.start.max(range.start)..next.end.min(range.end));
+        }
+    }
+
+    /// What is undecided anywhere is behind from now on.
     pub fn end_undecided(&mut self) {
+        self.undecided = Ranges::default();
         for (&span, entry) in self.spans.iter_mut().filter(|(_, entry)| entry.undecided) {
             entry.undecided = false;
-            debug_assert!(entry.recorded != Recorded::Is(Difference::Behind));
             self.wanted.push(span);
         }
-        self.undecided = 0;
     }
 }
