@@ -22,7 +22,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let has_left = !self.locate(entry.home).0.is_current() || state.map.get(extent).home == entry.second;
         let has_failed = results.iter().any(|(_, result)| result.is_err());
         self.locate(entry.second).0.is_current()
-            && (has_left || has_failed && !state.behind.lacks_completed(extent))
+            && (has_left || has_failed && !state.behind.lacks_flushed(extent))
     }
 
     /// Before a deferred write goes to the second copy: if the home was given up, the superblocks say so first. By epochs the second copy is written in its

@@ -77,9 +77,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let span = self.shape.span_of(extent);
         if entry.home == bad {
             let swapped = Entry { home: entry.second, second: bad, ..entry };
-            let mut state = self.state.borrow_mut();
-            state.disturb(extent);
-            state.set_extent(extent, swapped);
+            {
+                let mut state = self.state.borrow_mut();
+                state.disturb(extent);
+                state.set_extent(extent, swapped);
+            }
+            // Before the journal says behind: after a crash in between, the bad place would be in the copy that counts.
+            self.commit(Origin::Background).await?;
         }
         self.state.borrow_mut().behind.mark_behind(span, self.shape.bytes_of(extent));
         self.record_behind(span).await?;

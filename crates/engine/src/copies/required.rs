@@ -321,15 +321,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.forget_undecided_extras(extent);
         }
         let settled = settled?;
+        if exchanged {
+            // Before the journal says behind: after a crash in between, the copy that missed this would be the one that counts.
+            self.commit(origin).await?;
+        }
         if missed && both_current() && !planted(Bug::MissedWriteUnrecorded) {
             self.record_behind(span).await?;
         }
         self.lose_beyond_bound(entry.second, &results, timing)?;
         // What a device lacks that is not current, its state says.
         self.record_states().await?;
-        if exchanged {
-            self.commit(origin).await?;
-        }
         // A device may have been given up since, which does not know of an extent that is in no map yet.
         self.settle(extent, settled, &results)
     }
@@ -355,7 +356,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let failed =
             results.iter().find(|(slot, _)| *slot == second).and_then(|(_, result)| result.as_ref().err());
         match failed {
-            Some(error) if self.state.borrow().behind.total() > most => {
+            Some(error) if self.state.borrow().behind.lacking() > most => {
                 self.lose(self.device_of(second), error.clone())
             }
             _ => Ok(()),

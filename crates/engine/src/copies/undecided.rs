@@ -35,7 +35,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     pub fn must_decide(&self, piece: &Piece) -> bool {
         let behind = &self.state.borrow().behind;
+        // Of a volume that closes no flush promises what is read.
         behind.any_behind()
+            && !self.jobs.are_ending()
             && (behind.is_undecided(&self.undecided_around(piece))
                 || behind.is_unrecorded(self.shape.span_of(piece.extent))
                     && behind.ranges().intersects(&self.bytes_of_piece(piece)))
@@ -55,7 +57,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // A failure is counted by the device.
             let tried = self.resync_for_guest(range.clone()).await;
             // What a crash would bring back keeps it from being alike.
-            if is_undecided() && tried == Ok(false) && self.commit(Origin::Guest).await.is_ok() {
+            if tried == Ok(false) && self.commit(Origin::Guest).await.is_ok() {
                 let _tried = self.resync_for_guest(range.clone()).await;
             }
         }
@@ -108,13 +110,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let sector = at..(at + SECTOR).min(range.end);
             at = sector.end;
             let part = bytes.slice(Bytes::ZERO..sector.end - sector.start);
+            // Each request would have to wait.
+            if self.locate(entry.second).0.is_late() {
+                return Err(error);
+            }
             if self.locate(entry.home).0.is_late() {
-                // Each read would have to wait.
                 self.leave_home_unread(extent, entry, &error).await?;
                 return Err(error);
             }
             let alike = if self.read_undecided(extent, entry.home, &sector, &part).await.is_ok() {
-                self.write_undecided(extent, (entry.home, entry.second), &sector, &part).await
+                // A write that is late may use the buffer still.
+                self.write_undecided(extent, (entry.home, entry.second), &sector, &part).await?;
+                Ok(())
             } else if let Err(error) = self.read_undecided(extent, entry.second, &sector, &part).await {
                 Err(error)
             } else {
@@ -137,8 +144,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// A home that can be neither read nor written is the second copy from now on.
+    /// A home that can be neither read nor written is the second copy from now on, unless the second copy lacks something that the home has.
     async fn leave_home_unread(self: &Rc<Self>, extent: ExtentId, entry: Entry, error: &Error) -> Result<()> {
+        if self.state.borrow().behind.lacks_flushed(extent) {
+            return Err(error.clone());
+        }
         self.forget_copies_of(extent);
         self.lose_copy(extent, entry, entry.home, error).await
     }

@@ -86,6 +86,7 @@ mod tables;
 mod two_caching_ssds;
 mod undecided;
 mod undecided_faults;
+mod undecided_partly;
 mod undecided_reads;
 mod unread_journal;
 mod unwritable;

@@ -61,7 +61,7 @@ impl Behind {
 
     fn may_defer(&self, range: &Range<Bytes>, most: Bytes) -> bool {
         let is_remembered = self.ranges.len() < MOST_RANGES || self.ranges.intersects(range);
-        is_remembered && self.ranges.total() + self.ranges.missing(range) <= most
+        is_remembered && self.lacking() + self.ranges.missing(range) <= most
     }
 
     fn put_deferred(&mut self, span: SpanId, range: Range<Bytes>) {

@@ -43,6 +43,11 @@ impl Behind {
         self.any_undecided() && self.spans.values().any(|s| s.undecided)
     }
 
+    /// How much a copy lacks in all, without what is undecided.
+    pub fn lacking(&self) -> Bytes {
+        self.ranges.total() - self.undecided.total()
+    }
+
     /// Whether the second copy of an extent lacks what was flushed, or what a guest has read.
     pub fn lacks_flushed(&self, extent: ExtentId) -> bool {
         let bytes = self.shape.bytes_of(extent);
