@@ -429,9 +429,11 @@ fn finish<D>(
     let went_without =
         superblock.devices.iter().any(|entry| !was_current(entry) && entry.state != DeviceState::Removed);
     // It may have got as far as any in the opening that was begun last. But one without a table is told last (`write_superblocks`): if it was told more of an opening
-    // that was interrupted here, that was another opening, of the same number and without these.
+    // that was interrupted here, that was another opening, of the same number and without these. One that is given has told how far it got (`judge`): if it
+    // were said to have got further, and could not be written then, that would be believed of it when it is back.
     let has_table = |id: DeviceId| superblock.tables.iter().any(|place| place.device == id);
-    let may_have_entered = |id| superblock.phase != Phase::Opening || has_table(id);
+    let may_have_entered =
+        |id| superblock.phase != Phase::Opening || has_table(id) && devices[id.index()].is_none();
     let mut lately = Vec::new();
     for (i, (entry, &state)) in superblock.devices.iter_mut().zip(states).enumerate() {
         let was_current = was_current(entry);
