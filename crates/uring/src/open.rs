@@ -202,7 +202,7 @@ fn take(path: &Path, file: &File, operation: FlockOperation) -> io::Result<()> {
 }
 
 /// Takes a lock, `operation` being one that does not wait, and waits for it all the same: for half a second, and as long as
-/// those who have it are dead, at most half a minute. The kernel gives back what a killed process has some time after that.
+/// the processes that hold it are dead, at most half a minute. The kernel releases the locks of a killed process with a delay.
 ///
 /// # Errors
 /// `WouldBlock` if another process has it; those of `flock`.

@@ -317,11 +317,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.behind.end_write(span, missed.then(lacks), self.rt.now());
             exchanged
         };
-        if exchanged {
-            self.forget_undecided_extras(extent);
-        }
         let settled = settled?;
         if exchanged {
+            self.forget_undecided_extras(extent);
             // Before the journal says behind: after a crash in between, the copy that missed this would be the one that counts.
             self.commit(origin).await?;
         }

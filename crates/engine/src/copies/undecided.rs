@@ -1,9 +1,11 @@
-//! What a crash left undecided: the two copies of an extent differ at most by writes that were never flushed, and either is as good. A guest
-//! that reads one of them may count on it from its next flush on, and a volume that lost the other must still have it. So before the first
-//! request to such a range, both copies are made alike, and no guest waits for the rest of a resync.
+//! What a crash left undecided: the two copies of an extent differ at most by writes that were never flushed,
+//! and either is as good. A guest that reads one of them may count on it from its next flush on, and a volume
+//! that lost the other must still have it. So before the first request to such a range, both copies are made
+//! alike, and no guest waits for the rest of a resync.
 //!
-//! Nothing is written to a range that is undecided. What the copies hold of it was flushed by the opening, so a home that is lost later takes
-//! nothing away from the second copy that was made from it, unless it has moved since.
+//! Nothing is written to a range that is undecided. What the copies hold of it was flushed by the opening, so
+//! a home that is lost later takes nothing away from the second copy that was made from it, unless it has
+//! moved since.
 
 use super::Deadline;
 use crate::core::Core;
@@ -31,7 +33,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         state.behind.any_undecided() && state.behind.is_undecided(&self.undecided_around(piece))
     }
 
-    /// Whether a read of a piece waits: until it is decided which copy counts, or the journal says which one does not.
+    /// Whether a read of a piece waits: until it is decided which copy counts, or the journal says which one
+    /// does not.
     #[inline]
     pub fn must_decide(&self, piece: &Piece) -> bool {
         let behind = &self.state.borrow().behind;
@@ -43,8 +46,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     && behind.ranges().intersects(&self.bytes_of_piece(piece)))
     }
 
-    /// Makes both copies of a piece alike, before a guest's request to it. Where that cannot be done the home counts from now on, as the journal
-    /// says then. The caller holds no lock.
+    /// Makes both copies of a piece alike, before a guest's request to it. Where that cannot be done the home
+    /// counts from now on, as the journal says then. The caller holds no lock.
     pub async fn decide(self: &Rc<Self>, piece: &Piece) -> Result<()> {
         let (span, range) = (self.shape.span_of(piece.extent), self.undecided_around(piece));
         let second = {
@@ -81,8 +84,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         start + piece.range.start..start + piece.range.end
     }
 
-    /// Makes a range of an extent alike that is undecided: as the home has it, or where that cannot be read, as the second copy has it. The caller
-    /// holds the extent's lock, exclusive.
+    /// Makes a range of an extent alike that is undecided: as the home has it, or where that cannot be read,
+    /// as the second copy has it. The caller holds the extent's lock, exclusive.
     pub async fn copy_undecided(
         self: &Rc<Self>,
         (extent, entry): (ExtentId, Entry),
@@ -118,33 +121,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.leave_home_unread(extent, entry, &error).await?;
                 return Err(error);
             }
-            let alike = if self.read_undecided(extent, entry.home, &sector, &part).await.is_ok() {
+            let (home, second) = (entry.home, entry.second);
+            if self.read_undecided(extent, home, &sector, &part).await.is_ok() {
                 // A write that is late may use the buffer still.
-                self.write_undecided(extent, (entry.home, entry.second), &sector, &part).await?;
-                Ok(())
-            } else if let Err(error) = self.read_undecided(extent, entry.second, &sector, &part).await {
-                Err(error)
+                self.write_undecided(extent, (home, second), &sector, &part).await?;
+            } else if let Err(error) = self.read_undecided(extent, second, &sector, &part).await {
+                result = Err(error);
+                continue;
             } else {
                 self.forget_copies_of(extent);
-                let written = self.write_undecided(extent, (entry.second, entry.home), &sector, &part).await;
-                if let Err(error) = written {
+                if let Err(error) = self.write_undecided(extent, (second, home), &sector, &part).await {
                     self.leave_home_unread(extent, entry, &error).await?;
                     return Err(error);
                 }
-                Ok(())
-            };
-            match alike {
-                Ok(()) => {
-                    let sector = start + sector.start..start + sector.end;
-                    self.state.borrow_mut().behind.copied(span, sector, doubts);
-                }
-                Err(error) => result = Err(error),
             }
+            let sector = start + sector.start..start + sector.end;
+            self.state.borrow_mut().behind.copied(span, sector, doubts);
         }
         result
     }
 
-    /// A home that can be neither read nor written is the second copy from now on, unless the second copy lacks something that the home has.
+    /// A home that can be neither read nor written is the second copy from now on, unless the second copy
+    /// lacks something that the home has.
     async fn leave_home_unread(self: &Rc<Self>, extent: ExtentId, entry: Entry, error: &Error) -> Result<()> {
         if self.state.borrow().behind.lacks_flushed(extent) {
             return Err(error.clone());
@@ -160,7 +158,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.guests.cache.borrow_mut().remove(extent);
     }
 
-    /// Clean extra copies that were made of what is undecided, from a home that is the second copy now. No guest reads them before it is decided.
+    /// Clean extra copies that were made of what is undecided, from a home that is the second copy now. No
+    /// guest reads them before it is decided.
     pub(super) fn forget_undecided_extras(&self, extent: ExtentId) {
         let is_undecided = |block: &BlockId| {
             let state = self.state.borrow();

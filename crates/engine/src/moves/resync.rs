@@ -206,7 +206,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(all)
     }
 
-    /// Makes copies alike that are undecided in a range, for a guest who waits: in no turn. False if something is left.
+    /// Makes copies alike that are undecided in a range, before a request of a guest, and so in no turn. False if
+    /// something is left.
     pub async fn resync_for_guest(self: &Rc<Self>, range: Range<Bytes>) -> Result<bool> {
         let (mut at, mut all) = (range.start, true);
         while let Some(next) = self.next_behind(at..range.end) {

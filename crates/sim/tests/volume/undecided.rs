@@ -1,5 +1,6 @@
-//! Mirrors between a crash and the end of its resync: either device may be lost then, while the volume is served, by another crash, or after
-//! a shutdown. What was flushed is there, and what a guest has read and flushed since stays what it was.
+//! Mirrors between a crash and the end of its resync: either device may be lost then, while the volume is
+//! served, by another crash, or after a shutdown. What was flushed is there, and what a guest has read and
+//! flushed since stays what it was.
 
 use crate::rig::{Rig, open, options, sound};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
@@ -119,8 +120,8 @@ impl Life {
         }
     }
 
-    /// After another crash all of a span is behind in which a bad place kept copies from being alike: then the first copies alone count, with the
-    /// bad places that they have.
+    /// After another crash all of a span is behind in which a bad place kept copies from being alike: then
+    /// the first copies alone count, with the bad places that they have.
     fn may_lack(&self) -> bool {
         self.variant.bad.is_some() && self.crashes > 1
     }
@@ -276,7 +277,7 @@ impl Life {
         self.rt.sleep(Nanos(self.rng.below(20_000_000))).await;
         let mut stored: Vec<StoredDisk> = self.disks.iter().map(Disk::store).collect();
         let blocks = self.blocks.borrow().clone();
-        // The old volume goes on for nobody.
+        // No client uses the old volume any more.
         self.blocks = Rc::new(RefCell::new(blocks));
         self.blocks.borrow_mut().iter_mut().for_each(|known| known.crash());
         for disk in &mut stored {
@@ -288,7 +289,8 @@ impl Life {
         stored
     }
 
-    /// Serves the volume from these of its disks, all of which answer slowly, so that a resync takes its time.
+    /// Serves the volume from these of its disks, all of which answer slowly, so that a resync takes its
+    /// time.
     async fn open(&mut self, stored: Vec<StoredDisk>) {
         self.broken = false;
         self.disks = stored.into_iter().map(|disk| disk.attach(&self.rt)).collect();
@@ -376,15 +378,16 @@ pub fn loses_a_device(seed: u64, variant: Variant) -> bool {
     was_behind
 }
 
-/// How many of `usual` lives, or as many as are asked for, lose a device before the end of a resync; and all there are.
+/// How many of `usual` lives, or as many as are asked for, lose a device before the end of a resync; and all
+/// there are.
 fn lives(usual: u64, variant: impl Fn(u64) -> Variant) -> (u64, u64) {
     let seeds =
         std::env::var("BRAID_CRASH_SEEDS").map_or(usual, |count| count.parse().expect("a number of seeds"));
     ((0..seeds).map(|seed| u64::from(loses_a_device(seed, variant(seed)))).sum(), seeds)
 }
 
-/// With the journal calling such spans behind, the loss of the device with the homes was refused without `--distrust`, though
-/// both had all that was flushed.
+/// With the journal calling such spans behind, the loss of the device with the homes was refused without
+/// `--distrust`, though both had all that was flushed.
 #[test]
 fn either_device_may_be_lost_before_the_resync_after_a_crash_has_ended() {
     let (met, seeds) = lives(60, |_| Variant::default());

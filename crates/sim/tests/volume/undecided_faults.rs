@@ -70,13 +70,7 @@ fn dies(how: Death, is_home: bool, reads: bool, millis: u64) {
     let bench = bench(81);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {
-        let made = CreateOptions {
-            policy: "ssd-first".to_owned(),
-            extent_size: KIB * 16,
-            span_size: MIB * 4,
-            ..options(7)
-        };
-        let (volume, disks) = crashed_with(&world, &arena, &disks, made, 32).await;
+        let (volume, disks) = crashed_with(&world, &arena, &disks, made(), 32).await;
         let home = volume.explain(Bytes::ZERO).expect("it is sound").home.expect("it is sound").0.index();
         disks.iter().for_each(|disk| disk.faults().set(FaultPlan::default()));
         let dead = if is_home { home } else { 1 - home };
@@ -154,7 +148,8 @@ fn the_home_dies_in_a_volume_as_create_makes_it() {
     }
 }
 
-/// The first copy that failed put all of its span behind, and then the volume could not do without the dying device.
+/// The first copy that failed put all of its span behind, and then the volume could not do without the dying
+/// device.
 #[test]
 fn the_death_of_either_device_costs_nothing() {
     for (is_home, reads) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -208,13 +203,7 @@ fn after_one_bad_place_either_device_may_be_lost() {
         let bench = bench(83);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
         bench.run(async move {
-            let made = CreateOptions {
-                policy: "ssd-first".to_owned(),
-                extent_size: KIB * 16,
-                span_size: MIB * 4,
-                ..options(7)
-            };
-            let (volume, disks) = crashed_with(&world, &arena, &disks, made, 32).await;
+            let (volume, disks) = crashed_with(&world, &arena, &disks, made(), 32).await;
             let (home, at) = volume.explain(EXTENT * 3).expect("it is sound").home.expect("it is sound");
             disks[home.index()].spoil(at + KIB * 4..at + KIB * 8, Bad::UntilWritten);
             assert!(holds(&volume, &arena, EXTENT * 3, EXTENT, 4).await.expect("it is sound"));
@@ -273,7 +262,8 @@ fn a_device_that_does_not_answer_holds_up_reads_of_the_other_one_once() {
     });
 }
 
-/// What a shutdown leaves undecided no older version takes for alike, and the next shutdown after the resync calls all alike.
+/// What a shutdown leaves undecided no older version takes for alike, and the next shutdown after the resync
+/// calls all alike.
 #[test]
 fn a_shutdown_before_the_end_of_a_resync_is_told_to_older_versions() {
     let bench = bench(73);

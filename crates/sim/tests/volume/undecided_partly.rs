@@ -1,4 +1,5 @@
-//! Extents of which a part is undecided, since they are longer than what is decided at a time, and homes with bad places.
+//! Extents of which a part is undecided, since they are longer than what is decided at a time, and homes with
+//! bad places.
 
 use crate::deadlines::hang;
 use crate::rig::{Rig, bench, filled, open, options, sound};
@@ -12,7 +13,8 @@ use braid_sim::{Bad, Disk, DiskOptions, FaultPlan, World};
 /// The last extent, of 2 MiB: a resync comes to it last.
 const LAST: Bytes = Bytes(62 << 20);
 
-/// Homes on one device, second copies on the other one; these are written at once, or later: so much may be `behind`.
+/// Homes on one device, second copies on the other one; these are written at once, or later: so much may be
+/// `behind`.
 struct Fixed {
     home: u16,
     behind: Option<Bytes>,
@@ -70,7 +72,8 @@ fn value(i: usize) -> u8 {
     64 + (i % 150) as u8
 }
 
-/// A mirror with extents of 2 MiB, MiB n of n + 1, after a crash of its daemon. Gives where the copies of the last extent lie.
+/// A mirror with extents of 2 MiB, MiB n of n + 1, after a crash of its daemon. Gives where the copies of the
+/// last extent lie.
 async fn crashed(rt: &World, arena: &Arena, policy: Fixed) -> (Rig, Vec<Disk>, (Bytes, Bytes)) {
     let how = CreateOptions {
         copies: 2,
@@ -104,7 +107,8 @@ async fn crashed(rt: &World, arena: &Arena, policy: Fixed) -> (Rig, Vec<Disk>, (
     (volume, disks, (at, other))
 }
 
-/// A block whose second copy missed a write, and that was flushed, in an extent that is undecided elsewhere. There the home cannot be read.
+/// A block whose second copy missed a write, and that was flushed, in an extent that is undecided elsewhere.
+/// There the home cannot be read.
 fn a_home_gives_way(is_late: bool) -> u8 {
     let bench = bench(801);
     let (world, arena) = (bench.world.clone(), bench.arena.clone());
@@ -138,7 +142,8 @@ fn a_home_that_is_late_does_not_give_way_to_a_copy_that_lacks_what_was_flushed()
     assert_eq!(a_home_gives_way(true), 200);
 }
 
-/// A write that the second copy may have later, and that the home cannot take, in an extent that is undecided elsewhere.
+/// A write that the second copy may have later, and that the home cannot take, in an extent that is undecided
+/// elsewhere.
 #[test]
 fn a_deferred_write_that_a_home_cannot_take_goes_to_the_other_copy() {
     for (extent, behind) in [(0, MIB * 256), (0, Bytes(0))] {
@@ -159,7 +164,8 @@ fn a_deferred_write_that_a_home_cannot_take_goes_to_the_other_copy() {
     }
 }
 
-/// A home has one bad place, and the other device hangs: good sectors of the home are read without a wait for each sector.
+/// A home has one bad place, and the other device hangs: good sectors of the home are read without a wait for
+/// each sector.
 #[test]
 fn a_bad_place_beside_a_device_that_hangs_does_not_hold_up_a_guest_for_each_sector() {
     for hangs in [0, 200, 1000] {
@@ -184,8 +190,8 @@ fn a_bad_place_beside_a_device_that_hangs_does_not_hold_up_a_guest_for_each_sect
     }
 }
 
-/// One bad place for ever of a home, a request to it, and a crash at any time after that. The other device is sound. Gives the crashes after
-/// which the place cannot be read any more.
+/// One bad place for ever of a home, a request to it, and a crash at any time after that. The other device is
+/// sound. Gives the crashes after which the place cannot be read any more.
 fn lost_by_a_crash(is_write: bool, waits: bool) -> Vec<(u64, String)> {
     let mut lost = Vec::new();
     for step in 0..25 {
@@ -258,8 +264,9 @@ fn what_is_undecided_counts_for_no_bound_of_what_is_behind() {
     });
 }
 
-/// A copy of one sector is late: what is read for the next one must not land in its place. The device without which the volume cannot do
-/// answers again, the daemon dies, and the other device, which has a bad place, is lost.
+/// A copy of one sector is late: what is read for the next one must not land in its place. The device without
+/// which the volume cannot do answers again, the daemon dies, and the other device, which has a bad place, is
+/// lost.
 #[test]
 fn a_copy_of_a_sector_that_is_late_does_not_become_the_copy_of_another_one() {
     let mut wrong = Vec::new();
@@ -308,7 +315,7 @@ fn a_copy_of_a_sector_that_is_late_does_not_become_the_copy_of_another_one() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// A read by a handle that outlives the stop of its volume: whoever opens the devices next has them alone.
+/// A read by a handle that outlives the stop of its volume: another daemon may have opened the devices.
 #[test]
 fn a_read_after_a_stop_writes_nothing() {
     let bench = bench(806);

@@ -1,4 +1,5 @@
-//! What guests read before the resync after a crash has ended: it stays what it was, whatever moves, begins or is lost meanwhile.
+//! What guests read before the resync after a crash has ended: it stays what it was, whatever moves, begins
+//! or is lost meanwhile.
 
 use crate::rig::{Rig, bench, filled, open, options, sound};
 use crate::undecided_faults::{BLOCK, EXTENT, made, value_of};
@@ -10,8 +11,9 @@ use braid_sim::{Bad, Disk, DiskOptions, FaultPlan, World};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Two disks of which the one with the homes has newer bytes in one block of an extent than the other one, which were never flushed:
-/// a crash of the machine in the middle of a write. Gives the disks, and which of them has the homes.
+/// Two disks of which the one with the homes has newer bytes in one block of an extent than the other one,
+/// which were never flushed: a crash of the machine in the middle of a write. Gives the disks, and which of
+/// them has the homes.
 async fn torn(
     rt: &World,
     arena: &Arena,
@@ -39,8 +41,17 @@ fn slow(disk: &Disk, millis: u64) {
     disk.faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
 }
 
-/// One request cannot copy, and has the journal say that the span is behind. Before the journal has it, another one reads what is in no
-/// second copy, and a flush promises that.
+/// The value of extent 31 after a power cut, on a volume that has this disk alone. None if the volume is
+/// refused, or the extent cannot be read.
+async fn value_on(world: &World, arena: &Arena, disk: &Disk, seed: u64) -> Option<u8> {
+    let mut stored = disk.store();
+    stored.power_cut(&mut Rng::new(seed));
+    let volume = open(world.clone(), sound(&[stored.attach(world)])).await.ok()?;
+    value_of(&volume, arena, EXTENT * 31).await.ok()
+}
+
+/// One request cannot copy, and has the journal say that the span is behind. Before the journal has it,
+/// another one reads what is in no second copy, and a flush promises that.
 #[test]
 fn what_is_read_while_a_span_comes_to_be_behind_survives_the_home() {
     let mut changed = Vec::new();
@@ -62,14 +73,7 @@ fn what_is_read_while_a_span_comes_to_be_behind_survives_the_home() {
             world.sleep(Nanos::from_millis(600 + seed * 20)).await;
             let read = value_of(&volume, &arena, EXTENT * 31).await.expect("it is sound");
             volume.flush().await.expect("it is sound");
-            let mut rng = braid_base::Rng::new(seed);
-            let mut stored = second.store();
-            stored.power_cut(&mut rng);
-            let left = stored.attach(&world);
-            let after = match open(world.clone(), sound(&[left])).await {
-                Ok(volume) => value_of(&volume, &arena, EXTENT * 31).await.ok(),
-                Err(_refused) => None,
-            };
+            let after = value_on(&world, &arena, second, seed).await;
             (read, after)
         });
         if after.is_some_and(|after| after != read) {
@@ -117,13 +121,7 @@ fn epochs_begin(stops: bool) {
                 disks.iter().for_each(|disk| disk.faults().set(FaultPlan::default()));
                 volume.close().await.expect("it is sound");
             }
-            let mut stored = disks[1 - home].store();
-            stored.power_cut(&mut braid_base::Rng::new(seed));
-            let left = stored.attach(&world);
-            let after = match open(world.clone(), sound(&[left])).await {
-                Ok(volume) => value_of(&volume, &arena, EXTENT * 31).await.ok(),
-                Err(_refused) => None,
-            };
+            let after = value_on(&world, &arena, &disks[1 - home], seed).await;
             (read, after, behind)
         });
         if after.is_some_and(|after| after != read) {
@@ -165,13 +163,7 @@ fn what_is_read_after_an_opening_has_begun_epochs_survives_the_home() {
             let behind = volume.status().behind;
             let read = value_of(&volume, &arena, EXTENT * 31).await.expect("it is sound");
             volume.flush().await.expect("it is sound");
-            let mut stored = disks[1 - home].store();
-            stored.power_cut(&mut braid_base::Rng::new(seed));
-            let left = stored.attach(&world);
-            let after = match open(world.clone(), sound(&[left])).await {
-                Ok(volume) => value_of(&volume, &arena, EXTENT * 31).await.ok(),
-                Err(_refused) => None,
-            };
+            let after = value_on(&world, &arena, &disks[1 - home], seed).await;
             (read, after, behind)
         });
         if after.is_some_and(|after| after != read) {
@@ -215,7 +207,8 @@ impl Policy for Told {
     }
 }
 
-/// The home of an extent that is undecided has moved, and its new device loses what it was given while a guest's read copies it.
+/// The home of an extent that is undecided has moved, and its new device loses what it was given while a
+/// guest's read copies it.
 #[test]
 fn what_a_home_that_has_moved_lost_does_not_reach_a_copy_that_is_undecided() {
     let mut wrong = Vec::new();
@@ -270,8 +263,8 @@ fn what_a_home_that_has_moved_lost_does_not_reach_a_copy_that_is_undecided() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// Three sound disks of which the first one has the homes and the second one the other copies, after a crash that
-/// tore a write to extent 31.
+/// Three sound disks of which the first one has the homes and the second one the other copies, after a crash
+/// that tore a write to extent 31.
 async fn crashed_of_three(rt: &World, arena: &Arena) -> (Rig, Vec<Disk>, Told) {
     let kinds = [DiskOptions::ssd(MIB * 16), DiskOptions::hdd(MIB * 16), DiskOptions::hdd(MIB * 16)];
     let disks = kinds.map(|o| Disk::new(rt, o)).to_vec();
@@ -293,7 +286,8 @@ async fn crashed_of_three(rt: &World, arena: &Arena) -> (Rig, Vec<Disk>, Told) {
     (volume, disks, told)
 }
 
-/// A guest reads an extent that has just moved, while nothing is wrong with any device: the other ones of its span are undecided still.
+/// A guest reads an extent that has just moved, while nothing is wrong with any device: the other ones of its
+/// span are undecided still.
 #[test]
 fn a_read_of_what_has_just_moved_keeps_no_device_from_being_lost() {
     a_read_keeps_no_device_from_being_lost(true);
@@ -334,7 +328,8 @@ fn a_read_keeps_no_device_from_being_lost(moves: bool) {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// A device that has neither copy of an extent is lost, and a guest reads the extent. The journal goes on calling it dirty.
+/// A device that has neither copy of an extent is lost, and a guest reads the extent. The journal goes on
+/// calling it dirty.
 #[test]
 fn what_is_read_after_the_loss_of_a_third_device_does_not_change() {
     let mut changed = Vec::new();
@@ -347,13 +342,7 @@ fn what_is_read_after_the_loss_of_a_third_device_does_not_change() {
             volume.fail_device(DeviceId(2)).await.expect("it is sound");
             let read = value_of(&volume, &arena, EXTENT * 31).await.expect("it is sound");
             volume.flush().await.expect("it is sound");
-            let mut stored = disks[1].store();
-            stored.power_cut(&mut Rng::new(seed));
-            let left = stored.attach(&world);
-            let after = match open(world.clone(), sound(&[left])).await {
-                Ok(volume) => value_of(&volume, &arena, EXTENT * 31).await.ok(),
-                Err(_refused) => None,
-            };
+            let after = value_on(&world, &arena, &disks[1], seed).await;
             (read, after)
         });
         if after.is_some_and(|after| after != read) {
@@ -363,7 +352,8 @@ fn what_is_read_after_the_loss_of_a_third_device_does_not_change() {
     assert!(changed.is_empty(), "{changed:?}");
 }
 
-/// An extra copy was made of what is undecided, when a home that cannot take a write elsewhere gives way to the other copy.
+/// An extra copy was made of what is undecided, when a home that cannot take a write elsewhere gives way to
+/// the other copy.
 #[test]
 fn what_an_extra_copy_has_of_a_home_that_gives_way_does_not_change_without_a_write() {
     const LAST: Bytes = Bytes(62 << 20);

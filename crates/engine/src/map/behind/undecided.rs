@@ -1,6 +1,7 @@
-//! What was dirty when a daemon or a machine stopped: the copies differ by nothing that was flushed, and either is as good, until a
-//! guest reads one. So a guest's request is preceded by a copy of what it touches ([`crate::copies`]), and the journal goes on calling the
-//! span dirty: the volume may lose either device. Once a copy misses a write somewhere in a span, the journal calls the span behind; the rest of the span
+//! What was dirty when a daemon or a machine stopped: the copies differ by nothing that was flushed, and
+//! either is as good, until a guest reads one. So a guest's request is preceded by a copy of what it touches
+//! ([`crate::copies`]), and the journal goes on calling the span dirty: the volume may lose either device.
+//! Once a copy misses a write somewhere in a span, the journal calls the span behind; the rest of the span
 //! stays undecided in memory.
 
 use super::{Behind, Span};
