@@ -229,6 +229,9 @@ impl Bug {
     pub const OF_RESYNC: &[Bug] =
         &[Bug::ClearedBesideBatch, Bug::UndecidedNotCopied, Bug::UndecidedRead, Bug::UndecidedClosed];
 
+    /// Those of what the journal of a mirror must say before anything depends on it.
+    pub const OF_RECORDS: &[Bug] = &[Bug::ClearedThoughLost, Bug::MissedWriteUnrecorded];
+
     /// Those of the pending log, which a crash of the daemon shows.
     pub const OF_DEATH: &[Bug] = &[
         Bug::LogPublishedLate,
@@ -304,8 +307,6 @@ impl Bug {
         Bug::AreaNotFlushed,
         Bug::ReturnedWithoutCheckpoint,
         Bug::ClearedWhileWriting,
-        Bug::ClearedThoughLost,
-        Bug::MissedWriteUnrecorded,
         Bug::OneMapImage,
         Bug::BehindRangeShort,
         Bug::WriteBackErrorIgnored,

@@ -26,8 +26,8 @@ fn hunt_shared(bug: Bug) -> Option<(Campaign, Engine)> {
             let (campaign, engine) = campaigns::in_turn(test, SEEDS);
             (campaign, Engine { checkpoints: true, ..engine })
         }
-        Bug::ReturnedWithoutCheckpoint | Bug::MissedWriteUnrecorded => campaigns::in_turn_of_two(test, SEEDS),
-        Bug::ClearedThoughLost | Bug::LossNotDoubted => campaigns::idle_spans_in_turn(test, SEEDS),
+        Bug::ReturnedWithoutCheckpoint => campaigns::in_turn_of_two(test, SEEDS),
+        Bug::LossNotDoubted => campaigns::idle_spans_in_turn(test, SEEDS),
         Bug::OlderReturnTaken => campaigns::old_copies(test, SEEDS),
         Bug::FirstOfTwoTaken => campaigns::clones(test, SEEDS, 2),
         _ => return None,

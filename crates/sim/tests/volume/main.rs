@@ -89,6 +89,7 @@ mod undecided_faults;
 mod undecided_partly;
 mod undecided_reads;
 mod unread_journal;
+mod unrecorded;
 mod unwritable;
 mod unwritable_campaign;
 mod vanished;

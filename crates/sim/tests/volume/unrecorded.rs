@@ -1,0 +1,150 @@
+//! What the journal of a mirror must say before anything depends on it: that a copy missed a write, before a
+//! guest hears of success; and nothing of spans whose device was lost by the flush that was to make them clean.
+
+use crate::rig::life::{disk, open, state};
+use crate::rig::{Rig, options, sound};
+use braid_base::{Bytes, DeviceId, Nanos, Rng};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, create};
+use braid_format::superblock::DeviceState;
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, FaultPlan, World};
+
+const EXTENT: Bytes = Bytes(16 << 10);
+
+/// A mirror of two disks, with a few extents that were written and flushed.
+struct Mirror {
+    rt: World,
+    rng: Rng,
+    arena: Arena,
+    disks: [Disk; 2],
+    volume: Rig,
+    extents: Vec<u64>,
+    /// The disk that fails.
+    victim: usize,
+}
+
+impl Mirror {
+    async fn begin(rt: &World, seed: u64) -> Mirror {
+        let mut rng = Rng::new(seed ^ 0x00BE_41AD);
+        let disks = [disk(rt, rng.chance(0.5)), disk(rt, rng.chance(0.5))];
+        let create_options = CreateOptions {
+            copies: 2,
+            policy: "raid1".to_owned(),
+            extent_size: EXTENT,
+            span_size: EXTENT * [1, 2, 8, 64][rng.below(4) as usize],
+            ..options(1)
+        };
+        create(&sound(&disks), &create_options).await.expect("the disks are fit");
+        let volume = open(rt, disks.to_vec()).await;
+        let mut extents: Vec<u64> = (0..volume.size() / EXTENT).collect();
+        rng.shuffle(&mut extents);
+        extents.truncate(rng.between(1, 40) as usize);
+        let victim = rng.below(2) as usize;
+        let mirror =
+            Mirror { rt: rt.clone(), rng, arena: Arena::new(EXTENT * 2), disks, volume, extents, victim };
+        for &extent in &mirror.extents {
+            mirror.write(extent, 1, Durability::Volatile).await;
+        }
+        mirror.volume.flush().await.expect("the disks are sound");
+        mirror
+    }
+
+    async fn write(&self, extent: u64, value: u8, durability: Durability) {
+        let bytes = self.arena.alloc(EXTENT).await;
+        bytes.with_bytes_mut(|bytes| bytes.fill(value));
+        self.volume.write(EXTENT * extent, &bytes, durability).await.expect("one disk is enough");
+    }
+
+    /// Where an extent lies on the disk that fails.
+    fn place(&self, extent: u64) -> Bytes {
+        let places = self.volume.explain(EXTENT * extent).expect("it is there");
+        let second = places.second.map(|(device, at, _)| (device, at));
+        let on =
+            [places.home, second].into_iter().flatten().find(|(device, _)| device.index() == self.victim);
+        on.expect("each disk has a copy").1
+    }
+
+    /// The disks as a power cut leaves them.
+    fn cut(&mut self) -> [Disk; 2] {
+        [0, 1].map(|i| {
+            let mut stored = self.disks[i].store();
+            stored.power_cut(&mut self.rng);
+            stored.attach(&self.rt)
+        })
+    }
+}
+
+/// One copy of an extent misses a write that is flushed, then the power fails, and the disk with the other copy is gone.
+pub fn a_copy_misses_a_write(seed: u64) {
+    let world = World::new(seed);
+    let rt = world.clone();
+    world.block_on(async move {
+        let mut mirror = Mirror::begin(&rt, seed).await;
+        let extent = mirror.extents[mirror.rng.below(mirror.extents.len() as u64) as usize];
+        let place = mirror.place(extent);
+        let faults = mirror.disks[mirror.victim].faults();
+        faults.set(FaultPlan { bad_writes: Some(place..place + EXTENT), ..FaultPlan::default() });
+        let fua = mirror.rng.chance(0.5);
+        mirror.write(extent, 2, if fua { Durability::Fua } else { Durability::Volatile }).await;
+        if !fua {
+            mirror.volume.flush().await.expect("the other disk keeps it");
+        }
+        rt.sleep(Nanos(mirror.rng.below(20_000_000))).await;
+        let [first, second] = mirror.cut();
+        let left = if mirror.victim == 0 { first } else { second };
+        match crate::rig::open(rt.clone(), sound(&[left])).await {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Degraded, "seed {seed}: {error}"),
+            Ok(volume) => {
+                let bytes = mirror.arena.alloc(EXTENT).await;
+                if volume.read(EXTENT * extent, &bytes).await.is_ok() {
+                    let is_new = bytes.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 2));
+                    assert!(is_new, "seed {seed}: what was flushed is older again");
+                }
+            }
+        }
+    });
+    world.halt();
+}
+
+/// Spans that guests leave alone are about to be called clean when a disk loses by that flush what they wrote.
+pub fn a_flush_loses_idle_spans(seed: u64) {
+    let world = World::new(seed);
+    let rt = world.clone();
+    world.block_on(async move {
+        let mut mirror = Mirror::begin(&rt, seed).await;
+        let written = 1 + mirror.rng.below(mirror.extents.len() as u64) as usize;
+        for i in 0..written {
+            mirror.write(mirror.extents[i], 2, Durability::Volatile).await;
+        }
+        rt.sleep(Nanos(mirror.rng.below(Nanos::from_secs(4).0))).await;
+        let faults = mirror.disks[mirror.victim].faults();
+        faults.set(FaultPlan { flushes: 1.0, flushes_lose: true, ..FaultPlan::default() });
+        let victim = DeviceId(mirror.victim as u16);
+        while state(&mirror.volume, victim) != DeviceState::Failed {
+            rt.sleep(Nanos::from_millis(10)).await;
+        }
+        faults.set(FaultPlan::default());
+        rt.sleep(Nanos(mirror.rng.below(Nanos::from_secs(3).0))).await;
+        let volume = open(&rt, mirror.cut().to_vec()).await;
+        while state(&volume, victim) != DeviceState::Active {
+            rt.sleep(Nanos::from_millis(100)).await;
+        }
+        let alike = volume.audit().await;
+        alike.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    });
+    world.halt();
+}
+
+fn seeds() -> u64 {
+    std::env::var("BRAID_CRASH_SEEDS").map_or(40, |count| count.parse().expect("a number of seeds"))
+}
+
+#[test]
+fn a_write_that_one_copy_missed_does_not_turn_older_if_the_other_one_is_lost() {
+    (0..seeds()).for_each(a_copy_misses_a_write);
+}
+
+#[test]
+fn what_a_disk_lost_by_the_flush_of_idle_spans_is_copied_when_the_disk_is_back() {
+    (0..seeds()).for_each(a_flush_loses_idle_spans);
+}
