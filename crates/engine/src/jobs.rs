@@ -9,13 +9,26 @@ pub(crate) struct Jobs {
     /// Those that have not ended.
     running: Cell<usize>,
     ending: Cell<bool>,
+    /// All have ended.
+    over: Cell<bool>,
     attention: Event,
 }
+
+/// A job that a guest waits for, until it is dropped.
+pub(crate) struct Job<'a>(&'a Jobs);
 
 impl Jobs {
     /// One more runs, until [`Jobs::end`].
     pub fn begin(&self) {
         self.running.set(self.running.get() + 1);
+    }
+
+    /// One that a guest waits for: also while the volume closes, until the others have ended. `None` from then on.
+    pub fn begin_for_guest(&self) -> Option<Job<'_>> {
+        (!self.over.get()).then(|| {
+            self.begin();
+            Job(self)
+        })
     }
 
     /// One has ended.
@@ -42,11 +55,17 @@ impl Jobs {
 
     /// Waits until all have ended.
     pub async fn ended(&self) {
-        self.wait_for(|| (self.running.get() == 0).then_some(())).await;
+        self.wait_for(|| (self.running.get() == 0).then(|| self.over.set(true))).await;
     }
 
     /// Waits until `ready` gives something: asked now, and whenever jobs are woken.
     pub async fn wait_for<T>(&self, ready: impl FnMut() -> Option<T>) -> T {
         self.attention.wait_for(ready).await
+    }
+}
+
+impl Drop for Job<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }

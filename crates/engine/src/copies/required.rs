@@ -317,7 +317,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.behind.end_write(span, missed.then(lacks), self.rt.now());
             exchanged
         };
-        let settled = settled?;
+        let settled = match settled {
+            Ok(settled) => settled,
+            Err(error) => {
+                if missed && both_current() {
+                    // A guest that waited for this write reads one copy of what it left.
+                    self.record_behind(span).await?;
+                }
+                return Err(error);
+            }
+        };
         if exchanged {
             self.forget_undecided_extras(extent);
             // Before the journal says behind: after a crash in between, the copy that missed this would be the one that counts.

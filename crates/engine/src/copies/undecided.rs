@@ -10,13 +10,14 @@
 use super::Deadline;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
+use crate::request::is_closed;
 use crate::shape::Piece;
 use crate::{Error, Result};
-use braid_base::{BlockId, Bytes, ExtentId, KIB, MIB};
+use braid_base::{BlockId, Bytes, ExtentId, KIB, MIB, Op};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
-use braid_runtime::{Buf, Device, Runtime};
+use braid_runtime::{Buf, Device, Mode, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -38,33 +39,45 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     pub fn must_decide(&self, piece: &Piece) -> bool {
         let behind = &self.state.borrow().behind;
-        // Of a volume that closes no flush promises what is read.
         behind.any_behind()
-            && !self.jobs.are_ending()
             && (behind.is_undecided(&self.undecided_around(piece))
-                || behind.is_unrecorded(self.shape.span_of(piece.extent))
+                // Of a volume that closes no flush promises what is read.
+                || !self.jobs.are_ending()
+                    && behind.is_unrecorded(self.shape.span_of(piece.extent))
                     && behind.ranges().intersects(&self.bytes_of_piece(piece)))
     }
 
     /// Makes both copies of a piece alike, before a guest's request to it. Where that cannot be done the home
     /// counts from now on, as the journal says then. The caller holds no lock.
-    pub async fn decide(self: &Rc<Self>, piece: &Piece) -> Result<()> {
-        let (span, range) = (self.shape.span_of(piece.extent), self.undecided_around(piece));
-        let second = {
-            let state = self.state.borrow();
-            state.space.locate(state.map.get(piece.extent).second)
-        };
-        let is_held_up = second.is_some_and(|slot| self.member(slot.device).holds_up());
-        let is_undecided = || self.state.borrow().behind.is_undecided(&range);
-        if self.active_epochs().is_none() && !is_held_up && is_undecided() {
+    ///
+    /// # Errors
+    /// `Io` if the second copy does not answer, and the home cannot be read where the request leaves bytes as they
+    /// are; if a device fails meanwhile; and while the volume closes, once nothing is written any more.
+    pub async fn decide(self: &Rc<Self>, piece: &Piece, request: Op) -> Result<()> {
+        let _job = self.jobs.begin_for_guest().ok_or_else(is_closed)?;
+        let (span, around) = (self.shape.span_of(piece.extent), self.undecided_around(piece));
+        let is_undecided = |range: &Range<Bytes>| self.state.borrow().behind.is_undecided(range);
+        if self.active_epochs().is_none() && !self.is_second_held_up(piece) && is_undecided(&around) {
             // A failure is counted by the device.
-            let tried = self.resync_for_guest(range.clone()).await;
+            let tried = self.resync_for_guest(around.clone()).await;
             // What a crash would bring back keeps it from being alike.
             if tried == Ok(false) && self.commit(Origin::Guest).await.is_ok() {
-                let _tried = self.resync_for_guest(range.clone()).await;
+                let _tried = self.resync_for_guest(around.clone()).await;
             }
         }
-        self.state.borrow_mut().behind.end_undecided_in(span, &range);
+        let decided = match self.is_second_held_up(piece) {
+            false => around,
+            true => {
+                // It may answer again, and have what the home cannot give.
+                let sectors = self.sectors_of(piece);
+                let is_overwritten = request != Op::Read && sectors == self.bytes_of_piece(piece);
+                if !is_overwritten && is_undecided(&sectors) {
+                    self.read_undecided_home(piece.extent, &sectors).await?;
+                }
+                sectors
+            }
+        };
+        self.state.borrow_mut().behind.end_undecided_in(span, &decided);
         match self.record_behind(span).await {
             // No flush will succeed any more, so none promises what is read now.
             Err(_) if self.journal.commits.have_failed() => Ok(()),
@@ -72,10 +85,46 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
+    fn is_second_held_up(&self, piece: &Piece) -> bool {
+        let second = {
+            let state = self.state.borrow();
+            state.space.locate(state.map.get(piece.extent).second)
+        };
+        second.is_some_and(|slot| self.member(slot.device).holds_up())
+    }
+
+    /// Whether the home of an extent can be read in a range of the volume.
+    async fn read_undecided_home(&self, extent: ExtentId, range: &Range<Bytes>) -> Result<()> {
+        let start = self.shape.bytes_of(extent).start;
+        let (mut at, end) = (range.start - start, range.end - start);
+        let bytes = self.buffer(&self.buffers.runs, STEP.min(end - at)).await?;
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Shared).await;
+        let entry = self.state.borrow().map.get(extent);
+        if matches!(entry.home, SlotNumber::NONE | SlotNumber::LOST) {
+            return Ok(());
+        }
+        while at < end {
+            let (valid, until) = self.shape.run(entry.valid, at, end.min(at + STEP));
+            if valid {
+                let part = bytes.slice(Bytes::ZERO..until - at);
+                self.read_undecided(extent, entry.home, &(at..until), &part).await?;
+            }
+            at = until;
+        }
+        Ok(())
+    }
+
     /// What of an extent is decided with a piece of it.
     fn undecided_around(&self, piece: &Piece) -> Range<Bytes> {
         let (bytes, step) = (self.shape.bytes_of(piece.extent), STEP.max(self.shape.part_size));
         let (from, to) = (piece.range.start.align_down(step), piece.range.end.align_up(step));
+        bytes.start + from..(bytes.start + to).min(bytes.end)
+    }
+
+    /// The sectors that a piece touches.
+    fn sectors_of(&self, piece: &Piece) -> Range<Bytes> {
+        let bytes = self.shape.bytes_of(piece.extent);
+        let (from, to) = (piece.range.start.align_down(SECTOR), piece.range.end.align_up(SECTOR));
         bytes.start + from..(bytes.start + to).min(bytes.end)
     }
 
@@ -108,7 +157,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
         let doubts = self.state.borrow().behind.doubts(span);
-        let (mut at, mut result) = (range.start, Ok(()));
+        let (mut at, mut result, mut unwritable) = (range.start, Ok(()), None);
         while at < range.end {
             let sector = at..(at + SECTOR).min(range.end);
             at = sector.end;
@@ -123,20 +172,37 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             let (home, second) = (entry.home, entry.second);
             if self.read_undecided(extent, home, &sector, &part).await.is_ok() {
-                // A write that is late may use the buffer still.
-                self.write_undecided(extent, (home, second), &sector, &part).await?;
+                let written = self.write_undecided(extent, (home, second), &sector, &part).await;
+                if let Err(error) = written {
+                    // A write that is late may use the buffer still.
+                    if self.locate(second).0.is_late() {
+                        return Err(error);
+                    }
+                    result = Err(error);
+                    continue;
+                }
             } else if let Err(error) = self.read_undecided(extent, second, &sector, &part).await {
                 result = Err(error);
                 continue;
             } else {
                 self.forget_copies_of(extent);
+                // A move under way may have what the home held.
+                self.state.borrow_mut().disturb(extent);
                 if let Err(error) = self.write_undecided(extent, (second, home), &sector, &part).await {
-                    self.leave_home_unread(extent, entry, &error).await?;
-                    return Err(error);
+                    if self.locate(home).0.is_late() {
+                        self.leave_home_unread(extent, entry, &error).await?;
+                        return Err(error);
+                    }
+                    unwritable = Some(error);
+                    continue;
                 }
             }
             let sector = start + sector.start..start + sector.end;
             self.state.borrow_mut().behind.copied(span, sector, doubts);
+        }
+        if let Some(error) = unwritable {
+            self.leave_home_unread(extent, entry, &error).await?;
+            return Err(error);
         }
         result
     }

@@ -262,7 +262,7 @@ impl State {
                 })
                 .collect();
             let (lacking, alike): (Vec<_>, Vec<_>) =
-                pairs.into_iter().partition(|(extent, ..)| self.behind.is_behind(*extent));
+                pairs.into_iter().partition(|(extent, ..)| self.behind.lacks_flushed(*extent));
             let lacks = |device| lacking.iter().any(|(.., [_, second])| *second == device);
             for (extent, entry, [home, second]) in alike {
                 if lacks(home) && !lacks(second) {

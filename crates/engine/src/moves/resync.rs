@@ -303,6 +303,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let copies = self.copies_of(extent, &entry);
                 let (valid, end) = self.shape.run(entry.valid, done.start - start, done.end - start);
                 done.end = start + end;
+                done.end = self.state.borrow().behind.alike_undecided(&done);
+                let end = done.end - start;
                 let (is_behind, is_undecided) = {
                     let behind = &self.state.borrow().behind;
                     (behind.ranges().intersects(&done), behind.is_all_undecided(&done))

@@ -50,7 +50,8 @@ impl Drop for Inside<'_> {
     }
 }
 
+/// What requests get that come too late.
 #[cold]
-fn is_closed() -> Error {
+pub(crate) fn is_closed() -> Error {
     Error::new(ErrorKind::Io, "the volume is being closed: nothing is written to it any more")
 }

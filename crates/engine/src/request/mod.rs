@@ -14,6 +14,7 @@ mod zero;
 pub use ahead::READ_AHEAD;
 pub(crate) use cache::ExtentCache;
 pub use cache::Readahead;
+pub(crate) use gate::is_closed;
 
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;

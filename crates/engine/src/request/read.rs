@@ -5,7 +5,7 @@ use crate::copies::{Deadline, Member, lost};
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
-use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId, Op};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
@@ -89,7 +89,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn read_one(self: &Rc<Self>, offset: Bytes, request: ByteRange, into: &Buf) -> Result<()> {
         let piece = &self.shape.one_piece(offset, into.len());
         if self.must_decide(piece) && !planted(Bug::UndecidedRead) {
-            Box::pin(self.decide(piece)).await?;
+            Box::pin(self.decide(piece, Op::Read)).await?;
         }
         let lock = Self::lock_number(piece.extent);
         let guard = match self.locks.try_lock(lock, Mode::Shared) {

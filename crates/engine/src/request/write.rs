@@ -12,7 +12,7 @@ use crate::map::Arrival;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Durability, ErrorKind, Result};
-use braid_base::{BlockId, Bytes, DeviceId};
+use braid_base::{BlockId, Bytes, DeviceId, Op};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{ByteRange, Direction, Occasion, Origin, WriteTarget};
@@ -101,7 +101,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Box::pin(self.wait_until_applied(piece.extent, whole)).await?;
         }
         if self.is_undecided(piece) {
-            Box::pin(self.decide(piece)).await?;
+            Box::pin(self.decide(piece, Op::Write)).await?;
         }
         let records = self.most_records(piece);
         // Room in the journal comes before the lock: a write without room waits for a commit.

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::epochs::Whole;
 use crate::shape::Piece;
 use crate::{Durability, Result, Zeroing};
-use braid_base::Bytes;
+use braid_base::{Bytes, Op};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
@@ -119,7 +119,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         if self.has_edges(&piece) && self.is_undecided(&piece) {
-            self.decide(&piece).await?;
+            self.decide(&piece, Op::Discard).await?;
         }
         let change = self.begin_change(piece.len()).await;
         let room = self.reserve(self.most_records(&piece)).await?;

@@ -34,6 +34,15 @@ impl Behind {
         self.any_undecided() && self.undecided.missing(range) == Bytes::ZERO
     }
 
+    /// Up to where a range is undecided from its start on, or is not.
+    pub fn alike_undecided(&self, range: &Range<Bytes>) -> Bytes {
+        match self.undecided.next(range.start).filter(|next| next.start < range.end) {
+            Some(next) if next.start <= range.start => next.end.min(range.end),
+            Some(next) => next.start,
+            None => range.end,
+        }
+    }
+
     /// Whether the journal calls a span dirty of which something is undecided.
     pub fn is_span_undecided(&self, span: SpanId) -> bool {
         self.spans.get(&span).is_some_and(|s| s.undecided)

@@ -1,0 +1,470 @@
+//! Attacks on what a crash leaves undecided: copies that are chosen twice, places that nobody can read though a
+//! sound copy is there, and a resync that does not end.
+
+use crate::deadlines::hang;
+use crate::rig::{Rig, filled, open, options, sound};
+use crate::undecided_faults::{BLOCK, value_of};
+use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos, Rng};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, create};
+use braid_policy::{DeviceView, Home, Move, Occasion, Placement, Plan, Policy, Second, View};
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Bad, Disk, DiskOptions, FaultPlan, World};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Homes on device 0, or on device 1 in every second extent, and the second copies on the other one.
+#[derive(Clone, Default)]
+struct Told {
+    alternates: bool,
+    moves: Rc<RefCell<Vec<Move>>>,
+}
+
+impl Policy for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, _: &View) -> Placement<'a> {
+        let Occasion::New { extent, .. } = occasion else { return Placement::KEEP };
+        let home = u16::from(self.alternates && extent.0 % 2 == 1);
+        let second = Second::Sync(DeviceId(1 - home));
+        Placement { home: Home::On(DeviceId(home)), second, extra: None }
+    }
+
+    fn extra_slots(&self, _: &DeviceView) -> u32 {
+        0
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        plan.moves = self.moves.take();
+        view.now + Nanos::from_millis(10)
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "it was told so".to_owned()
+    }
+}
+
+/// A mirror after a crash of its daemon, all of which is undecided.
+struct Crashed {
+    volume: Rig,
+    disks: Vec<Disk>,
+    told: Told,
+    arena: Arena,
+    world: World,
+    /// Where its last extent begins, and where the copies of that lie.
+    last: Bytes,
+    home: Bytes,
+    second: Bytes,
+}
+
+const SIZE: Bytes = Bytes(64 << 20);
+
+/// What block `i` of the last extent holds.
+fn value(i: u64) -> u8 {
+    1 + (i % 200) as u8
+}
+
+fn slowly(millis: u64) -> FaultPlan {
+    let stall = Nanos::from_millis(millis)..Nanos::from_millis(millis + 1);
+    FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() }
+}
+
+async fn crashed(
+    world: &World,
+    extent_size: Bytes,
+    alternates: bool,
+    torn: impl FnOnce(&Disk, Bytes),
+) -> Crashed {
+    let kinds = [DiskOptions::ssd(MIB * 160), DiskOptions::hdd(MIB * 160), DiskOptions::hdd(MIB * 160)];
+    let disks = kinds.map(|kind| Disk::new(world, kind)).to_vec();
+    let arena = Arena::new(MIB * 4);
+    let how = CreateOptions {
+        copies: 2,
+        extent_size,
+        span_size: MIB * 4,
+        size: Some(SIZE),
+        policy: "raid1".to_owned(),
+        ..options(7)
+    };
+    create(&sound(&disks), &how).await.expect("the disks are fit");
+    let volume = open(world.clone(), sound(&disks)).await.expect("it is new");
+    let told = Told { alternates, ..Told::default() };
+    volume.replace_policy(Box::new(told.clone()));
+    let last = SIZE - extent_size;
+    for at in (0..SIZE.0).step_by(MIB.0 as usize).map(Bytes) {
+        let bytes = filled(&arena, MIB, 0);
+        bytes.with_bytes_mut(|bytes| {
+            bytes.chunks_mut(4096).enumerate().for_each(|(i, block)| {
+                let in_extent = (at + BLOCK * i as u64) % extent_size;
+                block.fill(value(in_extent / BLOCK));
+            });
+        });
+        volume.write(at, &bytes, Durability::Fua).await.expect("the disks are sound");
+    }
+    let disks: Vec<Disk> = disks.iter().map(|disk| disk.fork(world)).collect();
+    let placed = volume.explain(last).expect("it is sound");
+    let ((_, home), (_, second, _)) =
+        (placed.home.expect("it is sound"), placed.second.expect("it is sound"));
+    torn(&disks[0], home);
+    let volume = open(world.clone(), sound(&disks)).await.expect("the disks are sound");
+    volume.replace_policy(Box::new(told.clone()));
+    assert_eq!(volume.status().behind, SIZE);
+    Crashed { volume, disks, told, arena, world: world.clone(), last, home, second }
+}
+
+impl Crashed {
+    async fn read(&self, block: u64) -> Result<u8, String> {
+        let read = value_of(&self.volume, &self.arena, self.last + BLOCK * block).await;
+        read.map_err(|error| error.to_string())
+    }
+
+    async fn write(&self, at: Bytes, value: u8, durability: Durability) {
+        let bytes = filled(&self.arena, BLOCK, value);
+        self.volume.write(at, &bytes, durability).await.expect("one copy is sound");
+    }
+
+    fn be_sound(&self) {
+        self.disks.iter().for_each(|disk| disk.faults().set(FaultPlan::default()));
+    }
+
+    async fn sleep(&self, millis: u64) {
+        self.world.sleep(Nanos::from_millis(millis)).await;
+    }
+}
+
+fn run<T: 'static>(seed: u64, test: impl AsyncFnOnce(World) -> T + 'static) -> T {
+    let world = World::new(seed);
+    let rt = world.clone();
+    let result = world.block_on(async move { test(rt).await });
+    world.halt();
+    result
+}
+
+/// An extent moves while a guest reads a block of it that the home cannot give any more: the guest gets what the
+/// second copy has, and flushes. The move has copied what the home had.
+#[test]
+fn what_a_guest_was_given_stays_though_the_home_was_copied_before() {
+    let (read, after) = run(1, async |world| {
+        let torn = |disk: &Disk, home: Bytes| disk.poke(home + BLOCK * 5, &[222; 4096]);
+        let it = crashed(&world, KIB * 128, false, torn).await;
+        // The resync does not come to the last extent yet, and the move takes its time.
+        it.disks[1].faults().set(slowly(4000));
+        it.disks[2].faults().set(slowly(2000));
+        let extent = ExtentId((it.last / (KIB * 128)) as u32);
+        it.told.moves.borrow_mut().push(Move::Migrate { extent, target: DeviceId(2) });
+        it.sleep(500).await;
+        it.disks[1].faults().set(FaultPlan::default());
+        it.disks[0].spoil(it.home + BLOCK * 5..it.home + BLOCK * 6, Bad::UntilWritten);
+        let read = it.read(5).await;
+        it.volume.flush().await.expect("it is sound");
+        it.sleep(20_000).await;
+        (read, it.read(5).await)
+    });
+    assert!(read == Ok(222) || read == Ok(value(5)), "{read:?}");
+    assert_eq!(after, read, "nobody wrote there");
+}
+
+/// One bad place on each device, in different blocks of one extent: each block can be read somewhere.
+fn two_bad_places(
+    (home, how_home): (u64, Bad),
+    (second, how_second): (u64, Bad),
+    guest: u64,
+) -> Vec<(u64, String)> {
+    run(2, async move |world| {
+        let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
+        it.disks[1].faults().set(slowly(1000));
+        it.disks[0].spoil(it.home + BLOCK * home..it.home + BLOCK * (home + 1), how_home);
+        it.disks[1].spoil(it.second + BLOCK * second..it.second + BLOCK * (second + 1), how_second);
+        let _first = it.read(guest).await;
+        it.be_sound();
+        it.sleep(60_000).await;
+        let mut lost = Vec::new();
+        for block in 0..32 {
+            match it.read(block).await {
+                Ok(read) => assert_eq!(read, value(block)),
+                Err(error) => lost.push((block, error)),
+            }
+        }
+        lost
+    })
+}
+
+#[test]
+fn a_second_copy_that_cannot_be_written_in_one_block_still_has_the_others() {
+    assert_eq!(two_bad_places((20, Bad::UntilWritten), (10, Bad::ForEver), 20), []);
+}
+
+#[test]
+fn a_home_that_cannot_be_written_in_one_block_still_has_the_others() {
+    assert_eq!(two_bad_places((10, Bad::ForEver), (20, Bad::UntilWritten), 10), []);
+}
+
+/// The second device does not answer for some seconds, while a guest reads a sound block of an extent in which the
+/// home has a bad place elsewhere.
+#[test]
+fn a_device_that_does_not_answer_for_a_while_is_no_reason_to_lose_a_block_of_it() {
+    let mut lost = Vec::new();
+    for asked in [20, 3] {
+        let (read, given_up) = run(3, async move |world| {
+            let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
+            it.disks[1].faults().set(slowly(1000));
+            it.disks[0].spoil(it.home + BLOCK * 20..it.home + BLOCK * 21, Bad::UntilWritten);
+            // The volume cannot do without it.
+            let (_, first) = it.volume.explain(Bytes::ZERO).expect("it is sound").home.expect("it is sound");
+            let bad = FaultPlan { bad_writes: Some(first..first + BLOCK), ..FaultPlan::default() };
+            it.disks[0].faults().set(bad);
+            it.write(Bytes::ZERO, 222, Durability::Fua).await;
+            hang(&it.disks[1]);
+            it.sleep(12_000).await;
+            let _first = it.read(asked).await;
+            let given_up = it.volume.outdated_devices();
+            it.be_sound();
+            it.sleep(120_000).await;
+            (it.read(20).await, given_up)
+        });
+        lost.extend((read != Ok(value(20))).then_some((asked, read, given_up)));
+    }
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+/// A block that the second copy missed lies beside what is undecided, where the home has a bad place.
+#[test]
+fn a_resync_ends_where_what_is_behind_lies_beside_a_bad_place_of_what_is_undecided() {
+    let (behind, read) = run(4, async |world| {
+        let it = crashed(&world, MIB * 2, false, |_, _| ()).await;
+        let tail = MIB - BLOCK;
+        it.disks[1].faults().set(slowly(1000));
+        assert_eq!(it.read(0).await, Ok(value(0)));
+        let failing = FaultPlan { bad_writes: Some(it.second + tail..it.second + MIB), ..slowly(1000) };
+        it.disks[1].faults().set(failing);
+        it.write(it.last + tail, 222, Durability::Fua).await;
+        it.disks[0].spoil(it.home + MIB + KIB * 64..it.home + MIB + KIB * 68, Bad::UntilWritten);
+        it.be_sound();
+        it.sleep(600_000).await;
+        let behind = it.volume.status().behind;
+        (behind, it.read(256 + 16).await)
+    });
+    assert_eq!((behind, read), (Bytes::ZERO, Ok(value(256 + 16))));
+}
+
+/// How a volume goes on without a device.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Live,
+    AfterStop,
+}
+
+/// The device that missed a write is lost; the other one has all. In the same span homes lie on both.
+#[test]
+fn the_device_that_missed_a_write_may_be_lost() {
+    let mut refused = Vec::new();
+    for loss in [Loss::Live, Loss::AfterStop] {
+        let failed = run(5, async move |world| {
+            let it = crashed(&world, KIB * 128, true, |_, _| ()).await;
+            // An extent with its home on device 0, in the last span.
+            let at = it.last - KIB * 128;
+            let placed = it.volume.explain(at).expect("it is sound");
+            let (home, second) = (placed.home.expect("it is sound"), placed.second.expect("it is sound"));
+            assert_eq!((home.0, second.0), (DeviceId(0), DeviceId(1)));
+            let failing = FaultPlan { bad_writes: Some(second.1..second.1 + BLOCK), ..slowly(1000) };
+            it.disks[1].faults().set(failing);
+            it.write(at, 222, Durability::Fua).await;
+            match loss {
+                Loss::Live => {
+                    return it.volume.fail_device(DeviceId(1)).await.map_err(|error| error.to_string());
+                }
+                Loss::AfterStop => it.volume.close().await.expect("it is sound"),
+            }
+            let left = [0, 2].map(|disk: usize| it.disks[disk].fork(&world));
+            let volume = open(world.clone(), sound(&left)).await.map_err(|error| error.to_string())?;
+            assert_eq!(value_of(&volume, &it.arena, at).await, Ok(222));
+            assert_eq!(value_of(&volume, &it.arena, it.last).await, Ok(value(0)));
+            Ok(())
+        });
+        refused.extend(failed.err().map(|error| (loss, error)));
+    }
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// A guest's write that one copy missed, without FUA, and then a flush. What is said of it: the value that another
+/// opening reads, without the home or with a home that has a bad place there.
+fn missed(flushes: bool, has_power: bool, alone: bool) -> Result<u8, ErrorKind> {
+    run(6, async move |world| {
+        let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
+        it.sleep(120_000).await;
+        assert_eq!(it.volume.status().behind, Bytes::ZERO);
+        let failing = FaultPlan { bad_writes: Some(it.second..it.second + BLOCK), ..FaultPlan::default() };
+        it.disks[1].faults().set(failing);
+        it.write(it.last, 222, Durability::Volatile).await;
+        if flushes {
+            it.volume.flush().await.expect("both devices flush");
+        }
+        it.disks[0].spoil(it.home..it.home + BLOCK, Bad::UntilWritten);
+        let (mut rng, first) = (Rng::new(6), usize::from(alone));
+        let stored: Vec<Disk> = it.disks[first..]
+            .iter()
+            .map(|disk| {
+                let mut stored = disk.store();
+                if has_power {
+                    stored.kill()
+                } else {
+                    stored.power_cut(&mut rng)
+                }
+                stored.attach(&world)
+            })
+            .collect();
+        let volume = open(world.clone(), sound(&stored)).await.map_err(|error| error.kind())?;
+        value_of(&volume, &it.arena, it.last).await.map_err(|error| error.kind())
+    })
+}
+
+/// The flush does not record that a copy is behind: the write did so before its end. Without that record the span
+/// is dirty, hence undecided after the crash, and the older copy passes for the flushed one.
+#[test]
+fn a_write_that_one_copy_missed_and_that_was_flushed_is_not_taken_back() {
+    is_not_taken_back(&[(true, false), (true, true)]);
+}
+
+/// As above without a flush: what was acknowledged outlives the daemon while the machine has power.
+#[test]
+fn a_write_that_one_copy_missed_outlives_the_daemon() {
+    is_not_taken_back(&[(false, true)]);
+}
+
+fn is_not_taken_back(cases: &[(bool, bool)]) {
+    let mut wrong = Vec::new();
+    for &(flushes, has_power) in cases {
+        for alone in [true, false] {
+            let read = missed(flushes, has_power, alone);
+            let is_told = matches!(read, Ok(222) | Err(ErrorKind::Degraded | ErrorKind::Io));
+            wrong.extend((!is_told).then_some((flushes, has_power, alone, read)));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// While a volume closes, a guest reads what is undecided, where the home has a bad place.
+#[test]
+fn a_read_of_a_volume_that_closes_finds_the_copy_that_is_sound() {
+    let read = run(7, async |world| {
+        let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
+        it.disks[1].faults().set(slowly(1000));
+        it.disks[0].spoil(it.home + BLOCK * 20..it.home + BLOCK * 21, Bad::UntilWritten);
+        let closing = it.volume.clone();
+        world.spawn(async move { closing.close().await.expect("it is sound") });
+        it.sleep(100).await;
+        it.read(20).await
+    });
+    assert_eq!(read, Ok(value(20)));
+}
+
+/// What a guest reads while the volume stops is what the next opening reads on the device that is left.
+#[test]
+fn what_is_read_while_a_volume_closes_is_read_again_without_the_home() {
+    let (read, after) = run(8, async |world| {
+        let it = crashed(&world, KIB * 128, false, |disk, home| disk.poke(home, &[222; 4096])).await;
+        it.disks[1].faults().set(slowly(1000));
+        let (closing, closed) = (it.volume.clone(), Rc::new(RefCell::new(false)));
+        let done = closed.clone();
+        world.spawn(async move {
+            closing.close().await.expect("it is sound");
+            *done.borrow_mut() = true;
+        });
+        it.sleep(100).await;
+        let read = it.read(0).await;
+        assert!(!*closed.borrow());
+        it.sleep(60_000).await;
+        assert!(*closed.borrow());
+        let left: Vec<Disk> = it.disks[1..].iter().map(|disk| disk.fork(&world)).collect();
+        let volume = open(world.clone(), sound(&left)).await.expect("it has everything");
+        (read, value_of(&volume, &it.arena, it.last).await.map_err(|error| error.to_string()))
+    });
+    assert_eq!(after, read);
+}
+
+/// A write that both copies fail, the home in part, and a guest that waits for it with its read. Then a flush, and
+/// the loss of the home. Gives what was read before and after that.
+fn read_beside_a_write_that_fails(seed: u64, waits: bool) -> Option<(u8, u8)> {
+    run(seed, async move |world| {
+        let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
+        it.sleep(120_000).await;
+        assert_eq!(it.volume.status().behind, Bytes::ZERO);
+        let bad = |at: Bytes| Some(at + BLOCK * 7..at + BLOCK * 8);
+        it.disks[0].faults().set(FaultPlan { bad_writes: bad(it.home), ..slowly(1000) });
+        it.disks[1].faults().set(FaultPlan { bad_writes: bad(it.second), ..slowly(1000) });
+        let (volume, arena, at) = (it.volume.clone(), it.arena.clone(), it.last);
+        world.spawn(async move {
+            let bytes = filled(&arena, BLOCK * 8, 222);
+            volume.write(at, &bytes, Durability::Volatile).await.expect_err("no device takes it");
+        });
+        // The write takes 6 s, for the journal says first that it begins.
+        it.sleep(if waits { 4500 } else { 20_000 }).await;
+        let read = it.read(0).await.expect("it is sound");
+        it.be_sound();
+        it.volume.flush().await.expect("both devices flush");
+        let mut rng = Rng::new(seed);
+        let left: Vec<Disk> = it.disks[1..]
+            .iter()
+            .map(|disk| {
+                let mut stored = disk.store();
+                stored.power_cut(&mut rng);
+                stored.attach(&world)
+            })
+            .collect();
+        let volume = open(world.clone(), sound(&left)).await.ok()?;
+        Some((read, value_of(&volume, &it.arena, it.last).await.ok()?))
+    })
+}
+
+#[test]
+fn what_is_read_beside_a_write_that_fails_and_then_flushed_does_not_change() {
+    for (waits, seeds) in [(false, 1..4), (true, 0..5)] {
+        let read = seeds.filter_map(|seed| Some((seed, read_beside_a_write_that_fails(seed, waits)?)));
+        let changed: Vec<_> = read.filter(|(_, (before, after))| before != after).collect();
+        assert!(changed.is_empty(), "waits {waits}: {changed:?}");
+    }
+}
+
+/// A device is lost at any time in which guests decide what a block is; the other one loses power then.
+#[test]
+fn what_guests_read_while_a_device_is_lost_does_not_change() {
+    let mut changed = Vec::new();
+    for (lost, step) in (0..2).flat_map(|lost| (0..16).map(move |step| (lost, step))) {
+        let (reads, after) = run(step, async move |world| {
+            let torn = |disk: &Disk, home: Bytes| disk.poke(home, &[222; 4096]);
+            let it = Rc::new(crashed(&world, KIB * 128, false, torn).await);
+            it.disks[1].faults().set(slowly(1000));
+            let reads = Rc::new(RefCell::new(Vec::new()));
+            for guest in 0..3 {
+                let (it, reads) = (it.clone(), reads.clone());
+                world.spawn(async move {
+                    it.sleep(guest * 300).await;
+                    let read = it.read(0).await;
+                    reads.borrow_mut().push(read);
+                });
+            }
+            it.sleep(step * 150).await;
+            let _refused = it.volume.fail_device(DeviceId(lost)).await;
+            let read = it.read(0).await;
+            reads.borrow_mut().push(read);
+            it.volume.flush().await.expect("it is sound");
+            let mut rng = Rng::new(step);
+            let is_left = |(i, disk): (usize, &Disk)| {
+                let mut stored = disk.store();
+                stored.power_cut(&mut rng);
+                (i != usize::from(lost)).then(|| stored.attach(&world))
+            };
+            let left: Vec<Disk> = it.disks.iter().enumerate().filter_map(is_left).collect();
+            let after = match open(world.clone(), sound(&left)).await {
+                Ok(volume) => value_of(&volume, &it.arena, it.last).await.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            it.sleep(20_000).await;
+            (reads.take(), after)
+        });
+        let all: Vec<_> = reads.iter().chain([&after]).collect();
+        changed.extend(all.windows(2).any(|pair| pair[0] != pair[1]).then_some((lost, step, reads, after)));
+    }
+    assert!(changed.is_empty(), "{changed:#?}");
+}
