@@ -9,8 +9,6 @@ pub(crate) struct Jobs {
     /// Those that have not ended.
     running: Cell<usize>,
     ending: Cell<bool>,
-    /// All have ended.
-    over: Cell<bool>,
     attention: Event,
 }
 
@@ -23,9 +21,9 @@ impl Jobs {
         self.running.set(self.running.get() + 1);
     }
 
-    /// One that a guest waits for: also while the volume closes, until the others have ended. `None` from then on.
+    /// One that a guest waits for. `None` if the volume closes.
     pub fn begin_for_guest(&self) -> Option<Job<'_>> {
-        (!self.over.get()).then(|| {
+        (!self.are_ending()).then(|| {
             self.begin();
             Job(self)
         })
@@ -55,7 +53,7 @@ impl Jobs {
 
     /// Waits until all have ended.
     pub async fn ended(&self) {
-        self.wait_for(|| (self.running.get() == 0).then(|| self.over.set(true))).await;
+        self.wait_for(|| (self.running.get() == 0).then_some(())).await;
     }
 
     /// Waits until `ready` gives something: asked now, and whenever jobs are woken.

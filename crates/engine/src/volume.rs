@@ -41,7 +41,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     }
 
     /// Waits for what guests have begun, and refuses what they begin from now on; stops background work, makes everything durable and the journal
-    /// short, so that the next opening is quick. Reads are answered until the end, but for those of what a crash left undecided.
+    /// short, so that the next opening is quick. Reads are answered until the end, but for those of what a crash left undecided, which are refused.
     ///
     /// # Errors
     /// Whatever keeps that from being durable, and `Io` if a device has not answered all requests, for it may still carry them out, or if guests or

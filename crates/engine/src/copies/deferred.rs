@@ -2,10 +2,11 @@
 
 use crate::Result;
 use crate::core::Core;
-use braid_base::ExtentId;
+use braid_base::{Bytes, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_runtime::{Device, Runtime};
+use std::ops::Range;
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Whether the second copy must have a deferred write before it is acknowledged: the home does not serve the extent any more, or could not take the
@@ -13,7 +14,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// second copy before it has what another one may have read from the home.
     pub(super) fn is_second_needed(
         &self,
-        extent: ExtentId,
+        (extent, range): (ExtentId, &Range<Bytes>),
         entry: &Entry,
         results: &[(SlotNumber, Result<()>)],
     ) -> bool {
@@ -22,7 +23,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let has_left = !self.locate(entry.home).0.is_current() || state.map.get(extent).home == entry.second;
         let has_failed = results.iter().any(|(_, result)| result.is_err());
         self.locate(entry.second).0.is_current()
-            && (has_left || has_failed && !state.behind.lacks_flushed(extent))
+            && (has_left || has_failed && !self.lacks_flushed_beside(extent, range))
     }
 
     /// Before a deferred write goes to the second copy: if the home was given up, the superblocks say so first. By epochs the second copy is written in its

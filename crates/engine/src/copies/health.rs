@@ -50,8 +50,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// What the pending log speaks of may be lost while a device is used whose flush has failed, and until the superblocks say that such a device
     /// was given up.
     fn doubt_log(&self) {
-        let is_recorded = self.devices.states_recorded.get() == self.devices.states_changed.get();
-        let is_used = |member: &&Member<D>| member.is_written() || !is_recorded;
+        let is_used = |member: &&Member<D>| member.is_written() || !self.are_states_recorded();
         let doubted = self.devices.iter().filter(is_used).any(Member::has_lost_writes);
         self.state.borrow_mut().doubt_log(doubted);
     }
@@ -183,15 +182,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Waits until the superblocks say which devices were given up. A task that depends on that calls it before an acknowledgement.
     #[inline]
     pub async fn record_states(&self) -> Result<()> {
-        if self.devices.states_recorded.get() == self.devices.states_changed.get() {
+        if self.are_states_recorded() {
             return Ok(());
         }
         Box::pin(self.record_states_now()).await
     }
 
+    /// Whether the superblocks say so.
+    #[inline]
+    pub fn are_states_recorded(&self) -> bool {
+        self.devices.states_recorded.get() == self.devices.states_changed.get()
+    }
+
     async fn record_states_now(&self) -> Result<()> {
         let _alone = self.devices.writer.acquire(1).await;
-        match self.devices.states_recorded.get() == self.devices.states_changed.get() {
+        match self.are_states_recorded() {
             true => Ok(()),
             false => self.write_superblock().await,
         }

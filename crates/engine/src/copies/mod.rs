@@ -30,5 +30,6 @@ pub(crate) use extra::Updated;
 pub(crate) use member::{Member, Timed};
 pub(crate) use requests::Deadline;
 pub(crate) use required::{Copies, Other, Timing, lost};
+pub(crate) use undecided::OnBadPlace;
 pub(crate) use watch::{answered, watched};
 pub(crate) use write_back::{AT_ONCE as WRITTEN_BACK_AT_ONCE, WriteBacks};

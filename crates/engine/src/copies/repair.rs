@@ -81,6 +81,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let mut state = self.state.borrow_mut();
                 state.disturb(extent);
                 state.set_extent(extent, swapped);
+                state.note_exchange(extent);
             }
             // Before the journal says behind: after a crash in between, the bad place would be in the copy that counts.
             self.commit(Origin::Background).await?;

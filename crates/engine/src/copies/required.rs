@@ -294,14 +294,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             (slot, self.write_slot_by(slot, range, from, entry.valid, (origin, deadline)).await)
         });
         let mut results = join_all(writes).await;
-        if later && self.is_second_needed(extent, &entry, &results) {
+        if later && self.is_second_needed((extent, range), &entry, &results) {
             let written = async {
                 self.leave_home(&entry, &results, keeps_epochs).await?;
                 self.write_slot_by(entry.second, range, from, entry.valid, (origin, Deadline::Only)).await
             };
             results.push((entry.second, written.await));
         }
-        let settled = self.settle(extent, entry, &results);
+        let settled = self.settle((extent, range), entry, &results);
         let missed = !later && results.len() < 2 && !planted(Bug::SecondCopyNotWritten)
             || results.iter().any(|(_, result)| result.is_err());
         let exchanged = {
@@ -311,6 +311,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 settled.as_ref().is_ok_and(|now| known.home == now.second && known.second == now.home);
             if let (true, Ok(now)) = (exchanged, &settled) {
                 state.set_extent(extent, Entry { home: now.home, second: now.second, ..known });
+                state.note_exchange(extent);
             }
             let lacks = || self.changed_by(extent, range, entry.valid);
             deferred.into_iter().for_each(|changed| state.behind.end_deferred_write(changed));
@@ -339,7 +340,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // What a device lacks that is not current, its state says.
         self.record_states().await?;
         // A device may have been given up since, which does not know of an extent that is in no map yet.
-        self.settle(extent, settled, &results)
+        self.settle((extent, range), settled, &results)
     }
 
     /// Makes the move of a home durable before the second copy comes to lack a write. Gives the entry as it is
@@ -380,7 +381,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// What a write to both copies came to: an error if no copy has it that was current.
-    fn settle(&self, extent: ExtentId, entry: Entry, results: &[(SlotNumber, Result<()>)]) -> Result<Entry> {
+    fn settle(
+        &self,
+        (extent, range): (ExtentId, &Range<Bytes>),
+        entry: Entry,
+        results: &[(SlotNumber, Result<()>)],
+    ) -> Result<Entry> {
         // Another write may have exchanged the copies meanwhile. A new extent is not in the map yet.
         let now = self.state.borrow().map.get(extent);
         let entry = match now.home == entry.second {
@@ -397,7 +403,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // Elsewhere in the extent either copy is as good, if it is undecided there.
         let is_enough = |other| {
             let is_equal = copies.other == Other::Equal(other);
-            is_equal || self.locate(other).0.is_current() && !self.state.borrow().behind.lacks_flushed(extent)
+            is_equal || self.locate(other).0.is_current() && !self.lacks_flushed_beside(extent, range)
         };
         match (result(copies.current), copies.other) {
             (Some(Ok(())), _) => Ok(entry),
@@ -409,6 +415,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             (Some(Err(error)), _) => Err(error.clone()),
             (None, _) => Err(none_there(extent)),
         }
+    }
+
+    /// Whether the second copy lacks anything that was flushed or read, beside a range of an extent.
+    pub(super) fn lacks_flushed_beside(&self, extent: ExtentId, range: &Range<Bytes>) -> bool {
+        let start = self.shape.bytes_of(extent).start;
+        self.state.borrow().behind.lacks_flushed_beside(extent, &(start + range.start..start + range.end))
     }
 
     /// What was read from a slot is about to be written over another copy, which lacks it: whether the slot has it, the next flush of its

@@ -7,7 +7,7 @@
 //! a home that is lost later takes nothing away from the second copy that was made from it, unless it has
 //! moved since.
 
-use super::Deadline;
+use super::{Deadline, Member};
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::request::is_closed;
@@ -25,6 +25,15 @@ use std::rc::Rc;
 const STEP: Bytes = MIB;
 /// And so much where one of the copies has a bad place: no device has larger sectors.
 const SECTOR: Bytes = Bytes(4 * KIB.0);
+
+/// What becomes of a copy where a place of a device is bad.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnBadPlace {
+    /// It fails.
+    Fail,
+    /// It goes on sector by sector.
+    GoOn,
+}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Whether it is undecided which copy of a piece counts.
@@ -47,37 +56,29 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     && behind.ranges().intersects(&self.bytes_of_piece(piece)))
     }
 
-    /// Makes both copies of a piece alike, before a guest's request to it. Where that cannot be done the home
-    /// counts from now on, as the journal says then. The caller holds no lock.
+    /// Makes both copies of a piece alike, with what lies around it, before a guest's request to it. Where the
+    /// second copy cannot be written the home counts from now on, as the journal says then. The caller holds no
+    /// lock.
     ///
     /// # Errors
-    /// `Io` if the second copy does not answer, and the home cannot be read where the request leaves bytes as they
-    /// are; if a device fails meanwhile; and while the volume closes, once nothing is written any more.
+    /// `Io` where neither copy can be read, if the request leaves the bytes as they are; if a device fails
+    /// meanwhile; and while the volume closes.
     pub async fn decide(self: &Rc<Self>, piece: &Piece, request: Op) -> Result<()> {
         let _job = self.jobs.begin_for_guest().ok_or_else(is_closed)?;
         let (span, around) = (self.shape.span_of(piece.extent), self.undecided_around(piece));
-        let is_undecided = |range: &Range<Bytes>| self.state.borrow().behind.is_undecided(range);
-        if self.active_epochs().is_none() && !self.is_second_held_up(piece) && is_undecided(&around) {
-            // A failure is counted by the device.
-            let tried = self.resync_for_guest(around.clone()).await;
-            // What a crash would bring back keeps it from being alike.
-            if tried == Ok(false) && self.commit(Origin::Guest).await.is_ok() {
-                let _tried = self.resync_for_guest(around.clone()).await;
+        if self.active_epochs().is_some() {
+            self.state.borrow_mut().behind.end_undecided_in(span, &around);
+        } else if self.is_left_undecided(&around) {
+            let is_alike = !self.is_second_held_up(piece)
+                && self.make_alike(&around, OnBadPlace::Fail).await == Ok(true);
+            let sectors = self.sectors_of(piece);
+            if !is_alike && self.is_left_undecided(&sectors) {
+                // No more than the guest asks for: the rest waits for better times.
+                let is_overwritten = request != Op::Read && sectors == self.bytes_of_piece(piece);
+                self.decide_sectors(piece, &sectors, is_overwritten).await?;
+                self.state.borrow_mut().behind.end_undecided_in(span, &sectors);
             }
         }
-        let decided = match self.is_second_held_up(piece) {
-            false => around,
-            true => {
-                // It may answer again, and have what the home cannot give.
-                let sectors = self.sectors_of(piece);
-                let is_overwritten = request != Op::Read && sectors == self.bytes_of_piece(piece);
-                if !is_overwritten && is_undecided(&sectors) {
-                    self.read_undecided_home(piece.extent, &sectors).await?;
-                }
-                sectors
-            }
-        };
-        self.state.borrow_mut().behind.end_undecided_in(span, &decided);
         match self.record_behind(span).await {
             // No flush will succeed any more, so none promises what is read now.
             Err(_) if self.journal.commits.have_failed() => Ok(()),
@@ -85,12 +86,63 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
+    /// Finds a copy of the sectors of a piece that can be read. Where they are undecided afterwards the home counts.
+    async fn decide_sectors(
+        self: &Rc<Self>,
+        piece: &Piece,
+        sectors: &Range<Bytes>,
+        is_overwritten: bool,
+    ) -> Result<()> {
+        let home = || self.state.borrow().map.get(piece.extent).home;
+        loop {
+            let before = home();
+            if self.is_second_held_up(piece) {
+                if is_overwritten {
+                    return Ok(());
+                }
+                let read = self.read_undecided_home(piece.extent, sectors).await;
+                if read.is_ok() || self.is_second(piece, Member::is_late) {
+                    return read;
+                }
+            }
+            match self.make_alike(sectors, OnBadPlace::GoOn).await {
+                Err(error) if !is_overwritten && self.is_left_undecided(sectors) => {
+                    // A home that gives way, does so once: the other one is read, or late too.
+                    if home() == before {
+                        return Err(error);
+                    }
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Copies what is undecided in a range of an extent. False if something is left.
+    async fn make_alike(self: &Rc<Self>, range: &Range<Bytes>, on_bad_place: OnBadPlace) -> Result<bool> {
+        let is_alike = self.resync_for_guest(range, on_bad_place).await?;
+        // What a crash would bring back keeps it from being alike.
+        if !is_alike && self.commit(Origin::Guest).await.is_ok() {
+            return self.resync_for_guest(range, on_bad_place).await;
+        }
+        Ok(is_alike)
+    }
+
+    /// Whether something of a range of the volume is undecided.
+    pub fn is_left_undecided(&self, range: &Range<Bytes>) -> bool {
+        self.state.borrow().behind.is_undecided(range)
+    }
+
+    /// Whether guests must not wait for the device of the second copy if the home has what they ask for.
     fn is_second_held_up(&self, piece: &Piece) -> bool {
+        self.is_second(piece, Member::holds_up)
+    }
+
+    fn is_second(&self, piece: &Piece, is: impl FnOnce(&Member<D>) -> bool) -> bool {
         let second = {
             let state = self.state.borrow();
             state.space.locate(state.map.get(piece.extent).second)
         };
-        second.is_some_and(|slot| self.member(slot.device).holds_up())
+        second.is_some_and(|slot| is(self.member(slot.device)))
     }
 
     /// Whether the home of an extent can be read in a range of the volume.
@@ -103,11 +155,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if matches!(entry.home, SlotNumber::NONE | SlotNumber::LOST) {
             return Ok(());
         }
+        let second = self.state.borrow().space.locate(entry.second);
+        let is_only = second.is_none_or(|slot| self.member(slot.device).is_late());
         while at < end {
             let (valid, until) = self.shape.run(entry.valid, at, end.min(at + STEP));
             if valid {
                 let part = bytes.slice(Bytes::ZERO..until - at);
-                self.read_undecided(extent, entry.home, &(at..until), &part).await?;
+                let range = at..until;
+                match is_only {
+                    true => self.read_slot(entry.home, range.clone(), &part, Origin::Guest).await?,
+                    false => self.read_slot_copied(entry.home, range.clone(), &part, Origin::Guest).await?,
+                }
+                self.check_kept(extent, entry.home, &range)?;
             }
             at = until;
         }
@@ -140,14 +199,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (extent, entry): (ExtentId, Entry),
         range: &Range<Bytes>,
         bytes: &Buf,
+        on_bad_place: OnBadPlace,
     ) -> Result<()> {
-        match self.read_undecided(extent, entry.home, range, bytes).await {
+        let copied = match self.read_undecided(extent, entry.home, range, bytes).await {
             Ok(()) => self.write_undecided(extent, (entry.home, entry.second), range, bytes).await,
-            Err(error) => self.copy_undecided_sectors((extent, entry), range, bytes, error).await,
+            failed => failed,
+        };
+        match copied {
+            Err(error) if on_bad_place == OnBadPlace::GoOn => {
+                self.copy_undecided_sectors((extent, entry), range, bytes, error).await
+            }
+            copied => copied,
         }
     }
 
-    /// Sector by sector: the bad places of the two copies need not be the same.
+    /// Sector by sector: the bad places of the two copies need not be the same. Where the second copy cannot be
+    /// written the home counts; what neither copy gives stays undecided.
     async fn copy_undecided_sectors(
         self: &Rc<Self>,
         (extent, entry): (ExtentId, Entry),
@@ -157,27 +224,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
         let doubts = self.state.borrow().behind.doubts(span);
-        let (mut at, mut result, mut unwritable) = (range.start, Ok(()), None);
+        let (home, second) = (entry.home, entry.second);
+        let (mut at, mut result) = (range.start, Ok(()));
+        let mut unwritable: Vec<Range<Bytes>> = Vec::new();
         while at < range.end {
             let sector = at..(at + SECTOR).min(range.end);
             at = sector.end;
             let part = bytes.slice(Bytes::ZERO..sector.end - sector.start);
-            // Each request would have to wait.
-            if self.locate(entry.second).0.is_late() {
+            let of_volume = start + sector.start..start + sector.end;
+            // Each request would have to wait, and a write that is late may use the buffer still.
+            if self.locate(second).0.is_late() {
                 return Err(error);
             }
-            if self.locate(entry.home).0.is_late() {
-                self.leave_home_unread(extent, entry, &error).await?;
+            if self.locate(home).0.is_late() {
+                self.leave_home_unread(extent, entry, &unwritable, &error).await?;
                 return Err(error);
             }
-            let (home, second) = (entry.home, entry.second);
             if self.read_undecided(extent, home, &sector, &part).await.is_ok() {
-                let written = self.write_undecided(extent, (home, second), &sector, &part).await;
-                if let Err(error) = written {
-                    // A write that is late may use the buffer still.
+                if let Err(error) = self.write_undecided(extent, (home, second), &sector, &part).await {
                     if self.locate(second).0.is_late() {
                         return Err(error);
                     }
+                    self.state.borrow_mut().behind.end_undecided_in(span, &of_volume);
                     result = Err(error);
                     continue;
                 }
@@ -190,31 +258,54 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.state.borrow_mut().disturb(extent);
                 if let Err(error) = self.write_undecided(extent, (second, home), &sector, &part).await {
                     if self.locate(home).0.is_late() {
-                        self.leave_home_unread(extent, entry, &error).await?;
+                        self.leave_home_unread(extent, entry, &unwritable, &error).await?;
                         return Err(error);
                     }
-                    unwritable = Some(error);
+                    unwritable.push(of_volume);
                     continue;
                 }
             }
-            let sector = start + sector.start..start + sector.end;
-            self.state.borrow_mut().behind.copied(span, sector, doubts);
+            self.state.borrow_mut().behind.copied(span, of_volume, doubts);
         }
-        if let Some(error) = unwritable {
-            self.leave_home_unread(extent, entry, &error).await?;
+        if !unwritable.is_empty() {
+            self.leave_home_unread(extent, entry, &unwritable, &error).await?;
             return Err(error);
         }
         result
     }
 
-    /// A home that can be neither read nor written is the second copy from now on, unless the second copy
-    /// lacks something that the home has.
-    async fn leave_home_unread(self: &Rc<Self>, extent: ExtentId, entry: Entry, error: &Error) -> Result<()> {
+    /// A home that does not answer, or can neither be read nor written in some sectors, is the second copy from now
+    /// on, unless the second copy lacks something that the home has. What is undecided beside that stays so.
+    async fn leave_home_unread(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        entry: Entry,
+        unwritable: &[Range<Bytes>],
+        error: &Error,
+    ) -> Result<()> {
         if self.state.borrow().behind.lacks_flushed(extent) {
             return Err(error.clone());
         }
         self.forget_copies_of(extent);
-        self.lose_copy(extent, entry, entry.home, error).await
+        if self.active_epochs().is_some() {
+            return self.lose_copy(extent, entry, entry.home, error).await;
+        }
+        let span = self.shape.span_of(extent);
+        {
+            let mut state = self.state.borrow_mut();
+            state.disturb(extent);
+            state.set_extent(extent, Entry { home: entry.second, second: entry.home, ..entry });
+            state.note_exchange(extent);
+        }
+        // Before the journal says behind: after a crash in between, the bad place would be in the copy that counts.
+        self.commit(Origin::Background).await?;
+        {
+            let behind = &mut self.state.borrow_mut().behind;
+            behind.end_deferred_in(extent);
+            unwritable.iter().for_each(|range| behind.mark_behind(span, range.clone()));
+        }
+        self.record_behind(span).await?;
+        self.commit(Origin::Background).await
     }
 
     /// What was made from a home must not outlive it.

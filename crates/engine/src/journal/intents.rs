@@ -7,7 +7,8 @@ use crate::map::Intent;
 use crate::planted::{Bug, planted};
 use braid_format::SpanId;
 use braid_format::journal::Record;
-use braid_runtime::{Device, Runtime};
+use braid_policy::Origin;
+use braid_runtime::{Device, Permit, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Waits until the journal says that the copies of a span may differ, and begins a write there, which ends by
@@ -35,9 +36,24 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
+    /// Before the journal says that a copy is behind, it says which copy that is, and the superblocks which device was
+    /// given up: after a crash in between, the copy that lacks something would be the one that counts.
+    async fn begin_record(&self) -> Result<Permit> {
+        loop {
+            if self.state.borrow_mut().is_exchange_pending() {
+                Box::pin(self.commit(Origin::Guest)).await?;
+            }
+            self.record_states().await?;
+            let alone = self.journal.intents.acquire(1).await;
+            if !self.state.borrow_mut().is_exchange_pending() && self.are_states_recorded() {
+                return Ok(alone);
+            }
+        }
+    }
+
     /// Has the journal say what it must say of spans before guests may go on.
     pub async fn record_spans(&self) -> Result<()> {
-        let _alone = self.journal.intents.acquire(1).await;
+        let _alone = self.begin_record().await?;
         if let Some(error) = self.journal.commits.failure() {
             return Err(error);
         }

@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub(super) left_log: Option<NeededLog>,
     /// The number behind the last entry of the log that the commit covers.
     pub(super) committing_log: Option<u64>,
+    /// Extents whose copies were exchanged because the home failed, as long as that may not be durable.
+    exchanged: Vec<ExtentId>,
     /// Slots that nothing uses any more, durably: the device is told before they are free again.
     pub(super) trims: BTreeSet<u32>,
     /// Slots that nothing uses any more, durably in the journal alone.
@@ -106,6 +108,7 @@ impl State {
             committing_log: None,
             trims: BTreeSet::new(),
             outdated: Outdated::new(superblock.devices.len()),
+            exchanged: Vec::new(),
             trimming: 0,
             stale_pages: BTreeSet::new(),
             groups: Groups::all(map_page::pages(shape.extents(), shape.copies)),
@@ -277,6 +280,19 @@ impl State {
     /// bring that back.
     pub fn is_move_pending(&self, extent: ExtentId) -> bool {
         has_moved_home(&self.durable_entry(extent), &self.map.get(extent))
+    }
+
+    /// The copies of an extent were exchanged because the home failed.
+    pub fn note_exchange(&mut self, extent: ExtentId) {
+        self.exchanged.push(extent);
+    }
+
+    /// Whether the journal does not say so yet of some extent.
+    pub fn is_exchange_pending(&mut self) -> bool {
+        let mut exchanged = std::mem::take(&mut self.exchanged);
+        exchanged.retain(|&extent| self.durable_entry(extent).home != self.map.get(extent).home);
+        self.exchanged = exchanged;
+        !self.exchanged.is_empty()
     }
 
     /// Corrects the records of a commit that has begun likewise, now that a device has been given up: of extents whose copies have been

@@ -6,7 +6,7 @@
 //! one pass, unless a copy missed another write in it.
 
 use super::Mover;
-use crate::copies::{Member, Other};
+use crate::copies::{Member, OnBadPlace, Other};
 use crate::core::Core;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
@@ -39,6 +39,8 @@ const FILLED: Bytes = Bytes(64 << 10);
 const AT_ONCE: usize = 4;
 /// The longest run, and how far apart its pieces lie at most.
 const LONGEST: Bytes = Bytes(1 << 20);
+/// So much is copied before guests of an extent get their turn, sector by sector, where a device has a bad place.
+const PART: Bytes = Bytes(16 << 10);
 /// So many pieces, each a request or more, a run has at most: guests wait behind them.
 const MOST_IN_RUN: usize = 8;
 
@@ -208,12 +210,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Makes copies alike that are undecided in a range, before a request of a guest, and so in no turn. False if
     /// something is left.
-    pub async fn resync_for_guest(self: &Rc<Self>, range: Range<Bytes>) -> Result<bool> {
+    pub async fn resync_for_guest(
+        self: &Rc<Self>,
+        range: &Range<Bytes>,
+        on_bad_place: OnBadPlace,
+    ) -> Result<bool> {
         let (mut at, mut all) = (range.start, true);
         while let Some(next) = self.next_behind(at..range.end) {
-            let piece = self.piece_at(&next);
+            let piece = next.start..self.piece_at(&next).end.min(range.end);
             let bytes = self.buffer(&self.buffers.runs, piece.end - piece.start).await?;
-            all &= self.resync_piece(&piece, bytes, Mover::Engine).await?;
+            all &= self.resync_piece(&piece, bytes, (Mover::Engine, on_bad_place)).await?;
             at = piece.end;
         }
         Ok(all)
@@ -275,7 +281,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let works = pieces.iter().map(|piece| {
             let len = piece.end - piece.start;
             place += len;
-            self.resync_piece(piece, bytes.slice(place - len..place), mover)
+            self.resync_in_parts(piece, bytes.slice(place - len..place), mover)
         });
         let mut all = true;
         for done in join_all(works).await {
@@ -284,8 +290,43 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(all)
     }
 
+    /// As [`Core::resync_piece`]. Where a device has a bad place, which may take it seconds to tell, guests of the extent get
+    /// their turn after a few sectors.
+    async fn resync_in_parts(
+        self: &Rc<Self>,
+        piece: &Range<Bytes>,
+        bytes: Buf,
+        mover: Mover,
+    ) -> Result<bool> {
+        let error = match self.resync_piece(piece, bytes.clone(), (mover, OnBadPlace::Fail)).await {
+            Err(error) if self.is_left_undecided(piece) => error,
+            done => return done,
+        };
+        let second = self.state.borrow().map.get(self.shape.extent_of(piece.start)).second;
+        if self.locate(second).0.is_late() {
+            // It may use the buffer still.
+            return Err(error);
+        }
+        let (mut at, mut all) = (piece.start, Ok(true));
+        while at < piece.end {
+            let part = at..(at + PART).min(piece.end);
+            let bytes = bytes.slice(at - piece.start..part.end - piece.start);
+            at = part.end;
+            match self.resync_piece(&part, bytes, (mover, OnBadPlace::GoOn)).await {
+                Ok(is_alike) => all = all.map(|all| all && is_alike),
+                Err(_) => all = Err(error.clone()),
+            }
+        }
+        all
+    }
+
     /// Copies what is behind in a piece of an extent. False if something of it is left.
-    async fn resync_piece(self: &Rc<Self>, piece: &Range<Bytes>, bytes: Buf, mover: Mover) -> Result<bool> {
+    async fn resync_piece(
+        self: &Rc<Self>,
+        piece: &Range<Bytes>,
+        bytes: Buf,
+        (mover, on_bad_place): (Mover, OnBadPlace),
+    ) -> Result<bool> {
         let extent = self.shape.extent_of(piece.start);
         let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
         // Only the lock tells: the first write to an extent may be under way, which is in no map yet.
@@ -319,7 +360,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                         let part = bytes.slice(Bytes::ZERO..done.end - done.start);
                         let within = done.start - start..end;
                         if is_undecided {
-                            self.copy_undecided((extent, entry), &within, &part).await?;
+                            self.copy_undecided((extent, entry), &within, &part, on_bad_place).await?;
                         } else {
                             self.copy_behind((extent, copies.current, target), within, &part, mover).await?;
                         }

@@ -90,6 +90,7 @@ mod undecided_faults;
 mod undecided_partly;
 mod undecided_reads;
 mod undecided_side_by_side;
+mod undecided_slowly;
 mod unread_journal;
 mod unrecorded;
 mod unwritable;

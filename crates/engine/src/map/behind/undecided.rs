@@ -60,17 +60,35 @@ impl Behind {
 
     /// Whether the second copy of an extent lacks what was flushed, or what a guest has read.
     pub fn lacks_flushed(&self, extent: ExtentId) -> bool {
+        self.is_behind(extent) && self.lacks_flushed_in(&self.shape.bytes_of(extent))
+    }
+
+    /// The same of what lies beside a range of an extent.
+    pub fn lacks_flushed_beside(&self, extent: ExtentId, range: &Range<Bytes>) -> bool {
         let bytes = self.shape.bytes_of(extent);
-        // What has begun and what is undecided are two parts of what is behind.
         self.is_behind(extent)
-            && self.ranges.missing(&bytes) + (bytes.end - bytes.start)
-                < self.begun.missing(&bytes) + self.undecided.missing(&bytes)
+            && (self.lacks_flushed_in(&(bytes.start..range.start))
+                || self.lacks_flushed_in(&(range.end..bytes.end)))
+    }
+
+    fn lacks_flushed_in(&self, bytes: &Range<Bytes>) -> bool {
+        // What has begun and what is undecided are two parts of what is behind.
+        self.ranges.missing(bytes) + (bytes.end - bytes.start)
+            < self.begun.missing(bytes) + self.undecided.missing(bytes)
     }
 
     /// What is undecided in a range of one span is behind from now on: the first copy counts.
     pub fn end_undecided_in(&mut self, span: SpanId, range: &Range<Bytes>) {
         while let Some(next) = self.undecided.next(range.start).filter(|next| next.start < range.end) {
             self.mark_behind(span, next.start.max(range.start)..next.end.min(range.end));
+        }
+    }
+
+    /// What deferred writes under way are to bring to an extent is behind like anything else.
+    pub fn end_deferred_in(&mut self, extent: ExtentId) {
+        let (span, bytes) = (self.shape.span_of(extent), self.shape.bytes_of(extent));
+        while let Some(next) = self.begun.next(bytes.start).filter(|next| next.start < bytes.end) {
+            self.mark_behind(span, next.start..next.end.min(bytes.end));
         }
     }
 

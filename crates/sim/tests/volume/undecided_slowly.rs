@@ -1,0 +1,289 @@
+//! Attacks on how undecided copies are decided past bad places, beside a device that is slow or late, and while a
+//! volume closes: places that nobody can read though a copy has them, and guests that are refused.
+
+use crate::deadlines::hang;
+use crate::rig::{filled, open, sound};
+use crate::undecided_attacks::{Crashed, crashed, run, slowly, value};
+use crate::undecided_faults::{BLOCK, value_of};
+use braid_base::{Bytes, KIB, MIB, Nanos};
+use braid_engine::{Durability, Export};
+use braid_format::superblock::DeviceState;
+use braid_runtime::Runtime;
+use braid_sim::{Bad, Disk, FaultPlan, World};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// After a crash, with a second device that has become slow, and answers every request in two seconds.
+async fn with_a_slow_second(world: &World) -> Crashed {
+    let it = crashed(world, KIB * 128, false, |_, _| ()).await;
+    while it.volume.status().behind > MIB * 52 {
+        it.sleep(5).await;
+    }
+    it.disks[1].faults().set(slowly(2000));
+    while it.volume.status().devices[1].state != DeviceState::Slow {
+        it.sleep(100).await;
+    }
+    assert!(it.volume.status().behind > MIB * 8, "the resync has not come to the last extent");
+    it
+}
+
+/// The second device is slow, and has what the home cannot give any more.
+#[test]
+fn a_guest_gets_from_a_slow_device_what_the_home_cannot_give() {
+    let read = run(1, async |world| {
+        let it = with_a_slow_second(&world).await;
+        it.disks[0].spoil(it.home + BLOCK * 5..it.home + BLOCK * 6, Bad::UntilWritten);
+        it.read(5).await
+    });
+    assert_eq!(read, Ok(value(5)));
+}
+
+/// The home cannot take a write of a whole block; the second device is slow, and can.
+#[test]
+fn a_write_goes_to_a_slow_device_alone_where_the_home_cannot_take_it() {
+    let (written, read) = run(2, async |world| {
+        let it = with_a_slow_second(&world).await;
+        it.disks[0].spoil(it.home + BLOCK * 5..it.home + BLOCK * 6, Bad::ForEver);
+        let bytes = filled(&it.arena, BLOCK, 222);
+        let at = it.last + BLOCK * 5;
+        let written = it.volume.write(at, &bytes, Durability::Fua).await;
+        it.be_sound();
+        it.sleep(120_000).await;
+        let again = it.volume.write(at, &bytes, Durability::Fua).await;
+        (written.and(again).map_err(|error| error.to_string()), it.read(5).await)
+    });
+    assert_eq!((written, read), (Ok(()), Ok(222)));
+}
+
+/// The second device does not answer; the home takes eight seconds, less than the minute that a device has on which
+/// something lies alone.
+#[test]
+fn a_guest_waits_for_the_only_device_that_answers() {
+    let read = run(3, async |world| {
+        let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
+        it.disks[1].faults().set(slowly(1000));
+        // The volume cannot do without it.
+        let (_, first) = it.volume.explain(Bytes::ZERO).expect("it is sound").home.expect("it is sound");
+        let bad = FaultPlan { bad_writes: Some(first..first + BLOCK), ..FaultPlan::default() };
+        it.disks[0].faults().set(bad);
+        it.write(Bytes::ZERO, 222, Durability::Fua).await;
+        hang(&it.disks[1]);
+        it.sleep(12_000).await;
+        assert_eq!(it.volume.outdated_devices(), []);
+        it.disks[0].faults().set(slowly(8000));
+        it.read(3).await
+    });
+    assert_eq!(read, Ok(value(3)));
+}
+
+/// The home does not answer, and is not given up, since it alone has a write. The second device is sound.
+#[test]
+fn a_guest_gets_from_the_second_device_what_a_silent_home_does_not_give() {
+    let read = run(12, async |world| {
+        let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
+        it.disks[1].faults().set(slowly(1000));
+        let second = it.volume.explain(Bytes::ZERO).expect("it is sound").second.expect("it is sound");
+        let bad = FaultPlan { bad_writes: Some(second.1..second.1 + BLOCK), ..slowly(1000) };
+        it.disks[1].faults().set(bad);
+        it.write(Bytes::ZERO, 222, Durability::Fua).await;
+        it.disks[1].faults().set(slowly(1000));
+        hang(&it.disks[0]);
+        let read = it.read(3).await;
+        assert_eq!(it.volume.outdated_devices(), []);
+        read
+    });
+    assert_eq!(read, Ok(value(3)));
+}
+
+/// The second device fails one read, of a block that the guest did not ask for, and the home has a bad place there.
+#[test]
+fn a_read_that_fails_once_is_no_reason_to_lose_a_block_that_nobody_asked_for() {
+    let read = run(4, async |world| {
+        let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
+        let bad = Some(it.second + BLOCK * 20..it.second + BLOCK * 21);
+        it.disks[1].faults().set(FaultPlan { bad_reads: bad, ..slowly(100) });
+        it.disks[0].spoil(it.home + BLOCK * 20..it.home + BLOCK * 21, Bad::UntilWritten);
+        assert_eq!(it.read(3).await, Ok(value(3)));
+        it.be_sound();
+        it.sleep(120_000).await;
+        it.read(20).await
+    });
+    assert_eq!(read, Ok(value(20)));
+}
+
+/// The second copy has just missed a write of another block of the extent, so the home cannot give way yet.
+#[test]
+fn a_home_that_cannot_give_way_yet_is_no_reason_to_lose_a_block_that_nobody_asked_for() {
+    let (first, read) = run(5, async |world| {
+        let it = crashed(&world, MIB * 2, false, |_, _| ()).await;
+        it.disks[1].faults().set(slowly(1000));
+        // The first MiB is decided, and of that a block is missed; the second one is undecided.
+        assert_eq!(it.read(0).await, Ok(value(0)));
+        let bad = Some(it.second + BLOCK..it.second + BLOCK * 2);
+        it.disks[1].faults().set(FaultPlan { bad_writes: bad, ..slowly(1000) });
+        it.write(it.last + BLOCK, 222, Durability::Fua).await;
+        it.disks[1].faults().set(slowly(1000));
+        it.disks[0].spoil(it.home + BLOCK * 300..it.home + BLOCK * 301, Bad::ForEver);
+        let first = it.read(260).await;
+        it.be_sound();
+        it.sleep(120_000).await;
+        (first, it.read(300).await)
+    });
+    assert_eq!((first, read), (Ok(value(260)), Ok(value(300))));
+}
+
+/// Each device has a place that can neither be read nor written, in different blocks of one extent: the guest asks
+/// for the block that the home has.
+#[test]
+fn a_guest_gets_what_the_home_has_though_another_block_of_it_is_bad() {
+    let read = run(6, async |world| {
+        let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
+        it.disks[1].faults().set(slowly(1000));
+        it.disks[0].spoil(it.home + BLOCK * 10..it.home + BLOCK * 11, Bad::ForEver);
+        it.disks[1].spoil(it.second + BLOCK * 20..it.second + BLOCK * 21, Bad::ForEver);
+        it.read(20).await
+    });
+    assert_eq!(read, Ok(value(20)));
+}
+
+/// Two guests go on reading while the volume closes, each from one block to the next.
+#[test]
+fn guests_that_go_on_reading_do_not_keep_a_volume_from_closing() {
+    let closed = run(7, async |world| {
+        let it = Rc::new(crashed(&world, KIB * 128, false, |_, _| ()).await);
+        it.disks[1].faults().set(slowly(1000));
+        let is_over = Rc::new(Cell::new(false));
+        for guest in 0..2 {
+            let (it, is_over, clock) = (it.clone(), is_over.clone(), world.clone());
+            world.spawn(async move {
+                clock.sleep(Nanos::from_millis(guest * 500)).await;
+                let mut at = MIB * 32 * guest;
+                while !is_over.get() {
+                    let _refused_in_the_end = value_of(&it.volume, &it.arena, at).await;
+                    at = (at + KIB * 128) % (MIB * 64);
+                    // Nothing else lets time pass once nothing is undecided.
+                    clock.sleep(Nanos::from_millis(10)).await;
+                }
+            });
+        }
+        it.sleep(1000).await;
+        let closed = it.volume.close().await;
+        is_over.set(true);
+        closed.map_err(|error| error.to_string())
+    });
+    assert_eq!(closed, Ok(()));
+}
+
+/// Half of the home's extent is bad, and the home takes two seconds to say so of each sector. The guest asks for a
+/// block that both copies have.
+#[test]
+fn a_guest_does_not_wait_for_all_bad_sectors_around_what_it_asks_for() {
+    let read = run(9, async |world| {
+        let it = Rc::new(crashed(&world, MIB * 2, false, |_, _| ()).await);
+        it.disks[1].faults().set(slowly(1000));
+        it.disks[0].spoil(it.home + KIB * 256..it.home + KIB * 768, Bad::UntilWritten);
+        it.disks[0].faults().set(slowly(2000));
+        let (guest, read) = (it.clone(), Rc::new(RefCell::new(None)));
+        let told = read.clone();
+        world.spawn(async move {
+            let result = guest.read(0).await;
+            *told.borrow_mut() = Some(result);
+        });
+        // Longer than any request may take.
+        it.sleep(120_000).await;
+        let read = read.borrow().clone();
+        it.be_sound();
+        it.sleep(60_000).await;
+        read
+    });
+    assert_eq!(read, Some(Ok(value(0))));
+}
+
+/// What is read of the last extent after a crash now, without device 0.
+async fn left_without_the_first(it: &Crashed, world: &World) -> Result<u8, String> {
+    let left: Vec<Disk> = it.disks[1..].iter().map(|disk| disk.fork(world)).collect();
+    let volume = open(world.clone(), sound(&left)).await.map_err(|error| error.to_string())?;
+    value_of(&volume, &it.arena, it.last).await.map_err(|error| error.to_string())
+}
+
+/// The device of the homes falls silent, and is given up. The daemon dies at any time in between. All was flushed,
+/// and is on the other device. Guests begin to write in other spans from then on, so many.
+fn silent_first_device(is_undecided: bool, guests: u64) {
+    let mut lost = Vec::new();
+    for millis in (4000..9000).step_by(250) {
+        let read = run(10, async move |world| {
+            let it = Rc::new(crashed(&world, MIB * 4, false, |_, _| ()).await);
+            if !is_undecided {
+                it.sleep(120_000).await;
+                assert_eq!(it.volume.status().behind, Bytes::ZERO);
+                for span in 0..8 {
+                    it.write(MIB * 4 * span + BLOCK, 222, Durability::Fua).await;
+                }
+                it.write(it.last + BLOCK, 222, Durability::Fua).await;
+            }
+            it.disks[1].faults().set(slowly(200));
+            hang(&it.disks[0]);
+            for guest in 0..guests {
+                let (it, clock) = (it.clone(), world.clone());
+                world.spawn(async move {
+                    clock.sleep(Nanos::from_millis(if guest == 0 { 0 } else { 4000 + guest * 500 })).await;
+                    let bytes = filled(&it.arena, BLOCK, 222);
+                    let at = it.last - MIB * 4 * guest + BLOCK;
+                    let _written = it.volume.write(at, &bytes, Durability::Volatile).await;
+                });
+            }
+            it.sleep(millis).await;
+            let left = left_without_the_first(&it, &world).await;
+            it.be_sound();
+            it.sleep(200_000).await;
+            left
+        });
+        lost.extend((read != Ok(value(0))).then_some((millis, read)));
+    }
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+#[test]
+fn a_silent_device_may_be_lost_while_a_guest_decides() {
+    silent_first_device(true, 1);
+}
+
+#[test]
+fn a_silent_device_may_be_lost_while_guests_write_where_copies_are_alike() {
+    silent_first_device(false, 1);
+    silent_first_device(false, 7);
+}
+
+/// The home cannot take a write, and gives way. Other guests begin to write in other spans before that is durable,
+/// so the journal says of the first one that a copy is behind. Then the daemon dies, and the former home is gone. An
+/// extent is a span: nothing else lies beside it.
+#[test]
+fn the_journal_does_not_say_behind_before_it_says_which_home_gave_way() {
+    let mut lost = Vec::new();
+    for (others, millis) in [1, 16].into_iter().flat_map(|o| (4000..9000).step_by(250).map(move |m| (o, m))) {
+        let read = run(11, async move |world| {
+            let it = Rc::new(crashed(&world, MIB * 4, false, |_, _| ()).await);
+            it.sleep(120_000).await;
+            assert_eq!(it.volume.status().behind, Bytes::ZERO);
+            let bad = Some(it.home + BLOCK..it.home + BLOCK * 2);
+            it.disks[0].faults().set(FaultPlan { bad_writes: bad, ..slowly(500) });
+            it.disks[1].faults().set(slowly(500));
+            for guest in 0..others {
+                let (it, clock) = (it.clone(), world.clone());
+                world.spawn(async move {
+                    clock.sleep(Nanos::from_millis(guest * 250)).await;
+                    let bytes = filled(&it.arena, BLOCK, 222);
+                    let at = it.last - MIB * 4 * guest + BLOCK;
+                    let _written = it.volume.write(at, &bytes, Durability::Volatile).await;
+                });
+            }
+            it.sleep(millis).await;
+            let left = left_without_the_first(&it, &world).await;
+            it.be_sound();
+            it.sleep(100_000).await;
+            left
+        });
+        lost.extend((read != Ok(value(0))).then_some((others, millis, read)));
+    }
+    assert!(lost.is_empty(), "{lost:?}");
+}
