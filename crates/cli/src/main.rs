@@ -4,6 +4,7 @@
 //! with `--json`, as JSON; everything else goes to standard error.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod attach;
 mod check;
 mod completions;
@@ -75,6 +76,7 @@ enum Command {
     Forget(import::ForgetArguments),
     Device(device::Arguments),
     Simulate(Box<simulate::Arguments>),
+    Advise(Box<advise::Arguments>),
     Lab(lab::Arguments),
     Trace(trace::Arguments),
     Demo(Box<demo::Arguments>),
@@ -146,6 +148,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Forget(arguments) => import::forget(&state, &arguments, output),
         Command::Device(arguments) => device::run(&state, &arguments, output),
         Command::Simulate(arguments) => simulate::run(&arguments, output),
+        Command::Advise(arguments) => advise::run(&state, &arguments, output),
         Command::Lab(arguments) => lab::run(&arguments, output),
         Command::Trace(arguments) => trace::run(&state, &arguments, output),
         Command::Demo(arguments) => demo::run(&arguments, output),

@@ -45,30 +45,44 @@ pub struct Arguments {
     force: bool,
 }
 
+/// What was recorded.
 #[derive(Serialize)]
-struct Report {
+pub struct Report {
     name: String,
     output_path: String,
     records: u64,
-    unrecorded_requests: u64,
+    /// Requests that could not be written quickly enough.
+    pub unrecorded_requests: u64,
     recorded_seconds: f64,
     output_bytes: u64,
 }
 
 /// Runs the verb.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
+    let Arguments { name, output: path, seconds, force } = arguments;
+    let report = record(state, name, path, *force, seconds.map(Duration::from_secs))?;
+    output.show(&report, || describe(&report));
+    Ok(0)
+}
+
+/// Records a served volume into a file, for so long or until a signal comes.
+pub fn record(
+    state: &StateDir,
+    name: &VolumeName,
+    path: &Path,
+    force: bool,
+    length: Option<Duration>,
+) -> Result<Report> {
     let told_to_end = Arc::new(AtomicBool::new(false));
     catch_signals(&told_to_end).map_err(|error| Error::io("catching signals", &error))?;
     // The file comes second: a volume that cannot be recorded costs nobody the file that is there.
-    let recording = Recording::start(Client::connect(state, &arguments.name)?)?;
-    let mut written = Written::open(&arguments.output, arguments.force)?;
+    let recording = Recording::start(Client::connect(state, name)?)?;
+    let mut written = Written::open(path, force)?;
     let start = Instant::now();
-    let deadline = arguments.seconds.map(|seconds| start + Duration::from_secs(seconds));
+    let deadline = length.map(|length| start + length);
     let is_over = || told_to_end.load(Ordering::Relaxed) || deadline.is_some_and(|end| Instant::now() >= end);
     let took = receive(recording, &mut written, &is_over, start)?;
-    let report = written.report(&arguments.name, took)?;
-    output.show(&report, || describe(&report));
-    Ok(0)
+    written.report(name, took)
 }
 
 /// The first signal ends the recording, the second the command: the file may lie where writing waits for ever.

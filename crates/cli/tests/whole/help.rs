@@ -27,6 +27,7 @@ pub const VERBS: &[&str] = &[
     "device return",
     "device replace",
     "simulate",
+    "advise",
     "lab",
     "lab list",
     "lab run",

@@ -210,6 +210,15 @@ fn fields_of_simulations_are_in_the_glossary() {
 }
 
 #[test]
+fn fields_of_advice_are_in_the_glossary() {
+    let machine = Machine::new();
+    crate::advise::record_reads(&machine, 400);
+    let words = ["--policy", "ssd-first", "--policy", "raid1", "--present", "hdd-only"];
+    let all = [&["advise", "--trace", "t.spc"], crate::advise::DEVICES, &words].concat();
+    assert_documented(&machine, "advise", &[&machine.json(&all)]);
+}
+
+#[test]
 fn fields_of_the_lab_are_in_the_glossary() {
     let machine = Machine::new();
     assert_documented(&machine, "lab list", &[&machine.json(&["lab", "list"])]);

@@ -9,6 +9,7 @@ mod admin;
 mod adopt;
 mod adopt_another;
 mod advice;
+mod advise;
 mod attach;
 mod claims;
 mod death;

@@ -1,0 +1,140 @@
+//! What the volume holds, and where, before the load begins.
+//!
+//! A volume in use begins as it is: requests at their own addresses, its present layout as far as it is known, and data that the
+//! recording does not touch beside the data that it does. Other sizes of the SSD, and a recording without a volume, begin anew: the touched extents lie
+//! one after another, and the usual neutral policy places them (`fill.rs`).
+
+use super::window::Window;
+use crate::{Error, Recorded, Result};
+use braid_base::{Arrival, Bytes, Nanos};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A volume in use.
+#[derive(Clone, PartialEq, Debug)]
+pub struct InUse {
+    /// Its size.
+    pub size: Bytes,
+    /// Data that has a home.
+    pub mapped: Bytes,
+    /// Of that, on SSDs.
+    pub on_ssd: Bytes,
+    /// Which of the touched extents ([`Window::touched`]) have their homes on SSDs, by number, in order; none if it is not known.
+    pub touched_on_ssd: Option<Vec<u64>>,
+}
+
+/// Where a load begins.
+#[derive(Clone)]
+pub(crate) struct Beginning {
+    pub load: Arc<Recorded>,
+    /// The time of the recording that is left out before it.
+    pub left_out: Nanos,
+    pub size: Option<Bytes>,
+    pub on_ssd: Option<Vec<Range<Bytes>>>,
+}
+
+/// A run begins at another one of so many parts of the requests.
+const PARTS: usize = 40;
+/// Extents without requests that are simulated, at most: each costs a write before the load begins.
+const MOST_COLD: u64 = 1 << 18;
+
+impl Beginning {
+    /// Anew, with the touched extents one after another.
+    pub fn anew(window: &Window, volume: Option<&InUse>) -> Beginning {
+        let cold = volume.map_or(0, |volume| cold(window, volume));
+        let span = window.extent * (window.extents + cold);
+        let filled = vec![Bytes::ZERO..span];
+        Beginning {
+            load: recorded(window, &window.compacted, span, filled),
+            left_out: Nanos::ZERO,
+            size: None,
+            on_ssd: None,
+        }
+    }
+
+    /// As the volume is now.
+    ///
+    /// # Errors
+    /// `Setup` if the recording is not one of this volume.
+    pub fn now(window: &Window, volume: &InUse) -> Result<Beginning> {
+        let Window { name, extent, .. } = window;
+        let elsewhere = |why: String| {
+            Err(Error::setup(format!(
+                "{name} {why}, so it is not a recording of this volume: give a recording of it, or leave its name out and name devices with \
+                 --ssd and --hdd"
+            )))
+        };
+        let Some(touched) = window.touched() else {
+            return elsewhere("has several devices, or touches more extents than are told apart".to_owned());
+        };
+        if window.end() > volume.size || touched.last().is_some_and(|last| *extent * *last >= volume.size) {
+            return elsewhere(format!("asks for bytes beyond the {} of the volume", volume.size));
+        }
+        let filler = untouched(touched, volume.size / *extent, cold(window, volume));
+        let listed = volume.touched_on_ssd.as_ref().map(|hot| {
+            let left = (volume.on_ssd / *extent).saturating_sub(hot.len() as u64).min(filler.len() as u64);
+            let of_filler = (0..left).map(|number| filler[(number * filler.len() as u64 / left) as usize]);
+            ranges(hot.iter().copied().chain(of_filler), *extent, volume.size)
+        });
+        let filled = ranges(touched.iter().chain(&filler).copied(), *extent, volume.size);
+        let load = recorded(window, &window.placed, volume.size, filled);
+        Ok(Beginning { load, left_out: Nanos::ZERO, size: Some(volume.size), on_ssd: listed })
+    }
+
+    /// The same, a little later: `number` times a fortieth of the requests are left out.
+    pub fn later(&self, number: usize) -> Beginning {
+        let arrivals = &self.load.arrivals[number * self.load.arrivals.len() / PARTS..];
+        let left_out = arrivals.first().map_or(Nanos::ZERO, |first| first.at);
+        let at = |arrival: &Arrival| Arrival { at: arrival.at - left_out, ..*arrival };
+        let load = Recorded { arrivals: arrivals.iter().map(at).collect(), ..(*self.load).clone() };
+        Beginning { load: Arc::new(load), left_out, ..self.clone() }
+    }
+}
+
+fn recorded(window: &Window, arrivals: &[Arrival], span: Bytes, filled: Vec<Range<Bytes>>) -> Arc<Recorded> {
+    Arc::new(Recorded { name: window.name.clone(), arrivals: arrivals.to_vec(), span, filled })
+}
+
+/// How many extents with data, and without requests, are simulated.
+fn cold(window: &Window, volume: &InUse) -> u64 {
+    (volume.mapped / window.extent).saturating_sub(window.extents).min(MOST_COLD)
+}
+
+/// So many extents of a volume that are not among these, in order, from everywhere alike.
+fn untouched(touched: &[u64], extents: u64, count: u64) -> Vec<u64> {
+    let free = extents.saturating_sub(touched.len() as u64);
+    let count = count.min(free);
+    // The n-th of the free ones, found by walking both lists.
+    let (mut found, mut passed) = (Vec::with_capacity(count as usize), 0);
+    for number in 0..count {
+        let rank = (u128::from(number) * u128::from(free) / u128::from(count)) as u64;
+        while touched.get(passed).is_some_and(|&extent| extent <= rank + passed as u64) {
+            passed += 1;
+        }
+        found.push(rank + passed as u64);
+    }
+    found
+}
+
+fn ranges(extents: impl Iterator<Item = u64>, extent: Bytes, size: Bytes) -> Vec<Range<Bytes>> {
+    let mut extents: Vec<u64> = extents.collect();
+    extents.sort_unstable();
+    let mut ranges = crate::corpus::ranges(extents, extent);
+    if let Some(last) = ranges.last_mut() {
+        last.end = last.end.min(size);
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn untouched_extents_are_taken_from_everywhere_and_none_is_touched() {
+        assert_eq!(untouched(&[0, 1, 5], 10, 7), [2, 3, 4, 6, 7, 8, 9]);
+        assert_eq!(untouched(&[0, 1, 5], 10, 2), [2, 6]);
+        assert_eq!(untouched(&[0, 1, 5], 10, 100).len(), 7);
+        assert_eq!((untouched(&[0, 1], 2, 5), untouched(&[], 4, 2)), (vec![], vec![0, 2]));
+    }
+}
