@@ -15,6 +15,7 @@ mod explain;
 mod import;
 mod lab;
 mod output;
+mod plan;
 mod policy;
 mod recover;
 mod serve;
@@ -77,6 +78,7 @@ enum Command {
     Device(device::Arguments),
     Simulate(Box<simulate::Arguments>),
     Advise(Box<advise::Arguments>),
+    Plan(Box<plan::Arguments>),
     Lab(lab::Arguments),
     Trace(trace::Arguments),
     Demo(Box<demo::Arguments>),
@@ -149,6 +151,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Device(arguments) => device::run(&state, &arguments, output),
         Command::Simulate(arguments) => simulate::run(&arguments, output),
         Command::Advise(arguments) => advise::run(&state, &arguments, output),
+        Command::Plan(arguments) => plan::run(&arguments, output),
         Command::Lab(arguments) => lab::run(&arguments, output),
         Command::Trace(arguments) => trace::run(&state, &arguments, output),
         Command::Demo(arguments) => demo::run(&arguments, output),

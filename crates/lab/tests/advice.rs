@@ -27,14 +27,14 @@ const LOADS: [(&str, &str); 8] = [
 ];
 
 fn arrivals(load: &str) -> Vec<Arrival> {
-    match braid_workload::parse(load, 7).unwrap().start() {
+    match braid_workload::parse(load, 7).expect("the load is right").start() {
         Requests::Open(arrivals) => arrivals.take(2 * RECORDED).collect(),
         Requests::Closed(_) => panic!("{load} has no times of its own"),
     }
 }
 
 fn devices() -> Vec<DeviceSetup> {
-    let device = |class, text| DeviceSetup::parse(class, text).unwrap();
+    let device = |class, text| DeviceSetup::parse(class, text).expect("the device is right");
     vec![device(DeviceClass::Ssd, "96MiB,model=x25-m"), device(DeviceClass::Hdd, "320MiB,model=mba3073")]
 }
 
@@ -69,7 +69,7 @@ fn numbers(ranges: &[Range<Bytes>]) -> Vec<u64> {
 fn question(window: Window, present: &str, on_ssd: &[Range<Bytes>]) -> Question {
     let extents = numbers(on_ssd);
     let on_ssd = EXTENT * extents.len() as u64;
-    let touched = window.touched().unwrap().to_vec();
+    let touched = window.touched().expect("there is one device").to_vec();
     let touched_on_ssd = extents.into_iter().filter(|extent| touched.binary_search(extent).is_ok()).collect();
     Question {
         window,
@@ -89,16 +89,17 @@ fn question(window: Window, present: &str, on_ssd: &[Range<Bytes>]) -> Question 
 }
 
 fn window(arrivals: &[Arrival]) -> Window {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("trace");
-    let mut writer = CompactWriter::open(Vec::new(), &Header::default(), BlockCompression::None).unwrap();
-    arrivals.iter().for_each(|arrival| writer.push(arrival).unwrap());
-    std::fs::write(&path, writer.finish(0).unwrap()).unwrap();
-    Window::read(&path, &Options::default(), EXTENT, usize::MAX).unwrap()
+    let mut writer =
+        CompactWriter::open(Vec::new(), &Header::default(), BlockCompression::None).expect("memory");
+    arrivals.iter().for_each(|arrival| writer.push(arrival).expect("memory"));
+    std::fs::write(&path, writer.finish(0).expect("memory")).expect("a file");
+    Window::read(&path, &Options::default(), EXTENT, usize::MAX).expect("a recording")
 }
 
 fn row<'a>(advice: &'a Advice, policy: &str) -> &'a Row {
-    advice.rows.iter().find(|row| row.policy == policy).unwrap()
+    advice.rows.iter().find(|row| row.policy == policy).expect("each policy has a row")
 }
 
 /// What comes is one run. Under the second load `equi` ends in one of two layouts, by chance: at 0.95 or 1.25 ms.

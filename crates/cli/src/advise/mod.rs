@@ -1,7 +1,7 @@
 //! `braid advise`: what a recorded load would get from each policy and from other sizes of the SSD, and what to type.
 
 mod scratch;
-mod text;
+pub mod text;
 mod volume;
 
 use crate::lab::Unfinished;
@@ -45,7 +45,8 @@ asked of the daemon, if they are 65,536 at most. Else they begin as those of `br
 `braid device calibrate` makes it, --ssd-model and --hdd-model name it.
 
 JSON: name (null without a volume), command (what to type; null if nothing is to be changed), wall_seconds (differs from run to run), load, recorded_requests,
-recorded_seconds, simulated_requests, warm_up_seconds, measured_seconds, measured_requests, bad_records, unrecorded_requests, touched_extents_bytes, seed, present_policy,
+recorded_seconds, simulated_requests, warm_up_seconds, measured_seconds, measured_requests, bad_records, unrecorded_requests, measured_latency_ns_mean (of the volume while it was
+recorded; null with --trace), touched_extents_bytes, seed, present_policy,
 rows, unfit_policies (policy, why), choice, curves.
   rows, the fastest first: policy, run_count, latency_ns_mean, latency_ns_low, latency_ns_high, latency_ns_p99, difference_ns_mean (to the present
     policy; null of itself), difference_ns_low, difference_ns_high, keeps_up, ssd_written_bytes_per_day, drive_writes_per_day,
@@ -125,6 +126,8 @@ struct Report {
     name: Option<String>,
     command: Option<String>,
     unrecorded_requests: u64,
+    /// Of reads and writes while the volume was recorded.
+    measured_latency_ns_mean: Option<f64>,
     wall_seconds: f64,
     #[serde(flatten)]
     advice: Advice,
@@ -138,10 +141,13 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         arguments.name.as_ref().map(|name| Served::of(state, name, arguments, &scratch)).transpose()?;
     // What cannot be written later is refused before the work.
     let unfinished = arguments.html.as_deref().map(Unfinished::begin).transpose()?;
+    let mut measured_latency_ns_mean = None;
     let (path, unrecorded_requests) = match (&arguments.trace, &arguments.name) {
         (None, Some(name)) => {
             let path = arguments.keep.clone().unwrap_or_else(|| scratch.path("recording"));
+            let before = Served::totals(state, name)?;
             let report = record(state, name, &path, false, Some(Duration::from_nanos(arguments.length.0)))?;
+            measured_latency_ns_mean = Served::totals(state, name)?.since(before);
             (path, report.unrecorded_requests)
         }
         (trace, _) => (trace.clone().unwrap_or_default(), 0),
@@ -154,12 +160,13 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     let advice = advice.map_err(|error| failure(&error))?;
     let name = arguments.name.as_ref().map(ToString::to_string);
     let command = text::command(&advice, name.as_deref());
-    if let Some(unfinished) = unfinished {
-        let sentences = text::sentences(&advice, unrecorded_requests, arguments.tbw);
-        unfinished.finish(&page(&advice, &sentences, command.as_deref()))?;
-    }
     let wall_seconds = begun.elapsed().as_secs_f64();
-    let report = Report { name, command, unrecorded_requests, wall_seconds, advice };
+    let report =
+        Report { name, command, unrecorded_requests, measured_latency_ns_mean, wall_seconds, advice };
+    if let Some(unfinished) = unfinished {
+        let sentences = text::sentences(&report, arguments.tbw);
+        unfinished.finish(&page(&report.advice, &sentences, report.command.as_deref()))?;
+    }
     output.show(&report, || text::describe(&report, arguments));
     Ok(0)
 }
@@ -218,9 +225,9 @@ fn question(
 }
 
 /// As `braid create` and `braid serve` have them.
-const EXTENT: Bytes = Bytes(128 * KIB.0);
-const BLOCK: Bytes = Bytes(4 * KIB.0);
-const CACHE: usize = 100;
+pub const EXTENT: Bytes = Bytes(128 * KIB.0);
+pub const BLOCK: Bytes = Bytes(4 * KIB.0);
+pub const CACHE: usize = 100;
 
 fn devices(arguments: &Arguments) -> Result<Vec<DeviceSetup>> {
     let ssds = arguments.ssd.iter().map(|text| DeviceSetup::parse(DeviceClass::Ssd, text));

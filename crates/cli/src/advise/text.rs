@@ -6,8 +6,11 @@ use crate::table::Table;
 use braid_base::Bytes;
 use braid_lab::advice::{Advice, Row, Ruling, SizeCurve};
 
+/// A forecast of the present policy that is off by no more shows that the models fit.
+const FITS: f64 = 0.1;
+
 /// The whole report.
-pub fn describe(report: &Report, arguments: &Arguments) -> String {
+pub(super) fn describe(report: &Report, arguments: &Arguments) -> String {
     let advice = &report.advice;
     let mut text = policies(advice);
     text += &curves(&advice.curves);
@@ -15,7 +18,7 @@ pub fn describe(report: &Report, arguments: &Arguments) -> String {
         text += &format!("\n  {} does not fit: {}", unfit.policy, unfit.why);
     }
     text += "\n";
-    for sentence in sentences(advice, report.unrecorded_requests, arguments.tbw) {
+    for sentence in sentences(report, arguments.tbw) {
         text += &format!("{sentence}\n");
     }
     if let Some(command) = &report.command {
@@ -28,15 +31,17 @@ pub fn describe(report: &Report, arguments: &Arguments) -> String {
 }
 
 /// What to type; none if nothing is to be changed.
-pub fn command(advice: &Advice, name: Option<&str>) -> Option<String> {
+pub(super) fn command(advice: &Advice, name: Option<&str>) -> Option<String> {
     let policy = &advice.choice.advised_policy;
     (advice.choice.ruling == Ruling::Change)
         .then(|| format!("braid policy {} {policy}", name.unwrap_or("NAME")))
 }
 
 /// What was simulated, what to do, how large the SSD should be, and how long it lasts.
-pub fn sentences(advice: &Advice, unrecorded: u64, tbw: Option<Bytes>) -> Vec<String> {
-    let mut said = vec![simulated(advice, unrecorded), ruling(advice)];
+pub(super) fn sentences(report: &Report, tbw: Option<Bytes>) -> Vec<String> {
+    let advice = &report.advice;
+    let mut said = vec![simulated(advice, report.unrecorded_requests), ruling(advice)];
+    said.extend(report.measured_latency_ns_mean.and_then(|measured| compared(advice, measured)));
     said.extend(overloaded(advice));
     said.extend(advice.curves.iter().map(size));
     said.extend(life(advice, tbw));
@@ -96,6 +101,23 @@ fn ruling(advice: &Advice) -> String {
             choice.undecided_policy.as_deref().unwrap_or("another policy"),
         ),
     }
+}
+
+/// What the volume had itself: how well the models fit.
+fn compared(advice: &Advice, measured: f64) -> Option<String> {
+    let present = advice.rows.iter().find(|row| row.policy == advice.present_policy)?;
+    let off = present.latency_ns_mean / measured.max(1.0) - 1.0;
+    let text = format!(
+        "While it was recorded the volume had a mean latency of {} ms, and the forecast for its present policy is {:+.0} %",
+        millis(measured),
+        100.0 * off
+    );
+    Some(match off.abs() > FITS {
+        true => format!(
+            "{text}: the models do not fit the devices well, or the machine is busy, so other forecasts may be off as much."
+        ),
+        false => format!("{text}."),
+    })
 }
 
 fn overloaded(advice: &Advice) -> Option<String> {
@@ -206,7 +228,8 @@ fn short(policy: &str) -> &str {
     if policy.len() <= ROOM { policy } else { policy.split(',').next().unwrap_or(policy) }
 }
 
-fn millis(ns: f64) -> String {
+/// Milliseconds, as a table has them.
+pub fn millis(ns: f64) -> String {
     let ms = ns / 1e6;
     let places = if ms < 1.0 {
         3

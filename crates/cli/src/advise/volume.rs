@@ -3,7 +3,9 @@
 use super::Arguments;
 use super::scratch::Scratch;
 use braid_base::{Bytes, DeviceClass};
-use braid_control::{Client, DeviceReport, Error, ErrorKind, Result, StateDir, StatusReport, VolumeName};
+use braid_control::{
+    Client, DeviceReport, Error, ErrorKind, OperationReport, Result, StateDir, StatusReport, VolumeName,
+};
 use braid_lab::advice::{InUse, Question};
 use braid_lab::{DeviceSetup, Size};
 
@@ -61,6 +63,16 @@ impl Served {
         Ok(Served { name: name.clone(), extent: Bytes(status.extent_bytes), devices })
     }
 
+    /// What guests have read and written until now.
+    pub fn totals(state: &StateDir, name: &VolumeName) -> Result<Totals> {
+        let guests = Client::connect(state, name)?.status()?.guests;
+        let time = |of: &OperationReport| of.requests as f64 * of.latency.latency_ns_mean as f64;
+        Ok(Totals {
+            requests: guests.read.requests + guests.write.requests,
+            time_ns: time(&guests.read) + time(&guests.write),
+        })
+    }
+
     /// The question, with the volume as it is now.
     pub fn asked(self, state: &StateDir, usual: Question) -> Result<Question> {
         let mut client = Client::connect(state, &self.name)?;
@@ -101,6 +113,21 @@ impl Served {
             found.extend(home.is_some_and(|home| home.class == "ssd").then_some(extent));
         }
         Ok(found)
+    }
+}
+
+/// Reads and writes of guests since the daemon started.
+#[derive(Clone, Copy)]
+pub struct Totals {
+    requests: u64,
+    time_ns: f64,
+}
+
+impl Totals {
+    /// Their mean latency since then in nanoseconds; none if there were none.
+    pub fn since(self, before: Totals) -> Option<f64> {
+        let requests = self.requests.saturating_sub(before.requests);
+        (requests > 0).then(|| (self.time_ns - before.time_ns).max(0.0) / requests as f64)
     }
 }
 

@@ -28,6 +28,7 @@ pub const VERBS: &[&str] = &[
     "device replace",
     "simulate",
     "advise",
+    "plan",
     "lab",
     "lab list",
     "lab run",

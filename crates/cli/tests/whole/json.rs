@@ -219,6 +219,13 @@ fn fields_of_advice_are_in_the_glossary() {
 }
 
 #[test]
+fn fields_of_a_plan_are_in_the_glossary() {
+    let machine = crate::plan::with_prices();
+    let plan = machine.json(&["plan", "--trace", "t.spc", "--prices", "prices.toml", "--slo", "p99<1ms"]);
+    assert_documented(&machine, "plan", &[&plan]);
+}
+
+#[test]
 fn fields_of_the_lab_are_in_the_glossary() {
     let machine = Machine::new();
     assert_documented(&machine, "lab list", &[&machine.json(&["lab", "list"])]);

@@ -31,6 +31,7 @@ mod outdated;
 mod output;
 mod paths;
 mod permissions;
+mod plan;
 mod policy;
 mod postgres;
 mod read_only;

@@ -158,7 +158,7 @@ const BASELINES: [&str; 2] = ["hdd-only", "static,ssd=50%"];
 /// Policies beside the present one that are simulated more than once.
 const FINALISTS: usize = 3;
 /// How often these are.
-const RUNS: usize = 5;
+pub(super) const RUNS: usize = 5;
 /// A simulation ends at so many times its measured time: what takes longer does not keep up.
 const LONGEST: u64 = 3;
 /// Requests are done as fast as they come if the last one is done so soon after it came, as a share of the measured time, and a time.
@@ -174,7 +174,7 @@ pub fn advise(question: &Question, mut progress: impl FnMut(&Progress)) -> Resul
     let window = &question.window;
     let beginning = match &question.volume {
         Some(volume) => Beginning::now(window, volume)?,
-        None => Beginning::anew(window, None),
+        None => Beginning::anew(window, Bytes::ZERO),
     };
     let policies = policies(question);
     let setups: Vec<Setup> =
@@ -220,7 +220,11 @@ pub fn advise(question: &Question, mut progress: impl FnMut(&Progress)) -> Resul
     })
 }
 
-fn sweep(setups: &[Setup], question: &Question, progress: &mut impl FnMut(&Progress)) -> Vec<Result<Run>> {
+pub(super) fn sweep(
+    setups: &[Setup],
+    question: &Question,
+    progress: &mut impl FnMut(&Progress),
+) -> Vec<Result<Run>> {
     sweep_while(setups, question.threads, |how_far| {
         progress(how_far);
         ControlFlow::Continue(())
@@ -387,7 +391,10 @@ fn curves(
     choice: &Choice,
     progress: &mut impl FnMut(&Progress),
 ) -> Result<Vec<SizeCurve>> {
-    let beginning = Beginning::anew(&question.window, question.volume.as_ref());
+    let beginning = Beginning::anew(
+        &question.window,
+        question.volume.as_ref().map_or(Bytes::ZERO, |volume| volume.mapped),
+    );
     let factors = factors(&question.devices, beginning.load.data());
     let mut asked: Vec<(&str, Option<&str>)> = vec![(&question.present_policy, None)];
     if choice.advised_policy != question.present_policy {

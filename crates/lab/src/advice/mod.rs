@@ -6,6 +6,8 @@
 //! interval.rs  means of batches, and how sure they are          choice.rs   change, keep, or not enough to tell
 //! curve.rs     latency over the size of the SSD, and its knee   ask.rs      runs the simulations
 //! page.rs      the page with its pictures                       draw.rs     these
+//! plan.rs      the cheapest devices that hold a target          prices.rs   what devices cost      slo.rs   the target
+//! plan_page.rs its page
 //! ```
 //!
 //! **What is simulated.** At most the last so many requests of the recording, at their own times (open loop). The first half of them
@@ -22,11 +24,19 @@ mod curve;
 mod draw;
 mod interval;
 mod page;
+mod plan;
+mod plan_page;
+mod prices;
+mod slo;
 mod volume;
 mod window;
 
 pub use ask::{Advice, Question, Row, SizeCurve, SizePoint, Unfit, advise};
 pub use choice::{Choice, Ruling};
 pub use page::page;
+pub use plan::{Dearer, Faster, Plan, PlanQuestion, Priced, plan};
+pub use plan_page::plan_page;
+pub use prices::{LONGEST_PRICES, Mix, Prices};
+pub use slo::Slo;
 pub use volume::InUse;
 pub use window::Window;

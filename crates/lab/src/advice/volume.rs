@@ -39,9 +39,9 @@ const PARTS: usize = 40;
 const MOST_COLD: u64 = 1 << 18;
 
 impl Beginning {
-    /// Anew, with the touched extents one after another.
-    pub fn anew(window: &Window, volume: Option<&InUse>) -> Beginning {
-        let cold = volume.map_or(0, |volume| cold(window, volume));
+    /// Anew, with the touched extents one after another, and behind them what else there is of so much data.
+    pub fn anew(window: &Window, data: Bytes) -> Beginning {
+        let cold = cold(window, data);
         let span = window.extent * (window.extents + cold);
         let filled = vec![Bytes::ZERO..span];
         Beginning {
@@ -70,7 +70,7 @@ impl Beginning {
         if window.end() > volume.size || touched.last().is_some_and(|last| *extent * *last >= volume.size) {
             return elsewhere(format!("asks for bytes beyond the {} of the volume", volume.size));
         }
-        let filler = untouched(touched, volume.size / *extent, cold(window, volume));
+        let filler = untouched(touched, volume.size / *extent, cold(window, volume.mapped));
         let listed = volume.touched_on_ssd.as_ref().map(|hot| {
             let left = (volume.on_ssd / *extent).saturating_sub(hot.len() as u64).min(filler.len() as u64);
             let of_filler = (0..left).map(|number| filler[(number * filler.len() as u64 / left) as usize]);
@@ -96,8 +96,8 @@ fn recorded(window: &Window, arrivals: &[Arrival], span: Bytes, filled: Vec<Rang
 }
 
 /// How many extents with data, and without requests, are simulated.
-fn cold(window: &Window, volume: &InUse) -> u64 {
-    (volume.mapped / window.extent).saturating_sub(window.extents).min(MOST_COLD)
+fn cold(window: &Window, data: Bytes) -> u64 {
+    (data / window.extent).saturating_sub(window.extents).min(MOST_COLD)
 }
 
 /// So many extents of a volume that are not among these, in order, from everywhere alike.
