@@ -6,7 +6,7 @@ use braid_lab::advice::{Advice, InUse, Question, Row, Ruling, Window, advise};
 use braid_lab::{DeviceSetup, Load, Outcome, Recorded, Setup, WarmUp, simulate};
 use braid_trace::{BlockCompression, CompactWriter, Header, Options};
 use braid_workload::Load as Requests;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 const EXTENT: Bytes = Bytes(128 * KIB.0);
@@ -76,7 +76,13 @@ fn question(window: Window, present: &str, on_ssd: &[Range<Bytes>]) -> Question 
         devices: devices(),
         present_policy: present.to_owned(),
         policies: Vec::new(),
-        volume: Some(InUse { size: SPAN, mapped: SPAN, on_ssd, touched_on_ssd: Some(touched_on_ssd) }),
+        volume: Some(InUse {
+            size: SPAN,
+            mapped: SPAN,
+            on_ssd,
+            touched_on_ssd: Some(touched_on_ssd),
+            touched_empty: Vec::new(),
+        }),
         other_ssds: Vec::new(),
         block_size: KIB * 4,
         copies: 1,
@@ -111,7 +117,8 @@ fn what_comes_is_within_a_tenth_of_the_forecast_or_at_least_within_the_interval(
         let all = arrivals(load);
         let (before, after) = all.split_at(RECORDED);
         let homes = run(present, recorded(before), 1, None).ssd_homes.unwrap();
-        let advice = advise(&question(window(before), present, &homes), |_| {}).unwrap();
+        let advice =
+            advise(&question(window(before), present, &homes), |_| ControlFlow::Continue(())).unwrap();
         changes += u32::from(advice.choice.ruling == Ruling::Change);
         let policy = &advice.choice.advised_policy;
         let outcome = run(policy, recorded(after), 2, Some(homes));
@@ -145,7 +152,10 @@ fn the_same_question_has_the_same_answer_on_any_number_of_threads() {
         endurance: Some(Bytes(1 << 40)),
         ..question(window(&all[..4000]), "hdd-only", &[])
     };
-    let answer = |threads| advise(&Question { threads: Some(threads), ..question.clone() }, |_| {}).unwrap();
+    let answer = |threads| {
+        advise(&Question { threads: Some(threads), ..question.clone() }, |_| ControlFlow::Continue(()))
+            .unwrap()
+    };
     let advice = answer(1);
     assert_eq!(advice, answer(2));
     assert_eq!((advice.rows.len(), advice.simulated_requests, advice.measured_requests), (3, 4000, 2000));
@@ -165,7 +175,7 @@ fn sizes_and_other_models_are_curves_with_rising_sizes() {
         other_ssds: vec!["sata-ssd".into()],
         ..question(window(&all[..6000]), "ssd-first", &[])
     };
-    let advice = advise(&question, |_| {}).unwrap();
+    let advice = advise(&question, |_| ControlFlow::Continue(())).unwrap();
     let models: Vec<&str> = advice.curves.iter().map(|curve| &*curve.ssd_models).collect();
     assert_eq!(models, ["x25-m", "sata-ssd"]);
     for curve in &advice.curves {
@@ -178,10 +188,17 @@ fn sizes_and_other_models_are_curves_with_rising_sizes() {
 }
 
 #[test]
+fn what_is_told_to_stop_stops() {
+    let question = question(window(&arrivals(LOADS[0].0)[..4000]), "hdd-only", &[]);
+    let error = advise(&question, |_| ControlFlow::Break(())).unwrap_err();
+    assert_eq!(error.kind(), braid_lab::ErrorKind::Stopped);
+}
+
+#[test]
 fn a_recording_of_another_volume_is_refused() {
     let all = arrivals(LOADS[0].0);
     let mut question = question(window(&all[..1000]), "equi", &[]);
     question.volume.as_mut().unwrap().size = Bytes(64 << 20);
-    let error = advise(&question, |_| {}).unwrap_err();
+    let error = advise(&question, |_| ControlFlow::Continue(())).unwrap_err();
     assert!(error.kind() == braid_lab::ErrorKind::Setup && error.to_string().contains("--hdd"), "{error}");
 }

@@ -8,7 +8,7 @@ use crate::lab::Unfinished;
 use crate::output::Output;
 use crate::simulate::{Bar, failure};
 use crate::trace::reading::Content;
-use crate::trace::record::record;
+use crate::trace::record::{catch_signals, record};
 use braid_base::{Bytes, DeviceClass, KIB, Nanos};
 use braid_control::{Error, ErrorKind, Result, StateDir, VolumeName};
 use braid_lab::DeviceSetup;
@@ -17,7 +17,9 @@ use braid_trace::Options;
 use clap::Args;
 use scratch::Scratch;
 use serde::Serialize;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use volume::Served;
 
@@ -136,6 +138,8 @@ struct Report {
 /// Runs the verb.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     check(arguments)?;
+    // Whatever ends the command, its folder goes.
+    let told_to_end = catch_signals()?;
     let scratch = Scratch::new()?;
     let served =
         arguments.name.as_ref().map(|name| Served::of(state, name, arguments, &scratch)).transpose()?;
@@ -146,7 +150,10 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         (None, Some(name)) => {
             let path = arguments.keep.clone().unwrap_or_else(|| scratch.path("recording"));
             let before = Served::totals(state, name)?;
-            let report = record(state, name, &path, false, Some(Duration::from_nanos(arguments.length.0)))?;
+            let length = Some(Duration::from_nanos(arguments.length.0));
+            let report = record(state, name, &path, false, length, &told_to_end)?;
+            // A signal has ended the recording alone.
+            told_to_end.store(false, Ordering::Relaxed);
             measured_latency_ns_mean = Served::totals(state, name)?.since(before);
             (path, report.unrecorded_requests)
         }
@@ -155,7 +162,10 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     let begun = Instant::now();
     let question = question(state, arguments, served, &path)?;
     let bar = Bar::new();
-    let advice = advise(&question, |progress| bar.show(progress));
+    let advice = advise(&question, |progress| {
+        bar.show(progress);
+        if told_to_end.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
     bar.end();
     let advice = advice.map_err(|error| failure(&error))?;
     let name = arguments.name.as_ref().map(ToString::to_string);

@@ -14,9 +14,6 @@ pub(super) fn describe(report: &Report, arguments: &Arguments) -> String {
     let advice = &report.advice;
     let mut text = policies(advice);
     text += &curves(&advice.curves);
-    for unfit in &advice.unfit_policies {
-        text += &format!("\n  {} does not fit: {}", unfit.policy, unfit.why);
-    }
     text += "\n";
     for sentence in sentences(report, arguments.tbw) {
         text += &format!("{sentence}\n");
@@ -43,6 +40,7 @@ pub(super) fn sentences(report: &Report, tbw: Option<Bytes>) -> Vec<String> {
     let mut said = vec![simulated(advice, report.unrecorded_requests), ruling(advice)];
     said.extend(report.measured_latency_ns_mean.and_then(|measured| compared(advice, measured)));
     said.extend(overloaded(advice));
+    said.extend(unfit(advice));
     said.extend(advice.curves.iter().map(size));
     said.extend(life(advice, tbw));
     said
@@ -118,6 +116,12 @@ fn compared(advice: &Advice, measured: f64) -> Option<String> {
         ),
         false => format!("{text}."),
     })
+}
+
+fn unfit(advice: &Advice) -> Option<String> {
+    let first = advice.unfit_policies.first()?;
+    let policies: Vec<&str> = advice.unfit_policies.iter().map(|unfit| &*unfit.policy).collect();
+    Some(format!("Does not fit: {} ({}: {}).", policies.join(", "), first.policy, first.why))
 }
 
 fn overloaded(advice: &Advice) -> Option<String> {

@@ -77,17 +77,19 @@ impl Served {
     pub fn asked(self, state: &StateDir, usual: Question) -> Result<Question> {
         let mut client = Client::connect(state, &self.name)?;
         let status = client.status()?;
-        let touched_on_ssd = match usual.window.touched() {
+        let (touched_on_ssd, touched_empty) = match usual.window.touched() {
             Some(touched) if touched.len() <= MOST_ASKED && status.copies == 1 => {
-                Some(self.on_ssd(&mut client, touched, Bytes(status.size_bytes))?)
+                let (on_ssd, empty) = self.homes(&mut client, touched, Bytes(status.size_bytes))?;
+                (Some(on_ssd), empty)
             }
-            _ => None,
+            _ => (None, Vec::new()),
         };
         let volume = InUse {
             size: Bytes(status.size_bytes),
             mapped: Bytes(status.mapped_bytes),
             on_ssd: homes_on_ssd(&status),
             touched_on_ssd,
+            touched_empty,
         };
         Ok(Question {
             devices: self.devices,
@@ -100,19 +102,21 @@ impl Served {
         })
     }
 
-    /// Which of these extents have their homes on SSDs.
-    fn on_ssd(&self, client: &mut Client, touched: &[u64], size: Bytes) -> Result<Vec<u64>> {
-        let mut found = Vec::new();
+    /// Which of these extents have their homes on SSDs, and which have none.
+    fn homes(&self, client: &mut Client, touched: &[u64], size: Bytes) -> Result<(Vec<u64>, Vec<u64>)> {
+        let (mut on_ssd, mut empty) = (Vec::new(), Vec::new());
         for &extent in touched {
             let at = self.extent * extent;
             // What lies beyond is another volume's; the question is refused with that.
             if at >= size {
                 break;
             }
-            let home = client.explain(at)?.home;
-            found.extend(home.is_some_and(|home| home.class == "ssd").then_some(extent));
+            match client.explain(at)?.home {
+                None => empty.push(extent),
+                Some(home) => on_ssd.extend((home.class == "ssd").then_some(extent)),
+            }
         }
-        Ok(found)
+        Ok((on_ssd, empty))
     }
 }
 

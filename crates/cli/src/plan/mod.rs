@@ -14,6 +14,7 @@ use braid_trace::Options;
 use clap::Args;
 use serde::Serialize;
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -98,7 +99,10 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let question = question(arguments, prices)?;
     let unfinished = arguments.html.as_deref().map(Unfinished::begin).transpose()?;
     let bar = Bar::new();
-    let plan = plan(&question, |progress| bar.show(progress));
+    let plan = plan(&question, |progress| {
+        bar.show(progress);
+        ControlFlow::Continue(())
+    });
     bar.end();
     let plan = plan.map_err(|error| failure(&error))?;
     if let Some(unfinished) = unfinished {

@@ -166,11 +166,12 @@ const LATE: (f64, f64) = (0.02, 0.5);
 /// A policy for which the size of the SSD does not matter.
 const NO_SSD: &str = "hdd-only";
 
-/// Answers a question. `progress` is called about ten times a second.
+/// Answers a question, until `progress`, which is called about ten times a second, breaks it.
 ///
 /// # Errors
-/// `Setup` if devices and recording do not fit together, or the present policy cannot be simulated. Otherwise a fault of the engine.
-pub fn advise(question: &Question, mut progress: impl FnMut(&Progress)) -> Result<Advice> {
+/// `Setup` if devices and recording do not fit together, or the present policy cannot be simulated. `Stopped` if `progress` says
+/// so. Otherwise a fault of the engine.
+pub fn advise(question: &Question, mut progress: impl FnMut(&Progress) -> ControlFlow<()>) -> Result<Advice> {
     let window = &question.window;
     let beginning = match &question.volume {
         Some(volume) => Beginning::now(window, volume)?,
@@ -223,12 +224,9 @@ pub fn advise(question: &Question, mut progress: impl FnMut(&Progress)) -> Resul
 pub(super) fn sweep(
     setups: &[Setup],
     question: &Question,
-    progress: &mut impl FnMut(&Progress),
+    progress: &mut impl FnMut(&Progress) -> ControlFlow<()>,
 ) -> Vec<Result<Run>> {
-    sweep_while(setups, question.threads, |how_far| {
-        progress(how_far);
-        ControlFlow::Continue(())
-    })
+    sweep_while(setups, question.threads, progress)
 }
 
 /// A policy that was simulated.
@@ -263,7 +261,7 @@ fn repeat(
     beginning: &Beginning,
     ran: &mut [Ran],
     places: &[usize],
-    progress: &mut impl FnMut(&Progress),
+    progress: &mut impl FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<()> {
     let later: Vec<Beginning> = (1..RUNS).map(|number| beginning.later(number)).collect();
     let mut setups = Vec::new();
@@ -389,7 +387,7 @@ pub(crate) fn keeps_up(window: &Window, outcome: &Outcome) -> bool {
 fn curves(
     question: &Question,
     choice: &Choice,
-    progress: &mut impl FnMut(&Progress),
+    progress: &mut impl FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<Vec<SizeCurve>> {
     let beginning = Beginning::anew(
         &question.window,

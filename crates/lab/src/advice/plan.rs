@@ -10,6 +10,7 @@ use super::volume::Beginning;
 use crate::{Error, ErrorKind, Progress, Result, Run, Setup, WarmUp};
 use braid_base::{Bytes, DeviceClass, Nanos};
 use serde::Serialize;
+use std::ops::ControlFlow;
 
 /// What is to be planned.
 #[derive(Clone, PartialEq, Debug)]
@@ -123,11 +124,11 @@ const PRICES: [f64; 2] = [0.8, 1.2];
 /// Policies with all homes on disks.
 const ON_DISKS: [&str; 3] = ["hystor", "cache", "hdd-only"];
 
-/// Plans. `progress` is called about ten times a second.
+/// Plans, until `progress`, which is called about ten times a second, breaks it.
 ///
 /// # Errors
-/// `Setup` if no mix has room, or there are too many; otherwise a fault of the engine.
-pub fn plan(question: &PlanQuestion, mut progress: impl FnMut(&Progress)) -> Result<Plan> {
+/// `Setup` if no mix has room, or there are too many. `Stopped` if `progress` says so. Otherwise a fault of the engine.
+pub fn plan(question: &PlanQuestion, mut progress: impl FnMut(&Progress) -> ControlFlow<()>) -> Result<Plan> {
     let window = &question.usual.window;
     let data = question.data.max(window.extent * window.extents);
     let mixes = question.prices.mixes(data);
@@ -283,7 +284,7 @@ impl Planner<'_> {
         &self,
         mixes: &[Mix],
         all: &mut [Priced],
-        progress: &mut impl FnMut(&Progress),
+        progress: &mut impl FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<Vec<usize>> {
         let (mut sure, mut repeated) = (Vec::new(), 0);
         for (place, priced) in all.iter_mut().enumerate() {
@@ -315,7 +316,7 @@ impl Planner<'_> {
         mixes: &[Mix],
         all: &[Priced],
         sure: &[usize],
-        progress: &mut impl FnMut(&Progress),
+        progress: &mut impl FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<Vec<Faster>> {
         if sure.is_empty() {
             return Ok(Vec::new());

@@ -21,6 +21,8 @@ pub struct InUse {
     pub on_ssd: Bytes,
     /// Which of the touched extents ([`Window::touched`]) have their homes on SSDs, by number, in order; none if it is not known.
     pub touched_on_ssd: Option<Vec<u64>>,
+    /// Which of the touched extents hold nothing, by number, in order: reading them takes no time.
+    pub touched_empty: Vec<u64>,
 }
 
 /// Where a load begins.
@@ -76,7 +78,9 @@ impl Beginning {
             let of_filler = (0..left).map(|number| filler[(number * filler.len() as u64 / left) as usize]);
             ranges(hot.iter().copied().chain(of_filler), *extent, volume.size)
         });
-        let filled = ranges(touched.iter().chain(&filler).copied(), *extent, volume.size);
+        let is_filled = |extent: &u64| volume.touched_empty.binary_search(extent).is_err();
+        let all = touched.iter().copied().filter(is_filled).chain(filler);
+        let filled = ranges(all, *extent, volume.size);
         let load = recorded(window, &window.placed, volume.size, filled);
         Ok(Beginning { load, left_out: Nanos::ZERO, size: Some(volume.size), on_ssd: listed })
     }
@@ -129,6 +133,49 @@ fn ranges(extents: impl Iterator<Item = u64>, extent: Bytes, size: Bytes) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advice::window::tests::{read_at, recording};
+    use braid_trace::Options;
+
+    /// Extents 0, 8 … 72 are touched; the volume has 100, of which 30 hold data.
+    fn begun(touched_on_ssd: Option<Vec<u64>>, touched_empty: Vec<u64>) -> Beginning {
+        let (folder, extent) = (tempfile::tempdir().unwrap(), Bytes(128 << 10));
+        let all: Vec<Arrival> = (0..200).map(|n| read_at(n % 10, n)).collect();
+        let path = recording(folder.path(), &all);
+        let window = Window::read(&path, &Options::default(), extent, 1000).unwrap();
+        let (size, mapped, on_ssd) = (extent * 100, extent * 30, extent * 12);
+        let volume = InUse { size, mapped, on_ssd, touched_on_ssd, touched_empty };
+        Beginning::now(&window, &volume).unwrap()
+    }
+
+    fn extents(ranges: &[Range<Bytes>]) -> Vec<u64> {
+        ranges.iter().flat_map(|range| range.start.0 >> 17..range.end.0 >> 17).collect()
+    }
+
+    #[test]
+    fn a_volume_in_use_begins_with_its_layout_and_data_that_nobody_asks_for() {
+        let begun = begun(Some(vec![8, 16]), vec![72]);
+        let (filled, on_ssd) = (extents(&begun.load.filled), extents(&begun.on_ssd.unwrap()));
+        // 20 others beside the touched ones, of which one holds nothing.
+        assert_eq!((filled.len(), begun.size), (29, Some(Bytes(100 << 17))));
+        assert!([0, 8, 64].iter().all(|extent| filled.contains(extent)) && !filled.contains(&72));
+        // Of twelve extents on SSDs two are touched.
+        let touched: Vec<u64> =
+            on_ssd.iter().copied().filter(|extent| extent % 8 == 0 && *extent < 80).collect();
+        assert_eq!((on_ssd.len(), touched), (12, vec![8, 16]));
+        assert!(on_ssd.iter().all(|extent| filled.contains(extent)));
+    }
+
+    #[test]
+    fn an_unknown_layout_is_left_to_the_neutral_policy_and_a_later_run_begins_later() {
+        let begun = begun(None, Vec::new());
+        assert_eq!((begun.on_ssd.clone(), begun.load.data()), (None, Bytes(30 << 17)));
+        let later = begun.later(2);
+        assert_eq!((later.left_out, later.load.arrivals.len()), (Nanos::from_millis(10), 190));
+        assert_eq!(
+            (later.load.arrivals[0].at, later.load.filled.len()),
+            (Nanos::ZERO, begun.load.filled.len())
+        );
+    }
 
     #[test]
     fn untouched_extents_are_taken_from_everywhere_and_none_is_touched() {

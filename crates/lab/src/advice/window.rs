@@ -180,7 +180,7 @@ pub(crate) mod tests {
         path
     }
 
-    fn read_at(number: u64, at: u64) -> Arrival {
+    pub(crate) fn read_at(number: u64, at: u64) -> Arrival {
         let request = Request { op: Op::Read, offset: Bytes(number << 20), len: Bytes(4096) };
         Arrival { request, at: Nanos::from_millis(at) }
     }
