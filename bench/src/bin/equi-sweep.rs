@@ -162,7 +162,7 @@ fn costs(loads: &[(String, Setup)], policy: &str) -> Result<Vec<f64>> {
         let outcome = run?.outcome;
         Ok(match setup.load {
             Load::Workload(_) | Load::Parts(_) => 1e3 / outcome.requests_per_second,
-            Load::Trace(_) => outcome.all.latency.mean / 1e6,
+            Load::Trace(_) | Load::Recorded(_) => outcome.all.latency.mean / 1e6,
         })
     };
     runs.into_iter().zip(&setups).map(cost).collect()

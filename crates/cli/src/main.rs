@@ -4,6 +4,7 @@
 //! with `--json`, as JSON; everything else goes to standard error.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod attach;
 mod check;
 mod completions;
@@ -14,6 +15,7 @@ mod explain;
 mod import;
 mod lab;
 mod output;
+mod plan;
 mod policy;
 mod recover;
 mod serve;
@@ -75,6 +77,8 @@ enum Command {
     Forget(import::ForgetArguments),
     Device(device::Arguments),
     Simulate(Box<simulate::Arguments>),
+    Advise(Box<advise::Arguments>),
+    Plan(Box<plan::Arguments>),
     Lab(lab::Arguments),
     Trace(trace::Arguments),
     Demo(Box<demo::Arguments>),
@@ -146,6 +150,8 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Forget(arguments) => import::forget(&state, &arguments, output),
         Command::Device(arguments) => device::run(&state, &arguments, output),
         Command::Simulate(arguments) => simulate::run(&arguments, output),
+        Command::Advise(arguments) => advise::run(&state, &arguments, output),
+        Command::Plan(arguments) => plan::run(&arguments, output),
         Command::Lab(arguments) => lab::run(&arguments, output),
         Command::Trace(arguments) => trace::run(&state, &arguments, output),
         Command::Demo(arguments) => demo::run(&arguments, output),

@@ -86,12 +86,13 @@ impl<D: Device> Guests<D> {
     ) -> Guests<D> {
         let memory = if verifier.is_some() { Memory::own(setup.outstanding) } else { Memory::shared() };
         let size = volume.size().align_down(SECTOR);
+        let batches = setup.batches.iter().map(|&from| rt.now() + from).collect();
         Guests {
             rt: rt.clone(),
             for_metadata: volume.with_hints(Hints { metadata: true, ..Hints::default() }),
             metadata: Vec::new(),
             volume,
-            recorder: RefCell::new(Recorder::new(setup.burstiness, setup.block_costs)),
+            recorder: RefCell::new(Recorder::new(setup.burstiness, setup.block_costs).with_batches(batches)),
             series: RefCell::new(Series::new(setup.interval, setup.duration)),
             course: RefCell::new(Course::new(rt.now(), length)),
             verifier,

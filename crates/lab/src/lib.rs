@@ -18,12 +18,14 @@
 //! study.rs        runs declarations                               judge.rs      ours beside the paper's
 //! report/         a page with plots of what came out
 //! corpus/         many cells that judge policies, without a paper
+//! advice/         what a recorded load would get from policies and sizes of the SSD
 //! ```
 //!
 //! What is not modelled: the volume's processor (the engine's own work and hits in the memory cache take no time), the host's bus,
 //! file systems, and whatever the device models leave out.
 #![forbid(unsafe_code)]
 
+pub mod advice;
 mod block_costs;
 mod computing;
 pub mod corpus;
@@ -63,9 +65,9 @@ pub use error::{Error, ErrorKind, Result};
 pub use fill::OWN;
 pub use network::parse_network;
 pub use outcome::{
-    Background, DeviceOutcome, Distribution, Interval, IntervalDevice, LinkOutcome, NetworkOutcome,
+    Background, Batch, DeviceOutcome, Distribution, Interval, IntervalDevice, LinkOutcome, NetworkOutcome,
     Operation, Outcome, Programme, TraceOutcome,
 };
-pub use setup::{Beyond, Load, Part, Prefill, Setup, Trace, WarmUp};
+pub use setup::{Beyond, Load, Part, Prefill, Recorded, Setup, Trace, WarmUp};
 pub use simulation::{Run, simulate};
 pub use sweep::{Progress, sweep, sweep_while};

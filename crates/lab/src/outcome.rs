@@ -81,6 +81,9 @@ pub struct Outcome {
     /// The extents that have their homes on SSDs at the end, in order; none unless the setup says `list_homes`.
     #[serde(skip)]
     pub ssd_homes: Option<Vec<Range<Bytes>>>,
+    /// Reads and writes by the time at which they came; none unless the setup says `batches`.
+    #[serde(skip)]
+    pub batches: Vec<Batch>,
     /// Memory of the map.
     pub map_memory_bytes: u64,
     /// Memory of the policy, about.
@@ -95,6 +98,15 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// How it changed over time: intervals of equal length, but for the last.
     pub intervals: Vec<Interval>,
+}
+
+/// Reads and writes that came within a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Batch {
+    /// How many have completed.
+    pub requests: u64,
+    /// The sum of their latencies.
+    pub latency_ns_sum: u64,
 }
 
 /// What joins nodes, and what it carried.

@@ -3,6 +3,7 @@
 
 use crate::block_costs::{BlockCosts, CostCurves};
 use crate::computing::Ended;
+use crate::outcome::Batch;
 use braid_base::{Bytes, Nanos, Op};
 use braid_engine::Latency;
 use braid_trace::measure::{Burstiness, BurstinessCounting};
@@ -20,6 +21,15 @@ pub(crate) struct Recorder {
     arrivals: Option<BurstinessCounting>,
     /// What each block cost, if that is measured.
     costs: Option<BlockCosts>,
+    /// Reads and writes by the time at which they came, if that is measured.
+    batches: Option<Batches>,
+}
+
+/// Reads and writes by the time at which they came.
+struct Batches {
+    /// When each batch begins, in rising order. Requests that come before the first are in none.
+    from: Vec<Nanos>,
+    sums: Vec<Batch>,
 }
 
 /// Operations of the clients' programmes, those included that no request was made for.
@@ -50,12 +60,25 @@ impl Recorder {
         Recorder { arrivals, costs, ..Recorder::default() }
     }
 
-    /// Forgets everything but how much was moved in all, and counts from `now` on.
+    /// The same, with sums for batches of requests: when each batch begins, in rising order.
+    pub fn with_batches(self, from: Vec<Nanos>) -> Recorder {
+        let sums = vec![Batch::default(); from.len()];
+        Recorder { batches: (!from.is_empty()).then_some(Batches { from, sums }), ..self }
+    }
+
+    /// The sums of the batches; none if none are measured.
+    pub fn batches(&self) -> Vec<Batch> {
+        self.batches.as_ref().map(|batches| batches.sums.clone()).unwrap_or_default()
+    }
+
+    /// Forgets everything but batches and how much was moved in all, and counts from `now` on.
     pub fn restart(&mut self, now: Nanos) {
         let moved_before = self.moved();
+        let batches = self.batches.take();
         *self = Recorder {
             from: now,
             moved_before,
+            batches,
             ..Recorder::new(self.arrivals.is_some(), self.costs.is_some())
         };
     }
@@ -114,6 +137,9 @@ impl Recorder {
     /// A request has completed that arrived, was admitted, and is done at these times.
     #[inline]
     pub fn record(&mut self, op: Op, len: Bytes, arrived: Nanos, admitted: Nanos, done: Nanos) {
+        if let Some(batches) = self.batches.as_mut().filter(|_| matches!(op, Op::Read | Op::Write)) {
+            batches.add(arrived, done - arrived);
+        }
         if done < self.from {
             return;
         }
@@ -143,6 +169,16 @@ impl Recorder {
             totals.2 += kind.direct.sum() + kind.delayed.sum();
         }
         totals
+    }
+}
+
+impl Batches {
+    fn add(&mut self, arrived: Nanos, latency: Nanos) {
+        let after = self.from.partition_point(|&from| from <= arrived);
+        if let Some(batch) = after.checked_sub(1).and_then(|place| self.sums.get_mut(place)) {
+            batch.requests += 1;
+            batch.latency_ns_sum += latency.0;
+        }
     }
 }
 
@@ -198,6 +234,21 @@ mod tests {
         recorder.record(Op::Read, Bytes(512), Nanos(0), Nanos(0), Nanos(499));
         assert_eq!(recorder.totals().0, 0, "what completed before does not count");
         assert_eq!(recorder.progress(), Bytes(1536), "but for progress");
+    }
+
+    #[test]
+    fn a_request_belongs_to_the_batch_in_which_it_came() {
+        let mut recorder = Recorder::default().with_batches(vec![Nanos(100), Nanos(200)]);
+        for (op, arrived, done) in
+            [(Op::Read, 99, 150), (Op::Read, 100, 350), (Op::Write, 199, 200), (Op::Write, 250, 260)]
+        {
+            recorder.record(op, Bytes(512), Nanos(arrived), Nanos(arrived), Nanos(done));
+        }
+        recorder.restart(Nanos(300));
+        recorder.record(Op::Flush, Bytes::ZERO, Nanos(300), Nanos(300), Nanos(400));
+        let sums: Vec<(u64, u64)> =
+            recorder.batches().iter().map(|batch| (batch.requests, batch.latency_ns_sum)).collect();
+        assert_eq!(sums, [(2, 251), (1, 10)]);
     }
 
     #[test]

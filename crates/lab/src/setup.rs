@@ -1,7 +1,7 @@
 //! What shall be simulated: plain data, so that a sweep is a list of it.
 
 use crate::DeviceSetup;
-use braid_base::{Bytes, KIB, Nanos};
+use braid_base::{Arrival, Bytes, KIB, Nanos};
 use braid_engine::Readahead;
 use braid_model::network::Params;
 use braid_trace::Options;
@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// One simulation: devices, volume, load, and what is measured of it. The same setup gives the same outcome.
 #[derive(Clone, PartialEq, Debug)]
@@ -69,6 +70,9 @@ pub struct Setup {
     pub list_homes: bool,
     /// Length of an interval of the time series; none for one that fits.
     pub interval: Option<Nanos>,
+    /// When each batch of requests begins whose latencies are summed up apart, from the beginning of the load, in rising order; none for no
+    /// batches. What comes before the first is in none.
+    pub batches: Vec<Nanos>,
 }
 
 /// Which client asks for what, and when.
@@ -80,6 +84,21 @@ pub enum Load {
     Trace(Trace),
     /// Several generated workloads on the same volume, each for a time of its own.
     Parts(Vec<Part>),
+    /// Requests in memory, each at a time of its own.
+    Recorded(Arc<Recorded>),
+}
+
+/// Requests in memory, each at a time of its own, and what the volume holds before.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Recorded {
+    /// What to call them.
+    pub name: String,
+    /// The requests, in order of time.
+    pub arrivals: Vec<Arrival>,
+    /// Where requests end.
+    pub span: Bytes,
+    /// What holds data before the load begins: ranges in order, without overlap.
+    pub filled: Vec<Range<Bytes>>,
 }
 
 /// A generated workload as a part of a load.
@@ -206,6 +225,13 @@ pub enum Beyond {
     Drop,
 }
 
+impl Recorded {
+    /// How much data the volume holds before.
+    pub fn data(&self) -> Bytes {
+        self.filled.iter().fold(Bytes::ZERO, |sum, range| sum + (range.end - range.start))
+    }
+}
+
 impl Setup {
     /// The usual: extents of 128 KiB, blocks of 4 KiB, one copy, 100 extents of memory cache, filled as the workload says,
     /// no warm-up, measured until the load ends, seed 1, reads not verified.
@@ -238,6 +264,7 @@ impl Setup {
             block_costs: false,
             list_homes: false,
             interval: None,
+            batches: Vec::new(),
         }
     }
 }
@@ -253,7 +280,7 @@ impl Trace {
 
 impl Load {
     /// The load with this many clients that each wait so long before a request; a workload takes both as its settings. A
-    /// trace for which only the wait is given has one client. A load of parts stays as it is.
+    /// trace for which only the wait is given has one client. Others stay as they are.
     pub fn with_clients(self, clients: Option<u32>, think: Option<Nanos>) -> Load {
         match self {
             Load::Workload(mut text) => {
@@ -270,7 +297,7 @@ impl Load {
                 think: think.unwrap_or(Nanos::ZERO),
                 ..trace
             }),
-            parts => parts,
+            other => other,
         }
     }
 }

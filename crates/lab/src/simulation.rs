@@ -311,6 +311,7 @@ fn put_together(
         burstiness: recorder.burstiness(),
         block_costs: recorder.costs(),
         ssd_homes: None,
+        batches: recorder.batches(),
         map_memory_bytes: after.map_memory as u64,
         policy_memory_bytes: after.policy_memory as u64,
         verified_bytes: guests.verifier.as_ref().map_or(0, |verifier| verifier.borrow().verified().0),

@@ -3,11 +3,12 @@
 use crate::parts::{self, OpenedParts, TimedSource};
 use crate::replay::Replay;
 use crate::rig::Need;
-use crate::{Error, Load, Result, Setup, Size, Trace, TraceOutcome, WarmUp};
+use crate::{Error, Load, Recorded, Result, Setup, Size, Trace, TraceOutcome, WarmUp};
 use braid_base::{Arrival, Bytes, Nanos, Request};
 use braid_trace::{Compaction, Survey, TraceFile};
 use braid_workload::Client;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Requests, in the way in which they come.
 pub(crate) enum Source {
@@ -98,6 +99,7 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
             })
         }
         Load::Trace(trace) => open_trace(trace, setup),
+        Load::Recorded(recorded) => Ok(open_recorded(recorded)),
         Load::Parts(parts) => {
             let OpenedParts { sources, need, metadata } = parts::open(parts)?;
             let name = parts.iter().map(|part| part.workload.as_str()).collect::<Vec<_>>().join(" + ");
@@ -113,6 +115,25 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
                 trace: None,
             })
         }
+    }
+}
+
+/// The requests of a load that is in memory.
+fn open_recorded(recorded: &Arc<Recorded>) -> Opened {
+    let Recorded { name, arrivals, span, filled } = &**recorded;
+    let (shared, count) = (recorded.clone(), arrivals.len());
+    let arrivals = (0..count).map(move |place| Ok(shared.arrivals[place]));
+    let data = recorded.data();
+    Opened {
+        source: Source::Open(Arrivals::Recorded(Box::new(arrivals))),
+        need: Need { span: Some(*span), filled: Some(filled.clone()), data: Some(data) },
+        metadata: Vec::new(),
+        name: name.clone(),
+        requests: Some(count as u64),
+        not_measured: 0,
+        bad_lines: 0,
+        notes: Vec::new(),
+        trace: None,
     }
 }
 

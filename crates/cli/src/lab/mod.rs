@@ -217,13 +217,14 @@ fn write_report(report: &Report, output: Output) -> Result<()> {
 }
 
 /// A page that is being made, beside its place until it is whole.
-struct Unfinished {
+pub struct Unfinished {
     place: PathBuf,
     beside: PathBuf,
 }
 
 impl Unfinished {
-    fn begin(place: &Path) -> Result<Unfinished> {
+    /// Makes sure that the page can be written.
+    pub fn begin(place: &Path) -> Result<Unfinished> {
         // The page replaces what a link names, and not the link.
         let place = place.canonicalize().unwrap_or_else(|_| place.to_owned());
         let is_special = place.metadata().is_ok_and(|there| !there.is_file());
@@ -243,7 +244,8 @@ impl Unfinished {
         Ok(Unfinished { place, beside })
     }
 
-    fn finish(self, text: &str) -> Result<()> {
+    /// Puts the page in its place.
+    pub fn finish(self, text: &str) -> Result<()> {
         write(&self.beside, text)?;
         match self.beside == self.place {
             true => Ok(()),

@@ -3,7 +3,7 @@
 mod convert;
 mod info;
 pub mod reading;
-mod record;
+pub mod record;
 mod report;
 
 use crate::output::Output;

@@ -45,39 +45,55 @@ pub struct Arguments {
     force: bool,
 }
 
+/// What was recorded.
 #[derive(Serialize)]
-struct Report {
+pub struct Report {
     name: String,
     output_path: String,
     records: u64,
-    unrecorded_requests: u64,
+    /// Requests that could not be written quickly enough.
+    pub unrecorded_requests: u64,
     recorded_seconds: f64,
     output_bytes: u64,
 }
 
 /// Runs the verb.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
-    let told_to_end = Arc::new(AtomicBool::new(false));
-    catch_signals(&told_to_end).map_err(|error| Error::io("catching signals", &error))?;
-    // The file comes second: a volume that cannot be recorded costs nobody the file that is there.
-    let recording = Recording::start(Client::connect(state, &arguments.name)?)?;
-    let mut written = Written::open(&arguments.output, arguments.force)?;
-    let start = Instant::now();
-    let deadline = arguments.seconds.map(|seconds| start + Duration::from_secs(seconds));
-    let is_over = || told_to_end.load(Ordering::Relaxed) || deadline.is_some_and(|end| Instant::now() >= end);
-    let took = receive(recording, &mut written, &is_over, start)?;
-    let report = written.report(&arguments.name, took)?;
+    let Arguments { name, output: path, seconds, force } = arguments;
+    let told_to_end = catch_signals()?;
+    let report = record(state, name, path, *force, seconds.map(Duration::from_secs), &told_to_end)?;
     output.show(&report, || describe(&report));
     Ok(0)
 }
 
-/// The first signal ends the recording, the second the command: the file may lie where writing waits for ever.
-fn catch_signals(told_to_end: &Arc<AtomicBool>) -> std::io::Result<()> {
+/// Records a served volume into a file, for so long or until it is told to end.
+pub fn record(
+    state: &StateDir,
+    name: &VolumeName,
+    path: &Path,
+    force: bool,
+    length: Option<Duration>,
+    told_to_end: &AtomicBool,
+) -> Result<Report> {
+    // The file comes second: a volume that cannot be recorded costs nobody the file that is there.
+    let recording = Recording::start(Client::connect(state, name)?)?;
+    let mut written = Written::open(path, force)?;
+    let start = Instant::now();
+    let deadline = length.map(|length| start + length);
+    let is_over = || told_to_end.load(Ordering::Relaxed) || deadline.is_some_and(|end| Instant::now() >= end);
+    let took = receive(recording, &mut written, &is_over, start)?;
+    written.report(name, took)
+}
+
+/// The first signal is told, the second ends the command: the file may lie where writing waits for ever.
+pub fn catch_signals() -> Result<Arc<AtomicBool>> {
+    let told_to_end = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 1, told_to_end.clone())?;
-        signal_hook::flag::register(signal, told_to_end.clone())?;
+        let caught = signal_hook::flag::register_conditional_shutdown(signal, 1, told_to_end.clone())
+            .and_then(|_| signal_hook::flag::register(signal, told_to_end.clone()));
+        caught.map_err(|error| Error::io("catching signals", &error))?;
     }
-    Ok(())
+    Ok(told_to_end)
 }
 
 /// How long the daemon may take to send the last of it.

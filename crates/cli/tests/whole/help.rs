@@ -27,6 +27,8 @@ pub const VERBS: &[&str] = &[
     "device return",
     "device replace",
     "simulate",
+    "advise",
+    "plan",
     "lab",
     "lab list",
     "lab run",

@@ -210,6 +210,22 @@ fn fields_of_simulations_are_in_the_glossary() {
 }
 
 #[test]
+fn fields_of_advice_are_in_the_glossary() {
+    let machine = Machine::new();
+    crate::advise::record_reads(&machine, 400);
+    let words = ["--policy", "ssd-first", "--policy", "raid1", "--present", "hdd-only"];
+    let all = [&["advise", "--trace", "t.spc"], crate::advise::DEVICES, &words].concat();
+    assert_documented(&machine, "advise", &[&machine.json(&all)]);
+}
+
+#[test]
+fn fields_of_a_plan_are_in_the_glossary() {
+    let machine = crate::plan::with_prices();
+    let plan = machine.json(&["plan", "--trace", "t.spc", "--prices", "prices.toml", "--slo", "p99<1ms"]);
+    assert_documented(&machine, "plan", &[&plan]);
+}
+
+#[test]
 fn fields_of_the_lab_are_in_the_glossary() {
     let machine = Machine::new();
     assert_documented(&machine, "lab list", &[&machine.json(&["lab", "list"])]);

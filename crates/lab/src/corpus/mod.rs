@@ -30,6 +30,7 @@ mod traces;
 
 pub use draw::cells;
 pub use kept::Kept;
+pub(crate) use layout::ranges;
 pub use layout::room;
 pub use picture::page;
 pub use rows::{Group, Row, rows};

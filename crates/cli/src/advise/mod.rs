@@ -1,0 +1,246 @@
+//! `braid advise`: what a recorded load would get from each policy and from other sizes of the SSD, and what to type.
+
+mod scratch;
+pub mod text;
+mod volume;
+
+use crate::lab::Unfinished;
+use crate::output::Output;
+use crate::simulate::{Bar, failure};
+use crate::trace::reading::Content;
+use crate::trace::record::{catch_signals, record};
+use braid_base::{Bytes, DeviceClass, KIB, Nanos};
+use braid_control::{Error, ErrorKind, Result, StateDir, VolumeName};
+use braid_lab::DeviceSetup;
+use braid_lab::advice::{Advice, Question, Window, advise, page};
+use braid_trace::Options;
+use clap::Args;
+use scratch::Scratch;
+use serde::Serialize;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use volume::Served;
+
+/// Say which policy and which size of the SSD a load wants
+///
+/// Records what guests ask of a served volume, or takes a recording, and simulates it under all policies, then under the
+/// present and the best one with SSDs of other sizes. A change is advised only if its gain is at least 5 % of the latency and beyond doubt.
+/// Nothing is changed.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid advise vault --for 10min --html advice.html
+  braid advise vault --trace monday.trace
+  braid advise --trace web.csv.gz --ssd 10%,model=sata-ssd --hdd 8TB,model=exos-x20 --try-ssd nvme-ssd
+  braid advise --trace web.csv.gz --ssd 80GB,model=x25-m --hdd 320GB,model=barracuda-7200.12 --present hystor
+
+The last --requests of the recording are simulated at their own times (open loop). The first half of them warms up, the second
+half is measured. The present policy and the three fastest others are simulated five times each, from a little later on and on devices of
+another seed. An interval contains what comes with 95 % confidence: it is made of 16 batches of equally many requests, and of these
+runs. Policies and load are simulated as `braid simulate` does; the same recording gives the same advice. Not known is how much faster programs would ask that
+wait for answers, and whether the load stays as it was.
+
+With NAME, simulations begin with the volume's own devices, addresses and layout: which extents of the recording lie on SSDs is
+asked of the daemon, if they are 65,536 at most. Else they begin as those of `braid simulate` do. Devices without a model need one:
+`braid device calibrate` makes it, --ssd-model and --hdd-model name it.
+
+JSON: name (null without a volume), command (what to type; null if nothing is to be changed), wall_seconds (differs from run to run), load, recorded_requests,
+recorded_seconds, simulated_requests, warm_up_seconds, measured_seconds, measured_requests, bad_records, unrecorded_requests, measured_latency_ns_mean (of the volume while it was
+recorded; null with --trace), touched_extents_bytes, seed, present_policy,
+rows, unfit_policies (policy, why), choice, curves.
+  rows, the fastest first: policy, run_count, latency_ns_mean, latency_ns_low, latency_ns_high, latency_ns_p99, difference_ns_mean (to the present
+    policy; null of itself), difference_ns_low, difference_ns_high, keeps_up, ssd_written_bytes_per_day, drive_writes_per_day,
+    ssd_life_days (null without --tbw)
+  choice: ruling (change, keep or undecided), advised_policy, gain_ns_mean, gain_ns_low, gain_ns_high, undecided_policy
+  curves: policy, ssd_models, knee_bytes (null if the largest still gains a tenth), points: ssd_bytes, size_factor, latency_ns_mean,
+    latency_ns_low, latency_ns_high, latency_ns_p99")]
+pub struct Arguments {
+    /// The volume, which is served
+    name: Option<VolumeName>,
+    /// How long to record; Ctrl-C ends the recording early, and the advice follows
+    #[arg(long = "for", value_name = "TIME", default_value = "10min", conflicts_with = "trace")]
+    length: Nanos,
+    /// Keep the recording
+    #[arg(long, value_name = "FILE", conflicts_with = "trace", requires = "name")]
+    keep: Option<PathBuf>,
+    /// A recording in place of one that is made now: a file, a folder, or FILE+FILE
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// A page with the pictures
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// SSDs of a model, without a volume: as in braid simulate
+    #[arg(long, value_name = "SIZE,model=M[,count=N]", conflicts_with = "name", help_heading = "Devices")]
+    ssd: Vec<String>,
+    /// Hard disks of a model: as --ssd
+    #[arg(long, value_name = "SIZE,model=M[,count=N]", conflicts_with = "name", help_heading = "Devices")]
+    hdd: Vec<String>,
+    /// The model of the volume's SSDs that have none: a name (braid device show) or a file, FILE.toml
+    #[arg(long, value_name = "MODEL", requires = "name", help_heading = "Devices")]
+    ssd_model: Option<String>,
+    /// The model of the volume's hard disks that have none
+    #[arg(long, value_name = "MODEL", requires = "name", help_heading = "Devices")]
+    hdd_model: Option<String>,
+    /// Another model of SSD to try, in place of all SSDs. Repeat it to compare
+    #[arg(long, value_name = "MODEL", help_heading = "Devices")]
+    try_ssd: Vec<String>,
+    /// What an SSD may be given to write in its life, as its data sheet says: 600TB
+    #[arg(long, value_name = "SIZE", help_heading = "Devices")]
+    tbw: Option<Bytes>,
+    /// The policy in charge, without a volume
+    #[arg(
+        long,
+        value_name = "POLICY[,KEY=VALUE...]",
+        default_value = "equi",
+        conflicts_with = "name",
+        help_heading = "Policies"
+    )]
+    present: String,
+    /// A policy to compare it with [default: all that fit]. Repeat it
+    #[arg(long, value_name = "POLICY[,KEY=VALUE...]", help_heading = "Policies")]
+    policy: Vec<String>,
+    /// Do not try other sizes of the SSD
+    #[arg(long, help_heading = "Policies")]
+    policies_only: bool,
+    /// Requests of the recording to simulate, at most: its last ones
+    #[arg(long, value_name = "COUNT", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(64..=5_000_000), help_heading = "The simulations")]
+    requests: u32,
+    /// How much faster requests come than the recording says
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "The simulations")]
+    speed: f64,
+    /// Seed of the devices
+    #[arg(long, default_value_t = 1, help_heading = "The simulations")]
+    seed: u64,
+    /// Simulations at the same time [default: one for each core]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "The simulations")]
+    threads: Option<u16>,
+    /// What an address of a recording counts, in formats of sectors or blocks [default: 512B]
+    #[arg(long, value_name = "SIZE", help_heading = "Reading")]
+    trace_block: Option<Bytes>,
+    #[command(flatten)]
+    content: Content,
+}
+
+#[derive(Serialize)]
+struct Report {
+    name: Option<String>,
+    command: Option<String>,
+    unrecorded_requests: u64,
+    /// Of reads and writes while the volume was recorded.
+    measured_latency_ns_mean: Option<f64>,
+    wall_seconds: f64,
+    #[serde(flatten)]
+    advice: Advice,
+}
+
+/// Runs the verb.
+pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
+    check(arguments)?;
+    // Whatever ends the command, its folder goes.
+    let told_to_end = catch_signals()?;
+    let scratch = Scratch::new()?;
+    let served =
+        arguments.name.as_ref().map(|name| Served::of(state, name, arguments, &scratch)).transpose()?;
+    // What cannot be written later is refused before the work.
+    let unfinished = arguments.html.as_deref().map(Unfinished::begin).transpose()?;
+    let mut measured_latency_ns_mean = None;
+    let (path, unrecorded_requests) = match (&arguments.trace, &arguments.name) {
+        (None, Some(name)) => {
+            let path = arguments.keep.clone().unwrap_or_else(|| scratch.path("recording"));
+            let before = Served::totals(state, name)?;
+            let length = Some(Duration::from_nanos(arguments.length.0));
+            let report = record(state, name, &path, false, length, &told_to_end)?;
+            // A signal has ended the recording alone.
+            told_to_end.store(false, Ordering::Relaxed);
+            measured_latency_ns_mean = Served::totals(state, name)?.since(before);
+            (path, report.unrecorded_requests)
+        }
+        (trace, _) => (trace.clone().unwrap_or_default(), 0),
+    };
+    let begun = Instant::now();
+    let question = question(state, arguments, served, &path)?;
+    let bar = Bar::new();
+    let advice = advise(&question, |progress| {
+        bar.show(progress);
+        if told_to_end.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.end();
+    let advice = advice.map_err(|error| failure(&error))?;
+    let name = arguments.name.as_ref().map(ToString::to_string);
+    let command = text::command(&advice, name.as_deref());
+    let wall_seconds = begun.elapsed().as_secs_f64();
+    let report =
+        Report { name, command, unrecorded_requests, measured_latency_ns_mean, wall_seconds, advice };
+    if let Some(unfinished) = unfinished {
+        let sentences = text::sentences(&report, arguments.tbw);
+        unfinished.finish(&page(&report.advice, &sentences, report.command.as_deref()))?;
+    }
+    output.show(&report, || text::describe(&report, arguments));
+    Ok(0)
+}
+
+fn check(arguments: &Arguments) -> Result<()> {
+    let usage = |problem: &str| Err(Error::new(ErrorKind::Usage, problem));
+    let Arguments { name, trace, ssd, hdd, length, speed, .. } = arguments;
+    if name.is_none() && trace.is_none() {
+        return usage("advice needs a load: name a served volume, or a recording with --trace FILE");
+    }
+    if name.is_none() && ssd.is_empty() && hdd.is_empty() {
+        return usage(
+            "a recording alone has no devices: name a served volume, or devices, as in --ssd 80GB,model=x25-m --hdd 8TB,model=exos-x20",
+        );
+    }
+    if *length == Nanos::ZERO {
+        return usage("--for 0s: use a time such as 10min");
+    }
+    if !(*speed > 0.0 && speed.is_finite()) {
+        return usage("--speed: use a number above 0");
+    }
+    Ok(())
+}
+
+/// The question, with the layout of a volume that is served.
+fn question(
+    state: &StateDir,
+    arguments: &Arguments,
+    served: Option<Served>,
+    path: &std::path::Path,
+) -> Result<Question> {
+    let options =
+        Options { block: arguments.trace_block, speed: arguments.speed, ..arguments.content.options() };
+    let extent = served.as_ref().map_or(EXTENT, |served| served.extent);
+    let window = Window::read(path, &options, extent, arguments.requests as usize);
+    let window = window.map_err(|error| failure(&error))?;
+    let usual = Question {
+        window,
+        devices: Vec::new(),
+        present_policy: arguments.present.clone(),
+        policies: arguments.policy.clone(),
+        volume: None,
+        other_ssds: arguments.try_ssd.clone(),
+        block_size: BLOCK,
+        copies: 1,
+        cache_extents: CACHE,
+        endurance: arguments.tbw,
+        sizes: !arguments.policies_only,
+        seed: arguments.seed,
+        threads: arguments.threads.map(usize::from),
+    };
+    match served {
+        Some(served) => served.asked(state, usual),
+        None => Ok(Question { devices: devices(arguments)?, ..usual }),
+    }
+}
+
+/// As `braid create` and `braid serve` have them.
+pub const EXTENT: Bytes = Bytes(128 * KIB.0);
+pub const BLOCK: Bytes = Bytes(4 * KIB.0);
+pub const CACHE: usize = 100;
+
+fn devices(arguments: &Arguments) -> Result<Vec<DeviceSetup>> {
+    let ssds = arguments.ssd.iter().map(|text| DeviceSetup::parse(DeviceClass::Ssd, text));
+    let hdds = arguments.hdd.iter().map(|text| DeviceSetup::parse(DeviceClass::Hdd, text));
+    ssds.chain(hdds).map(|device| device.map_err(|error| failure(&error))).collect()
+}

@@ -1,0 +1,47 @@
+//! A folder for what a command needs while it runs.
+
+use braid_control::{Error, Result};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// A folder of this process alone; it goes with the value.
+pub struct Scratch {
+    folder: PathBuf,
+}
+
+impl Scratch {
+    /// Makes the folder, where nobody else can look into it.
+    pub fn new() -> Result<Scratch> {
+        let folder = std::env::temp_dir().join(format!("braid-advise-{}", std::process::id()));
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&folder);
+        made.map_err(|error| {
+            Error::io(format_args!("cannot make {} (TMPDIR names another place)", folder.display()), &error)
+        })?;
+        Ok(Scratch { folder })
+    }
+
+    /// A file in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Writes a file in it.
+    pub fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        let written = std::fs::write(&path, text);
+        written.map_err(|error| Error::io(format_args!("cannot write {}", path.display()), &error))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        remove(&self.folder);
+    }
+}
+
+fn remove(folder: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(folder) {
+        tracing::warn!("{} was left: {error}", folder.display());
+    }
+}

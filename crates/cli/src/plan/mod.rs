@@ -1,0 +1,153 @@
+//! `braid plan`: the cheapest devices that hold a target for latency under a recorded load.
+
+mod text;
+
+use crate::advise::{BLOCK, CACHE, EXTENT};
+use crate::lab::Unfinished;
+use crate::output::Output;
+use crate::simulate::{Bar, failure};
+use crate::trace::reading::Content;
+use braid_base::Bytes;
+use braid_control::{Error, ErrorKind, Result};
+use braid_lab::advice::{LONGEST_PRICES, Plan, PlanQuestion, Prices, Question, Slo, Window, plan, plan_page};
+use braid_trace::Options;
+use clap::Args;
+use serde::Serialize;
+use std::io::Read;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Find the cheapest devices that hold a target under a recorded load
+///
+/// All mixes of an SSD and a hard disk, in the sizes and counts that a file of prices offers, are simulated under the load. The cheapest
+/// that holds the target in five simulations is the answer, with the next cheapest, and with what would change it: more load, other prices.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid plan --trace web.csv.gz --slo 'p99<5ms' --prices prices.toml --size 4TB --html plan.html
+  braid plan --trace web.csv.gz --slo 'mean<1ms' --prices prices.toml --policy equi --policy cache,mode=write-back
+
+FILE of --prices (docs/example-prices.toml is one; its figures are examples):
+  currency = \"EUR\"
+  [[ssd]]                        # and [[hdd]]
+  model = \"sata-ssd\"             # braid device show lists them; or FILE.toml
+  sizes = [\"500GB\", \"1TB\"]
+  price-per-gb = 0.07            # or price, of a device of the only size
+  counts = [1, 2]                # how many of it; 1 if it is left out
+
+The last --requests of the recording are simulated at their own times, as by `braid advise`: the first half warms up. Of the data that
+the recording does not touch, 32 GiB at most are simulated; beyond that, as large a share of all data begins on the SSDs as these have room for.
+A simulation knows nothing of failures: copies, spares and power are yours to add.
+
+JSON: wall_seconds (differs from run to run), load, simulated_requests, warm_up_seconds, measured_seconds, data_bytes, target_statistic, target_ns, currency, cheapest
+(null if none holds), runner_up, mixes (the cheapest first), faster (load_factor, target_statistic_ns, holds, cheapest_mix, cheapest_price), dearer (model,
+price_factor, cheapest_mix, cheapest_price, is_another), seed.
+  A mix: mix, device_arguments, price, policy, target_statistic_ns (the worst of its runs), latency_ns_mean, holds, run_count, why (it cannot be simulated)")]
+pub struct Arguments {
+    /// The recorded load: a file, a folder, or FILE+FILE
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// What reads and writes have to hold: mean, p50, p95, p99 or p999 below a time
+    #[arg(long, value_name = "p99<TIME")]
+    slo: Slo,
+    /// What devices cost
+    #[arg(long, value_name = "FILE")]
+    prices: PathBuf,
+    /// What the volume has to hold [default: the extents that the recording touches]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Bytes>,
+    /// A policy to simulate; of several, each mix has the one that suits it best. Repeat it [default: equi]
+    #[arg(long, value_name = "POLICY[,KEY=VALUE...]")]
+    policy: Vec<String>,
+    /// A page with the picture of cost against latency
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Requests of the recording to simulate, at most: its last ones
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(64..=5_000_000))]
+    requests: u32,
+    /// How much faster requests come than the recording says
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    speed: f64,
+    /// Seed of the devices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Simulations at the same time [default: one for each core]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// What an address of a recording counts, in formats of sectors or blocks [default: 512B]
+    #[arg(long, value_name = "SIZE", help_heading = "Reading")]
+    trace_block: Option<Bytes>,
+    #[command(flatten)]
+    content: Content,
+}
+
+#[derive(Serialize)]
+struct Report {
+    wall_seconds: f64,
+    #[serde(flatten)]
+    plan: Plan,
+}
+
+/// Runs the verb. Status 1 if no mix holds.
+pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
+    if !(arguments.speed > 0.0 && arguments.speed.is_finite()) {
+        return Err(Error::new(ErrorKind::Usage, "--speed: use a number above 0"));
+    }
+    let begun = Instant::now();
+    let prices = prices(&arguments.prices)?;
+    let question = question(arguments, prices)?;
+    let unfinished = arguments.html.as_deref().map(Unfinished::begin).transpose()?;
+    let bar = Bar::new();
+    let plan = plan(&question, |progress| {
+        bar.show(progress);
+        ControlFlow::Continue(())
+    });
+    bar.end();
+    let plan = plan.map_err(|error| failure(&error))?;
+    if let Some(unfinished) = unfinished {
+        unfinished.finish(&plan_page(&plan, &text::sentences(&plan)))?;
+    }
+    let report = Report { wall_seconds: begun.elapsed().as_secs_f64(), plan };
+    output.show(&report, || text::describe(&report.plan, arguments.html.as_deref()));
+    Ok(u8::from(report.plan.cheapest.is_none()))
+}
+
+fn question(arguments: &Arguments, prices: Prices) -> Result<PlanQuestion> {
+    let options =
+        Options { block: arguments.trace_block, speed: arguments.speed, ..arguments.content.options() };
+    let window = Window::read(&arguments.trace, &options, EXTENT, arguments.requests as usize);
+    let policies =
+        if arguments.policy.is_empty() { vec!["equi".to_owned()] } else { arguments.policy.clone() };
+    let usual = Question {
+        window: window.map_err(|error| failure(&error))?,
+        devices: Vec::new(),
+        present_policy: policies[0].clone(),
+        policies,
+        volume: None,
+        other_ssds: Vec::new(),
+        block_size: BLOCK,
+        copies: 1,
+        cache_extents: CACHE,
+        endurance: None,
+        sizes: false,
+        seed: arguments.seed,
+        threads: arguments.threads.map(usize::from),
+    };
+    Ok(PlanQuestion { usual, prices, slo: arguments.slo, data: arguments.size.unwrap_or_default() })
+}
+
+fn prices(path: &Path) -> Result<Prices> {
+    let failed = |error: &std::io::Error| Error::io(format_args!("cannot read {}", path.display()), error);
+    let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
+    let mut text = String::new();
+    file.take(LONGEST_PRICES + 1).read_to_string(&mut text).map_err(|error| failed(&error))?;
+    let wrong = |why: String| {
+        let problem = format!("{}: {why}; braid plan --help shows a file of prices", path.display());
+        Error::new(ErrorKind::Usage, problem)
+    };
+    if text.len() as u64 > LONGEST_PRICES {
+        return Err(wrong(format!("it is longer than {}", Bytes(LONGEST_PRICES))));
+    }
+    Prices::parse(&text).map_err(|error| wrong(error.to_string()))
+}

@@ -1,0 +1,136 @@
+//! Change, keep, or not enough to tell. A change costs moves and attention: it is advised only if the gain is worth them, and greater than its
+//! uncertainty.
+
+use crate::estimate::Estimate;
+use serde::Serialize;
+
+/// What is advised.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Choice {
+    /// Whether to change.
+    pub ruling: Ruling,
+    /// The policy that is advised; the present one unless the ruling is to change.
+    pub advised_policy: String,
+    /// Of a change: how much less the mean latency is expected to be. Of `undecided`: of the policy that may be better.
+    pub gain_ns_mean: Option<f64>,
+    /// The lower end of the 95 % confidence interval of the gain.
+    pub gain_ns_low: Option<f64>,
+    /// Its upper end.
+    pub gain_ns_high: Option<f64>,
+    /// Of `undecided`: the policy that may be better.
+    pub undecided_policy: Option<String>,
+}
+
+/// What to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ruling {
+    /// Another policy is better: the interval of its gain is above zero.
+    Change,
+    /// None is better by enough.
+    Keep,
+    /// One may be better by enough, and the recording is too short to tell.
+    Undecided,
+}
+
+/// The least gain that is worth a change, as a share of the present latency.
+const WORTH: f64 = 0.05;
+/// A row that the choice looks at.
+pub(crate) struct Candidate<'a> {
+    pub policy: &'a str,
+    pub mean: f64,
+    /// Its mean latency less that of the present policy; none if that is not known or it is the present policy.
+    pub difference: Option<Estimate>,
+    pub keeps_up: bool,
+}
+
+/// Chooses from rows of which one is the present policy.
+pub(crate) fn choose(candidates: &[Candidate], present: usize) -> Choice {
+    let now = &candidates[present];
+    let others = candidates.iter().enumerate().filter(|(place, _)| *place != present).map(|(_, other)| other);
+    // What does not keep up is never advised in place of what does.
+    let mut better: Vec<&Candidate> = others
+        .filter(|other| other.keeps_up || !now.keeps_up)
+        .filter(|other| now.mean - other.mean >= WORTH * now.mean && now.mean > 0.0)
+        .collect();
+    better.sort_by(|a, b| a.mean.total_cmp(&b.mean));
+    let is_sure = |other: &&&Candidate| other.difference.is_some_and(|by| by.high < 0.0);
+    let (ruling, other) = match (better.iter().find(is_sure), better.first()) {
+        (Some(sure), _) => (Ruling::Change, Some(*sure)),
+        (None, Some(perhaps)) => (Ruling::Undecided, Some(*perhaps)),
+        (None, None) => (Ruling::Keep, None),
+    };
+    let by = other.and_then(|other| other.difference);
+    let policy = |ruled| other.filter(|_| ruling == ruled).map(|other| other.policy.to_owned());
+    Choice {
+        ruling,
+        advised_policy: policy(Ruling::Change).unwrap_or_else(|| now.policy.to_owned()),
+        gain_ns_mean: other.map(|other| now.mean - other.mean),
+        gain_ns_low: by.map(|by| -by.high),
+        gain_ns_high: by.map(|by| -by.low),
+        undecided_policy: policy(Ruling::Undecided),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(policy: &str, mean: f64, half_width: f64) -> Candidate<'_> {
+        let by = mean - 100.0;
+        let difference = Some(Estimate { mean: by, low: by - half_width, high: by + half_width });
+        Candidate { policy, mean, difference, keeps_up: true }
+    }
+
+    fn present() -> Candidate<'static> {
+        Candidate { policy: "now", mean: 100.0, difference: None, keeps_up: true }
+    }
+
+    fn ruled(others: Vec<Candidate>) -> (Ruling, String) {
+        let all: Vec<Candidate> = std::iter::once(present()).chain(others).collect();
+        let choice = choose(&all, 0);
+        (choice.ruling, choice.advised_policy)
+    }
+
+    #[test]
+    fn a_gain_must_be_worth_it_and_beyond_doubt() {
+        let now = || "now".to_owned();
+        assert_eq!(ruled(vec![candidate("a", 60.0, 10.0)]), (Ruling::Change, "a".into()));
+        assert_eq!(ruled(vec![candidate("a", 96.0, 0.1)]), (Ruling::Keep, now()), "4 % is not worth it");
+        assert_eq!(
+            ruled(vec![candidate("a", 60.0, 45.0)]),
+            (Ruling::Undecided, now()),
+            "40 ± 45 is too little"
+        );
+        assert_eq!(ruled(vec![candidate("a", 130.0, 1.0)]), (Ruling::Keep, now()));
+        assert_eq!(ruled(vec![]), (Ruling::Keep, now()));
+    }
+
+    #[test]
+    fn the_fastest_of_those_that_are_sure_is_advised() {
+        let others =
+            vec![candidate("a", 80.0, 2.0), candidate("b", 70.0, 2.0), candidate("lucky", 50.0, 60.0)];
+        assert_eq!(ruled(others), (Ruling::Change, "b".into()));
+    }
+
+    #[test]
+    fn what_is_unknown_is_no_reason_to_change() {
+        let unknown = Candidate { difference: None, ..candidate("a", 50.0, 0.0) };
+        assert_eq!(ruled(vec![unknown]).0, Ruling::Undecided);
+    }
+
+    #[test]
+    fn what_does_not_keep_up_is_advised_only_in_place_of_what_does_not_either() {
+        let slow = || Candidate { keeps_up: false, ..candidate("a", 60.0, 1.0) };
+        assert_eq!(ruled(vec![slow()]).0, Ruling::Keep);
+        let overloaded = Candidate { keeps_up: false, ..present() };
+        assert_eq!(choose(&[overloaded, slow()], 0).ruling, Ruling::Change);
+    }
+
+    #[test]
+    fn the_gain_has_its_interval() {
+        let choice = choose(&[present(), candidate("a", 60.0, 10.0)], 0);
+        let gain = (choice.gain_ns_mean, choice.gain_ns_low, choice.gain_ns_high);
+        assert_eq!(gain, (Some(40.0), Some(30.0), Some(50.0)));
+    }
+}

@@ -1,0 +1,183 @@
+//! How sure a mean latency is, and the difference of two: from batches of requests that came one after another.
+//!
+//! Two things make what comes differ from the forecast. The load does: its part is told from batches. And a policy that learns may end in one of several
+//! layouts, by chance, and stay there: its part is told from *runs* that begin at other requests on devices of another seed, and measure the same batches. (`equi`
+//! has 0.95 or 1.25 ms under a Zipf load of 1 MiB units, whichever batch is looked at.)
+//!
+//! A batch's latency differs from the mean by chance and because the load changes. Neighbouring batches are alike if the load has phases, which would make an
+//! interval too narrow: so it is also made from batches of twice the length, and the wider one counts.
+
+use crate::estimate::Estimate;
+use crate::outcome::Batch;
+
+/// Batches of which an interval is made.
+pub(crate) const BATCHES: usize = 16;
+/// With fewer batches that have requests there is no interval.
+const FEWEST: usize = 4;
+
+/// The batches of each run.
+pub(crate) type Runs = [Vec<Batch>];
+
+/// The mean latency in nanoseconds, with an interval for one further run; none if there are too few batches with requests.
+pub(crate) fn latency(runs: &Runs) -> Option<Estimate> {
+    together(wider(&all(runs), &[])?, &means(runs))
+}
+
+/// By how much the mean latency of `one` exceeds that of `other`, in nanoseconds, batch by batch and run by run.
+pub(crate) fn difference(one: &Runs, other: &Runs) -> Option<Estimate> {
+    let by: Vec<f64> = means(one).iter().zip(means(other)).map(|(one, other)| one - other).collect();
+    let runs = by.len();
+    together(wider(&all(&one[..runs]), &all(&other[..runs]))?, &by)
+}
+
+/// The mean latency, whether or not there is an interval.
+pub(crate) fn mean(runs: &Runs) -> f64 {
+    mean_of(&all(runs))
+}
+
+/// The chance of the load and the chance of a run, added as what is independent.
+fn together(load: Estimate, runs: &[f64]) -> Option<Estimate> {
+    // Of one further run: as wide as the mean's, times the root of one more than there are.
+    let of_runs = Estimate::of(runs).half_width() * (runs.len() as f64 + 1.0).sqrt();
+    let half = load.half_width().hypot(of_runs);
+    Some(Estimate { mean: load.mean, low: load.mean - half, high: load.mean + half })
+}
+
+fn means(runs: &Runs) -> Vec<f64> {
+    runs.iter().map(|batches| mean_of(batches)).collect()
+}
+
+/// The batches of all runs together.
+fn all(runs: &Runs) -> Vec<Batch> {
+    let longest = runs.iter().map(Vec::len).max().unwrap_or(0);
+    let of_place = |place: usize| add(runs.iter().filter_map(move |batches| batches.get(place)));
+    (0..longest).map(of_place).collect()
+}
+
+fn add<'a>(batches: impl Iterator<Item = &'a Batch>) -> Batch {
+    batches.fold(Batch::default(), |sum, batch| Batch {
+        requests: sum.requests + batch.requests,
+        latency_ns_sum: sum.latency_ns_sum + batch.latency_ns_sum,
+    })
+}
+
+fn mean_of(batches: &[Batch]) -> f64 {
+    let (requests, time) = sums(batches);
+    time / requests.max(1.0)
+}
+
+fn wider(one: &[Batch], other: &[Batch]) -> Option<Estimate> {
+    let merged = of(&in_pairs(one), &in_pairs(other));
+    let single = of(one, other)?;
+    Some(merged.filter(|merged| merged.half_width() > single.half_width()).unwrap_or(single))
+}
+
+/// The mean of a ratio: what a batch's time is beyond the mean, in parts of the requests of a usual batch.
+fn of(one: &[Batch], other: &[Batch]) -> Option<Estimate> {
+    let deviations = |batches: &[Batch]| {
+        let usual = sums(batches).0 / batches.len().max(1) as f64;
+        let mean = mean_of(batches);
+        let of =
+            |batch: &Batch| (batch.latency_ns_sum as f64 - mean * batch.requests as f64) / usual.max(1.0);
+        batches.iter().map(of).collect::<Vec<f64>>()
+    };
+    let filled = |batches: &[Batch]| batches.iter().filter(|batch| batch.requests > 0).count();
+    if filled(one) < FEWEST || (!other.is_empty() && (filled(other) < FEWEST || other.len() != one.len())) {
+        return None;
+    }
+    let (a, b) = (deviations(one), deviations(other));
+    let centre = mean_of(one) - mean_of(other);
+    let numbers: Vec<f64> =
+        a.iter().enumerate().map(|(place, a)| centre + a - b.get(place).unwrap_or(&0.0)).collect();
+    Some(Estimate::of(&numbers))
+}
+
+fn in_pairs(batches: &[Batch]) -> Vec<Batch> {
+    batches.chunks(2).map(|pair| add(pair.iter())).collect()
+}
+
+fn sums(batches: &[Batch]) -> (f64, f64) {
+    let add = |(requests, time): (f64, f64), batch: &Batch| {
+        (requests + batch.requests as f64, time + batch.latency_ns_sum as f64)
+    };
+    batches.iter().fold((0.0, 0.0), add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::Rng;
+
+    fn batch(requests: u64, mean: f64) -> Batch {
+        Batch { requests, latency_ns_sum: (requests as f64 * mean) as u64 }
+    }
+
+    #[test]
+    fn the_mean_counts_requests_and_not_batches() {
+        let batches = [batch(100, 10.0), batch(100, 10.0), batch(100, 10.0), batch(700, 110.0)];
+        let estimate = latency(&[batches.to_vec()]).unwrap();
+        assert!((estimate.mean - 80.0).abs() < 1e-9 && estimate.half_width() > 10.0, "{estimate:?}");
+    }
+
+    /// The load is slow at times under both: that says nothing of their difference.
+    #[test]
+    fn what_both_share_is_no_uncertainty_of_their_difference() {
+        let mut rng = Rng::new(3);
+        let loads: Vec<f64> = (0..BATCHES).map(|_| 1000.0 + rng.below(100_000) as f64).collect();
+        let one: Vec<Batch> = loads.iter().map(|&load| batch(100, load)).collect();
+        let other: Vec<Batch> =
+            loads.iter().map(|&load| batch(100, load + 500.0 + rng.below(10) as f64)).collect();
+        let apart = latency(std::slice::from_ref(&one)).unwrap().half_width();
+        let difference = difference(&[other], &[one]).unwrap();
+        assert!((500.0..510.0).contains(&difference.mean), "{difference:?}");
+        assert!(difference.half_width() < 10.0 && apart > 1000.0, "{difference:?} {apart}");
+    }
+
+    #[test]
+    fn the_interval_contains_the_truth_about_19_times_in_20() {
+        let mut rng = Rng::new(11);
+        let mut draw = || (0..12).map(|_| rng.below(1000) as f64).sum::<f64>();
+        let hits = (0..2000)
+            .filter(|_| {
+                let batches: Vec<Batch> = (0..BATCHES).map(|_| batch(100, draw())).collect();
+                let estimate = latency(&[batches.to_vec()]).unwrap();
+                (estimate.low..estimate.high).contains(&5994.0)
+            })
+            .count();
+        assert!((1880..=1990).contains(&hits), "{hits} of 2000");
+    }
+
+    #[test]
+    fn phases_that_last_longer_than_a_batch_widen_the_interval() {
+        let phases: Vec<Batch> =
+            (0..BATCHES).map(|n| batch(100, if n % 4 < 2 { 100.0 } else { 300.0 })).collect();
+        let wide = latency(std::slice::from_ref(&phases)).unwrap().half_width();
+        assert!(wide > of(&phases, &[]).unwrap().half_width() * 1.3, "{wide}");
+    }
+
+    #[test]
+    fn a_run_that_may_end_otherwise_widens_the_interval() {
+        let run = |mean| vec![batch(100, mean); BATCHES];
+        let alike = latency(&[run(100.0), run(100.0), run(100.0)]).unwrap();
+        assert_eq!((alike.mean, alike.half_width()), (100.0, 0.0));
+        let apart = latency(&[run(90.0), run(120.0), run(90.0)]).unwrap();
+        // The next one may be at 120 again: 4.303 times the deviation, times the root of 1 + 1/3.
+        let expected = 4.303 * 300_f64.sqrt() * (4.0 / 3.0_f64).sqrt();
+        assert!(
+            (apart.mean - 100.0).abs() < 1e-9 && (apart.half_width() - expected).abs() < 0.1,
+            "{apart:?}"
+        );
+        // What each run has in common with its pair is no uncertainty.
+        let difference = difference(&[run(95.0), run(125.0)], &[run(90.0), run(120.0)]).unwrap();
+        assert!((difference.mean - 5.0).abs() < 1e-9 && difference.half_width() < 1e-9, "{difference:?}");
+        // With another number of runs, those count that both have.
+        let one = super::difference(&[run(95.0)], &[run(90.0), run(120.0)]).unwrap();
+        assert!((one.mean - 5.0).abs() < 1e-9, "{one:?}");
+    }
+
+    #[test]
+    fn few_batches_tell_nothing() {
+        let few = [vec![batch(10, 1.0), batch(0, 0.0), batch(10, 1.0), batch(0, 0.0), batch(10, 1.0)]];
+        assert_eq!((latency(&few), difference(&few, &few)), (None, None));
+    }
+}

@@ -1,0 +1,231 @@
+//! The part of a recording that is simulated: its last requests, in memory, so that many simulations read the file once.
+
+use crate::{Error, Result};
+use braid_base::{Arrival, Bytes, Nanos, Op};
+use braid_trace::{Options, TraceFile};
+use hashbrown::HashSet;
+use std::collections::VecDeque;
+use std::path::Path;
+
+/// The last requests of a recording, and what the whole of it touches.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Window {
+    /// The recording's file.
+    pub(crate) name: String,
+    /// The unit in which it was looked at.
+    pub(crate) extent: Bytes,
+    /// The requests where they lie on the recorded device; the first comes at time zero.
+    pub(crate) placed: Vec<Arrival>,
+    /// The same among the touched extents, which lie one after another.
+    pub(crate) compacted: Vec<Arrival>,
+    /// Extents that the whole recording touches.
+    pub(crate) extents: u64,
+    /// Their numbers on the recorded device, in order; none if there are several devices or too many extents.
+    touched: Option<Vec<u64>>,
+    /// Requests of the whole recording.
+    pub(crate) recorded_requests: u64,
+    /// From its first request to its last.
+    pub(crate) recorded: Nanos,
+    /// Records that could not be read.
+    pub(crate) bad_records: u64,
+}
+
+/// Requests of a window, at least: below that nothing can be told.
+const FEWEST: usize = 64;
+/// Extents that are known by number, at most: 32 MiB of memory, 512 GiB of extents of 128 KiB.
+const MOST_KNOWN: usize = 1 << 22;
+
+impl Window {
+    /// Reads the last `most` requests of a recording.
+    ///
+    /// # Errors
+    /// `Trace` if it cannot be read. `Setup` if it has too few requests, none that reads or writes, or all at one moment.
+    pub fn read(path: &Path, options: &Options, extent: Bytes, most: usize) -> Result<Window> {
+        let name = path.display().to_string();
+        let (file, compaction) = TraceFile::open_touched(path, options, extent)?;
+        let mut last: VecDeque<(Arrival, Arrival)> = VecDeque::new();
+        let mut touched = (file.survey().places.len() == 1).then(HashSet::new);
+        for record in file.reader()? {
+            let record = record?;
+            let Some(request) = compaction.place(&record) else {
+                return Err(changed(&name));
+            };
+            if last.len() == most.max(FEWEST) {
+                last.pop_front();
+            }
+            last.push_back((record.arrival, Arrival { request, ..record.arrival }));
+            note(&mut touched, &record.arrival, extent);
+        }
+        let start = last.front().map_or(Nanos::ZERO, |(first, _)| first.at);
+        let since = |arrival: Arrival| Arrival { at: arrival.at - start, ..arrival };
+        let (placed, compacted) = last.into_iter().map(|(a, b)| (since(a), since(b))).unzip();
+        let sorted = |touched: HashSet<u64>| {
+            let mut touched: Vec<u64> = touched.into_iter().collect();
+            touched.sort_unstable();
+            touched
+        };
+        let survey = file.survey();
+        let window = Window {
+            name,
+            extent,
+            placed,
+            compacted,
+            extents: compaction.extents(),
+            touched: touched.map(sorted),
+            recorded_requests: survey.tally.records,
+            recorded: survey.duration,
+            bad_records: survey.tally.bad_records,
+        };
+        window.check()?;
+        Ok(window)
+    }
+
+    /// The extents that the recording touches, by number on the recorded device, in order; none if it has several devices, or touches too many
+    /// extents.
+    pub fn touched(&self) -> Option<&[u64]> {
+        self.touched.as_deref()
+    }
+
+    /// Where its requests end.
+    pub fn end(&self) -> Bytes {
+        self.placed
+            .iter()
+            .map(|arrival| arrival.request.offset + arrival.request.len)
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// From its first request to its last.
+    pub(crate) fn length(&self) -> Nanos {
+        self.placed.last().map_or(Nanos::ZERO, |last| last.at)
+    }
+
+    /// When the part begins that is measured: half of the reads and writes come before.
+    pub(crate) fn warm_up(&self) -> Nanos {
+        let times = self.times();
+        times.get(times.len() / 2).copied().unwrap_or_default()
+    }
+
+    /// Reads and writes of the part that is measured.
+    pub(crate) fn measured_requests(&self) -> u64 {
+        let times = self.times();
+        (times.len() - times.len() / 2) as u64
+    }
+
+    /// When batches of equally many reads and writes begin, in the part that is measured. Of requests of one moment, all are in one batch.
+    pub(crate) fn batches(&self, count: usize) -> Vec<Nanos> {
+        let times = self.times();
+        let measured = &times[times.len() / 2..];
+        let mut begins: Vec<Nanos> =
+            (0..count).map(|batch| measured[batch * measured.len() / count]).collect();
+        begins.dedup();
+        begins
+    }
+
+    fn times(&self) -> Vec<Nanos> {
+        let is_timed = |arrival: &&Arrival| matches!(arrival.request.op, Op::Read | Op::Write);
+        self.placed.iter().filter(is_timed).map(|arrival| arrival.at).collect()
+    }
+
+    fn check(&self) -> Result<()> {
+        let Window { name, recorded_requests, .. } = self;
+        let count = self.times().len();
+        if count < FEWEST {
+            return Err(Error::setup(format!(
+                "{name} has {recorded_requests} requests, {count} of them reads or writes: advice needs at least {FEWEST}; record for \
+                 longer, while the volume is in use"
+            )));
+        }
+        if self.warm_up() == Nanos::ZERO || self.warm_up() == self.length() {
+            return Err(Error::setup(format!(
+                "{name}: half of its {count} reads and writes or more come at the same moment, so there is nothing to warm up or nothing to \
+                 measure; use a recording with times, or --time-unit if its times count something else"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn changed(name: &str) -> Error {
+    Error::new(crate::ErrorKind::Trace, format!("{name} has changed while it was read: try again"))
+}
+
+/// Notes the extents of a request; gives up if there are too many.
+fn note(touched: &mut Option<HashSet<u64>>, arrival: &Arrival, extent: Bytes) {
+    let (Some(known), request) = (touched.as_mut(), arrival.request) else { return };
+    // A discard makes no extent: what it names may be as large as the volume.
+    if !matches!(request.op, Op::Read | Op::Write) || request.len == Bytes::ZERO {
+        return;
+    }
+    let last = (request.offset + request.len - Bytes(1)) / extent;
+    known.extend(request.offset / extent..=last);
+    if known.len() > MOST_KNOWN {
+        *touched = None;
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use braid_base::Request;
+    use braid_trace::{BlockCompression, CompactWriter, Header};
+    use std::path::PathBuf;
+
+    /// Writes a compact trace of these requests.
+    pub(crate) fn recording(folder: &Path, arrivals: &[Arrival]) -> PathBuf {
+        let path = folder.join("trace");
+        let mut writer = CompactWriter::open(Vec::new(), &Header::default(), BlockCompression::None).unwrap();
+        arrivals.iter().for_each(|arrival| writer.push(arrival).unwrap());
+        std::fs::write(&path, writer.finish(0).unwrap()).unwrap();
+        path
+    }
+
+    pub(crate) fn read_at(number: u64, at: u64) -> Arrival {
+        let request = Request { op: Op::Read, offset: Bytes(number << 20), len: Bytes(4096) };
+        Arrival { request, at: Nanos::from_millis(at) }
+    }
+
+    fn window(arrivals: &[Arrival], most: usize) -> Result<Window> {
+        let folder = tempfile::tempdir().unwrap();
+        Window::read(&recording(folder.path(), arrivals), &Options::default(), Bytes(128 << 10), most)
+    }
+
+    #[test]
+    fn the_last_requests_are_kept_and_the_first_half_warms_up() {
+        let all: Vec<Arrival> = (0..1000).map(|n| read_at(n % 10, n)).collect();
+        let window = window(&all, 100).unwrap();
+        assert_eq!((window.placed.len(), window.recorded_requests, window.extents), (100, 1000, 10));
+        assert_eq!((window.placed[0].at, window.warm_up()), (Nanos::ZERO, Nanos::from_millis(50)));
+        assert_eq!((window.length(), window.measured_requests()), (Nanos::from_millis(99), 50));
+        // 900 asks for the first of ten extents, 1 MiB apart; compacted they are neighbours.
+        assert_eq!(window.placed[3].request.offset, Bytes(3 << 20));
+        assert_eq!(window.compacted[3].request.offset, Bytes(3 * (128 << 10)));
+        assert_eq!(window.touched().unwrap()[..3], [0, 8, 16]);
+        let begins = window.batches(5);
+        assert_eq!(begins, [50, 60, 70, 80, 90].map(Nanos::from_millis));
+    }
+
+    #[test]
+    fn a_recording_that_tells_nothing_is_refused_with_the_remedy() {
+        let few: Vec<Arrival> = (0..10).map(|n| read_at(n, n)).collect();
+        let flushes: Vec<Arrival> = (0..200)
+            .map(|n| Arrival {
+                request: Request { op: Op::Flush, offset: Bytes(0), len: Bytes(0) },
+                ..read_at(n, n)
+            })
+            .collect();
+        let at_once: Vec<Arrival> = (0..200).map(|n| read_at(n, 0)).collect();
+        for (arrivals, expected) in [(few, "10 of them"), (flushes, "0 of them"), (at_once, "--time-unit")] {
+            let error = window(&arrivals, 1000).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Setup);
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn requests_of_one_moment_are_in_one_batch() {
+        let all: Vec<Arrival> = (0..200).map(|n| read_at(n, if n < 150 { n } else { 150 })).collect();
+        let begins = window(&all, 1000).unwrap().batches(10);
+        assert_eq!(begins, [100, 110, 120, 130, 140, 150].map(Nanos::from_millis));
+    }
+}
