@@ -301,7 +301,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             results.push((entry.second, written.await));
         }
-        let settled = self.settle((extent, range), entry, &results);
+        let mut settled = self.settle((extent, range), entry, &results);
+        if let Ok(now) = &settled
+            && now.home == entry.second
+            && self.state.borrow().behind.lacks_flushed(extent)
+        {
+            // This write brings the second copy what it lacked: before the home gives way, that is durable.
+            let (member, device) = (self.locate(now.home).0, self.device_of(now.home));
+            settled = match member.flush(&self.rt).await {
+                Ok(_) => self.settle((extent, range), entry, &results),
+                Err(error) => {
+                    let error = Error::io(format_args!("{} could not flush", self.describe(device)), &error);
+                    self.lose(device, error.clone()).and(Err(error))
+                }
+            };
+        }
         let missed = !later && results.len() < 2 && !planted(Bug::SecondCopyNotWritten)
             || results.iter().any(|(_, result)| result.is_err());
         let exchanged = {
@@ -330,6 +344,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         if exchanged {
             self.forget_undecided_extras(extent);
+            self.guests.cache.borrow_mut().remove(extent);
             // Before the journal says behind: after a crash in between, the copy that missed this would be the one that counts.
             self.commit(origin).await?;
         }

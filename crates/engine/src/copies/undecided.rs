@@ -9,6 +9,7 @@
 
 use super::{Deadline, Member};
 use crate::core::Core;
+use crate::moves::Mover;
 use crate::planted::{Bug, planted};
 use crate::request::is_closed;
 use crate::shape::Piece;
@@ -64,14 +65,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// `Io` where neither copy can be read, if the request leaves the bytes as they are; if a device fails
     /// meanwhile; and while the volume closes.
     pub async fn decide(self: &Rc<Self>, piece: &Piece, request: Op) -> Result<()> {
-        let _job = self.jobs.begin_for_guest().ok_or_else(is_closed)?;
         let (span, around) = (self.shape.span_of(piece.extent), self.undecided_around(piece));
+        let sectors = self.sectors_of(piece);
+        let Some(_job) = self.jobs.begin_for_guest() else {
+            return if self.is_left_undecided(&sectors) { Err(is_closed()) } else { Ok(()) };
+        };
         if self.active_epochs().is_some() {
             self.state.borrow_mut().behind.end_undecided_in(span, &around);
-        } else if self.is_left_undecided(&around) {
+        } else if self.is_left_undecided(&sectors) {
             let is_alike = !self.is_second_held_up(piece)
                 && self.make_alike(&around, OnBadPlace::Fail).await == Ok(true);
-            let sectors = self.sectors_of(piece);
             if !is_alike && self.is_left_undecided(&sectors) {
                 // No more than the guest asks for: the rest waits for better times.
                 let is_overwritten = request != Op::Read && sectors == self.bytes_of_piece(piece);
@@ -127,6 +130,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(is_alike)
     }
 
+    /// Makes copies alike that are undecided in a range of an extent, before a request of a guest, and so in no turn. False if
+    /// something is left.
+    async fn resync_for_guest(
+        self: &Rc<Self>,
+        range: &Range<Bytes>,
+        on_bad_place: OnBadPlace,
+    ) -> Result<bool> {
+        let (mut at, mut all) = (range.start, Ok(true));
+        loop {
+            let next = self.state.borrow().behind.next_undecided(&(at..range.end));
+            let Some(next) = next else { return all };
+            let piece = next.start..next.end.min(next.start + self.bounce_limit());
+            let bytes = self.buffer(&self.buffers.runs, piece.end - piece.start).await?;
+            match self.resync_piece(&piece, bytes, (Mover::Engine, on_bad_place)).await {
+                Err(error) if on_bad_place == OnBadPlace::Fail => return Err(error),
+                Err(error) => all = all.and(Err(error)),
+                Ok(is_alike) => all = all.map(|all| all && is_alike),
+            }
+            at = piece.end;
+        }
+    }
+
     /// Whether something of a range of the volume is undecided.
     pub fn is_left_undecided(&self, range: &Range<Bytes>) -> bool {
         self.state.borrow().behind.is_undecided(range)
@@ -145,6 +170,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         second.is_some_and(|slot| is(self.member(slot.device)))
     }
 
+    pub fn is_slot_late(&self, slot: SlotNumber) -> bool {
+        self.state.borrow().space.locate(slot).is_some_and(|slot| self.member(slot.device).is_late())
+    }
+
     /// Whether the home of an extent can be read in a range of the volume.
     async fn read_undecided_home(&self, extent: ExtentId, range: &Range<Bytes>) -> Result<()> {
         let start = self.shape.bytes_of(extent).start;
@@ -155,8 +184,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if matches!(entry.home, SlotNumber::NONE | SlotNumber::LOST) {
             return Ok(());
         }
-        let second = self.state.borrow().space.locate(entry.second);
-        let is_only = second.is_none_or(|slot| self.member(slot.device).is_late());
+        let is_only = entry.second == SlotNumber::NONE || self.is_slot_late(entry.second);
         while at < end {
             let (valid, until) = self.shape.run(entry.valid, at, end.min(at + STEP));
             if valid {

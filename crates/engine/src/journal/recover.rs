@@ -265,31 +265,35 @@ async fn judge_witness<D: Device>(
 }
 
 /// Refuses an opening that has taken the devices over with its own number and owner, if a third opening has taken
-/// them over since, or if the daemon before has written batches meanwhile: `before` would have followed, and `now`
-/// would follow.
-pub(crate) fn refuse_later(
-    superblock: &Superblock,
-    (epoch, owner): (u64, u64),
-    (before, now): (u64, u64),
-) -> Result<()> {
-    let name = &superblock.name;
-    let who = "find out who else reaches the devices (a loop device over a file, a disk that two hosts see)";
-    let text = if (superblock.epoch, superblock.owner) != (epoch, owner) {
-        format!(
-            "volume '{name}' was opened by another daemon meanwhile (opening {}, this is {epoch}): {who}",
-            superblock.epoch
-        )
-    } else if now > before {
-        format!(
-            "another daemon serves volume '{name}' and has written to it just now ({} batches); this opening has \
-             stopped it: {who}, and serve the volume again",
-            now - before
-        )
-    } else {
+/// them over since. What the journal says then may not fit together.
+pub(crate) fn refuse_third(superblock: &Superblock, (epoch, owner): (u64, u64)) -> Result<()> {
+    if (superblock.epoch, superblock.owner) == (epoch, owner) {
         return Ok(());
-    };
+    }
+    let text = format!(
+        "volume '{}' was opened by another daemon meanwhile (opening {}, this is {epoch}): {FIND_OUT}",
+        superblock.name, superblock.epoch
+    );
     Err(Error::new(ErrorKind::Busy, text))
 }
+
+/// Refuses an opening that has taken the devices over, if the daemon before has written batches meanwhile: `before`
+/// would have followed, and `now` would follow.
+pub(crate) fn refuse_later(superblock: &Superblock, (before, now): (u64, u64)) -> Result<()> {
+    if now <= before {
+        return Ok(());
+    }
+    let text = format!(
+        "another daemon serves volume '{}' and has written to it just now ({} batches); this opening has stopped it: \
+         {FIND_OUT}, and serve the volume again",
+        superblock.name,
+        now - before
+    );
+    Err(Error::new(ErrorKind::Busy, text))
+}
+
+const FIND_OUT: &str =
+    "find out who else reaches the devices (a loop device over a file, a disk that two hosts see)";
 
 /// The batches that the journal of a device that is current lacks.
 fn gaps<D: Device>(source: &Source<'_, D>, batches: &Batches) -> Vec<Gap> {

@@ -208,23 +208,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(all)
     }
 
-    /// Makes copies alike that are undecided in a range, before a request of a guest, and so in no turn. False if
-    /// something is left.
-    pub async fn resync_for_guest(
-        self: &Rc<Self>,
-        range: &Range<Bytes>,
-        on_bad_place: OnBadPlace,
-    ) -> Result<bool> {
-        let (mut at, mut all) = (range.start, true);
-        while let Some(next) = self.next_behind(at..range.end) {
-            let piece = next.start..self.piece_at(&next).end.min(range.end);
-            let bytes = self.buffer(&self.buffers.runs, piece.end - piece.start).await?;
-            all &= self.resync_piece(&piece, bytes, (Mover::Engine, on_bad_place)).await?;
-            at = piece.end;
-        }
-        Ok(all)
-    }
-
     /// A commit has flushed what was copied to these spans: the journal says so.
     async fn end_lapses(&self, spans: &[(SpanId, u32)]) -> Result<()> {
         self.state.borrow_mut().behind.end_lapses(spans);
@@ -302,13 +285,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Err(error) if self.is_left_undecided(piece) => error,
             done => return done,
         };
-        let second = self.state.borrow().map.get(self.shape.extent_of(piece.start)).second;
-        if self.locate(second).0.is_late() {
-            // It may use the buffer still.
-            return Err(error);
-        }
         let (mut at, mut all) = (piece.start, Ok(true));
         while at < piece.end {
+            if self.jobs.are_ending() {
+                return Ok(false);
+            }
+            let Entry { home, second, .. } = self.state.borrow().map.get(self.shape.extent_of(piece.start));
+            if [home, second].into_iter().any(|slot| self.is_slot_late(slot)) {
+                // Each request would have to wait, and a write that is late may use the buffer still.
+                return Err(error);
+            }
             let part = at..(at + PART).min(piece.end);
             let bytes = bytes.slice(at - piece.start..part.end - piece.start);
             at = part.end;
@@ -321,7 +307,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Copies what is behind in a piece of an extent. False if something of it is left.
-    async fn resync_piece(
+    pub async fn resync_piece(
         self: &Rc<Self>,
         piece: &Range<Bytes>,
         bytes: Buf,
@@ -331,7 +317,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
         // Only the lock tells: the first write to an extent may be under way, which is in no map yet.
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let (mut at, mut all) = (piece.start, true);
+        let (mut at, mut all, mut failed) = (piece.start, true, None);
         while at < piece.end {
             if self.state.borrow().suspect.contains(&span) {
                 // Another device was given up since: its extra copies go first, or the span would be called clean with them.
@@ -359,10 +345,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Other::Behind(target) if valid => {
                         let part = bytes.slice(Bytes::ZERO..done.end - done.start);
                         let within = done.start - start..end;
-                        if is_undecided {
-                            self.copy_undecided((extent, entry), &within, &part, on_bad_place).await?;
-                        } else {
-                            self.copy_behind((extent, copies.current, target), within, &part, mover).await?;
+                        let copied = match is_undecided {
+                            true => self.copy_undecided((extent, entry), &within, &part, on_bad_place).await,
+                            false => {
+                                let copies = (extent, copies.current, target);
+                                self.copy_behind(copies, within, &part, mover).await
+                            }
+                        };
+                        if let Err(error) = copied {
+                            let is_late =
+                                || [entry.home, entry.second].into_iter().any(|slot| self.is_slot_late(slot));
+                            if on_bad_place == OnBadPlace::Fail || is_late() {
+                                return Err(error);
+                            }
+                            (at, failed) = (done.end, failed.or(Some(error)));
+                            continue;
                         }
                     }
                     Other::None | Other::Equal(_) | Other::Behind(_) => {}
@@ -375,7 +372,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             (at, all) = (done.end, all && is_alike);
         }
-        Ok(all)
+        failed.map_or(Ok(all), Err)
     }
 
     /// Whether the journal still says of a range of an extent that it lies elsewhere, or that it is valid where it no longer is.

@@ -12,7 +12,8 @@ use crate::epochs::{self, Adopted, Epochs};
 use crate::fence::{BETWEEN_READINGS, Fence, Noted, READINGS, TAKEOVER, may_be_open, may_change};
 use crate::jobs::Jobs;
 use crate::journal::{
-    Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, rings,
+    Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, refuse_third,
+    rings,
 };
 use crate::map::{Reader, State};
 use crate::moves::Moves;
@@ -204,6 +205,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let may_be_open = attempts.taken_over.is_none()
             && !options.recover
             && (attempts.may_be_open || may_be_open(&superblock, options.noted));
+        if let Some((epoch, _)) = attempts.taken_over {
+            refuse_third(&superblock, (epoch, options.owner))?;
+        }
         let recovered = watched(rt, &members, recover(&source, &mut state)).await;
         if may_be_open && attempts.readings < READINGS && disagrees(&recovered) {
             rt.sleep(BETWEEN_READINGS).await;
@@ -211,8 +215,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         let Recovered { ring, gaps, mut recovery, found_next, next_batch, changed, forgetful: found } =
             recovered?;
-        if let Some((epoch, before)) = attempts.taken_over {
-            refuse_later(&superblock, (epoch, options.owner), (before, found_next))?;
+        if let Some((_, before)) = attempts.taken_over {
+            refuse_later(&superblock, (before, found_next))?;
         }
         if !found.is_empty() {
             return Err(Refusal::Forgetful(found, recovery.warnings));

@@ -132,6 +132,31 @@ fn a_home_that_cannot_give_way_yet_is_no_reason_to_lose_a_block_that_nobody_aske
     assert_eq!((first, read), (Ok(value(260)), Ok(value(300))));
 }
 
+/// A block of the home can neither be read nor written; guests read it, and then it with its neighbours.
+#[test]
+fn a_guest_gets_a_block_that_was_decided_together_with_one_that_was_not() {
+    let read = run(13, async |world| {
+        let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
+        it.disks[1].faults().set(slowly(1000));
+        it.disks[0].spoil(it.home + BLOCK * 10..it.home + BLOCK * 11, Bad::ForEver);
+        assert_eq!(it.read(10).await, Ok(value(10)));
+        let mut read = Vec::new();
+        for waits in [0, 60_000] {
+            it.sleep(waits).await;
+            for at in [9, 10] {
+                let buf = filled(&it.arena, BLOCK * 2, 0);
+                let done = it.volume.read(it.last + BLOCK * at, &buf).await;
+                read.push(
+                    done.map(|()| buf.with_bytes(|bytes| (bytes[0], bytes[4096]))).map_err(|e| e.kind()),
+                );
+            }
+        }
+        read
+    });
+    let both = |at| Ok((value(at), value(at + 1)));
+    assert_eq!(read, [both(9), both(10), both(9), both(10)]);
+}
+
 /// Each device has a place that can neither be read nor written, in different blocks of one extent: the guest asks
 /// for the block that the home has.
 #[test]

@@ -34,6 +34,12 @@ impl Behind {
         self.any_undecided() && self.undecided.missing(range) == Bytes::ZERO
     }
 
+    /// The first part of a range that is undecided.
+    pub fn next_undecided(&self, range: &Range<Bytes>) -> Option<Range<Bytes>> {
+        let next = self.undecided.next(range.start).filter(|next| next.start < range.end)?;
+        Some(next.start..next.end.min(range.end))
+    }
+
     /// Up to where a range is undecided from its start on, or is not.
     pub fn alike_undecided(&self, range: &Range<Bytes>) -> Bytes {
         match self.undecided.next(range.start).filter(|next| next.start < range.end) {
