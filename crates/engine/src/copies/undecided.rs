@@ -163,15 +163,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     fn is_second(&self, piece: &Piece, is: impl FnOnce(&Member<D>) -> bool) -> bool {
-        let second = {
-            let state = self.state.borrow();
-            state.space.locate(state.map.get(piece.extent).second)
-        };
-        second.is_some_and(|slot| is(self.member(slot.device)))
+        let second = self.state.borrow().map.get(piece.extent).second;
+        self.is_device_of(second, is)
     }
 
-    pub fn is_slot_late(&self, slot: SlotNumber) -> bool {
-        self.state.borrow().space.locate(slot).is_some_and(|slot| self.member(slot.device).is_late())
+    /// Whether a copy of an extent lies on a device that is late.
+    pub fn is_any_copy_late(&self, entry: &Entry) -> bool {
+        [entry.home, entry.second].into_iter().any(|slot| self.is_device_of(slot, Member::is_late))
+    }
+
+    /// Whether a slot has a device, and that is so.
+    fn is_device_of(&self, slot: SlotNumber, is: impl FnOnce(&Member<D>) -> bool) -> bool {
+        let place = self.state.borrow().space.locate(slot);
+        place.is_some_and(|place| is(self.member(place.device)))
     }
 
     /// Whether the home of an extent can be read in a range of the volume.
@@ -184,7 +188,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if matches!(entry.home, SlotNumber::NONE | SlotNumber::LOST) {
             return Ok(());
         }
-        let is_only = entry.second == SlotNumber::NONE || self.is_slot_late(entry.second);
+        let is_only = entry.second == SlotNumber::NONE || self.is_device_of(entry.second, Member::is_late);
         while at < end {
             let (valid, until) = self.shape.run(entry.valid, at, end.min(at + STEP));
             if valid {

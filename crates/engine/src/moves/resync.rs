@@ -290,8 +290,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if self.jobs.are_ending() {
                 return Ok(false);
             }
-            let Entry { home, second, .. } = self.state.borrow().map.get(self.shape.extent_of(piece.start));
-            if [home, second].into_iter().any(|slot| self.is_slot_late(slot)) {
+            let entry = self.state.borrow().map.get(self.shape.extent_of(piece.start));
+            if self.is_any_copy_late(&entry) {
                 // Each request would have to wait, and a write that is late may use the buffer still.
                 return Err(error);
             }
@@ -353,9 +353,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                             }
                         };
                         if let Err(error) = copied {
-                            let is_late =
-                                || [entry.home, entry.second].into_iter().any(|slot| self.is_slot_late(slot));
-                            if on_bad_place == OnBadPlace::Fail || is_late() {
+                            if on_bad_place == OnBadPlace::Fail || self.is_any_copy_late(&entry) {
                                 return Err(error);
                             }
                             (at, failed) = (done.end, failed.or(Some(error)));

@@ -2,11 +2,11 @@
 //! volume closes: places that nobody can read though a copy has them, and guests that are refused.
 
 use crate::deadlines::hang;
-use crate::rig::{filled, open, sound};
+use crate::rig::{filled, open, open_with, sound};
 use crate::undecided_attacks::{Crashed, crashed, run, slowly, value};
 use crate::undecided_faults::{BLOCK, value_of};
 use braid_base::{Bytes, KIB, MIB, Nanos};
-use braid_engine::{Durability, Export};
+use braid_engine::{Durability, Export, OpenOptions, Readahead};
 use braid_format::superblock::DeviceState;
 use braid_runtime::Runtime;
 use braid_sim::{Bad, Disk, FaultPlan, World};
@@ -155,6 +155,35 @@ fn a_guest_gets_a_block_that_was_decided_together_with_one_that_was_not() {
     });
     let both = |at| Ok((value(at), value(at + 1)));
     assert_eq!(read, [both(9), both(10), both(9), both(10)]);
+}
+
+/// Memory holds an extent as the home had it, with blocks that are undecided still, when the home gives way to the
+/// second copy, which has something else there.
+#[test]
+fn memory_keeps_nothing_of_a_home_that_gave_way_to_a_write() {
+    let (read, after) = run(14, async |world| {
+        let torn = |disk: &Disk, home: Bytes| disk.poke(home + BLOCK * 5, &[222; 4096]);
+        let mut it = crashed(&world, KIB * 128, false, torn).await;
+        it.disks = it.disks.iter().map(|disk| disk.fork(&world)).collect();
+        let with_memory =
+            |options: &mut OpenOptions| (options.cache_extents, options.readahead) = (8, Readahead::First);
+        let opened = open_with(world.clone(), sound(&it.disks), with_memory).await;
+        it.volume = opened.expect("the disks are sound").0;
+        // The extent is never alike as a whole.
+        it.disks[1].spoil(it.second + BLOCK * 30..it.second + BLOCK * 31, Bad::ForEver);
+        it.disks[1].faults().set(slowly(1000));
+        assert_eq!(it.read(0).await, Ok(value(0)));
+        let bad = FaultPlan { bad_writes: Some(it.home..it.home + BLOCK), ..FaultPlan::default() };
+        it.disks[0].faults().set(bad);
+        it.write(it.last, 111, Durability::Volatile).await;
+        let read = it.read(5).await;
+        it.be_sound();
+        it.volume.flush().await.expect("both devices flush");
+        it.disks = it.disks.iter().map(|disk| disk.fork(&world)).collect();
+        it.volume = open(world.clone(), sound(&it.disks)).await.expect("the disks are sound");
+        (read, it.read(5).await)
+    });
+    assert_eq!(after, read);
 }
 
 /// Each device has a place that can neither be read nor written, in different blocks of one extent: the guest asks
