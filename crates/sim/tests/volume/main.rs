@@ -52,6 +52,8 @@ mod interrupted;
 mod lapses;
 mod large_extents;
 mod large_maps;
+mod last_attacks;
+mod last_lives;
 mod late_guests;
 mod loss;
 mod lost_caches;
