@@ -101,7 +101,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.shape.copies < 2 {
             return self.is_cache_of_adopted(device) && self.adopted_survives(device);
         }
-        if !self.journal.survives(device, is_current) || !self.pages_survive(device) {
+        // A ring that is void is in use until the superblocks say so.
+        let rings = self.rings_of(&self.devices.superblock());
+        let has_ring = |d| is_current(d) && rings.iter().any(|(ring, _)| *ring == d);
+        if !self.journal.survives(device, has_ring) || !self.pages_survive(device) {
             return false;
         }
         let state = self.state.borrow();

@@ -46,15 +46,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return self.lose(device, error);
         }
         tracing::warn!("{}: the {kind} there is given up, and made anew: {error}", self.describe(device));
-        self.change_superblock(|superblock| {
+        let give_up = |superblock: &mut Superblock| {
             superblock.features.incompat |= Features::VOID_REGIONS;
             superblock
                 .regions
                 .iter_mut()
                 .filter(|other| **other == region)
                 .for_each(|other| other.void = true);
-        })
-        .await?;
+        };
+        // At once, and not when it is this task's turn to write superblocks: until they are written, the device of
+        // the other copy must not be given up, nor that copy.
+        give_up(&mut self.devices.superblock.borrow_mut());
+        self.change_superblock(give_up).await?;
         if self.devices.beside.borrow().is_empty() {
             self.journal.set_places(self.rings_of(&self.devices.superblock()), None);
             self.note_only_journal();
