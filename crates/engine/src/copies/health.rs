@@ -10,7 +10,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::superblock::{DeviceState, Role, Superblock};
-use braid_runtime::{Device, Runtime};
+use braid_runtime::{Device, Runtime, join_all};
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// A device could not keep what it was given. Goes on without it if all that it holds is elsewhere, too: the survivors record that it
@@ -205,14 +205,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
+    /// Before a superblock says that a device was given up: what was copied from there, and not flushed, only that
+    /// device has durably. One that fails is lost, as by a commit.
+    async fn flush_what_stays(&self) -> Result<()> {
+        if self.shape.copies == 1 {
+            return if planted(Bug::AdoptedNotFlushed) { Ok(()) } else { self.flush_adopted().await };
+        }
+        let written = self.devices.iter().filter(|member| member.is_written());
+        let flushes = written.map(async |member| match member.flush(&self.rt).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let error = Error::io(format_args!("{} could not flush", self.describe(member.id)), &error);
+                self.lose(member.id, error)
+            }
+        });
+        join_all(flushes).await.into_iter().collect()
+    }
+
     /// The caller is the only task that changes the superblocks.
     async fn write_superblock(&self) -> Result<()> {
         self.confirm_own().await?;
         loop {
             let states = self.devices.states_changed.get();
-            if states != self.devices.states_recorded.get() && !planted(Bug::AdoptedNotFlushed) {
-                // Before a superblock says that the SSD before an adopted disk was given up.
-                self.flush_adopted().await.inspect_err(|error| self.fail(error.clone()))?;
+            if states != self.devices.states_recorded.get() {
+                self.flush_what_stays().await.inspect_err(|error| self.fail(error.clone()))?;
                 if states != self.devices.states_changed.get() {
                     continue;
                 }
