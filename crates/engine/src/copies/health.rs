@@ -7,10 +7,11 @@ use crate::map::has_moved_home;
 use crate::open::{self, Table, Written};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
-use braid_base::{DeviceClass, DeviceId};
+use braid_base::{DeviceClass, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::superblock::{DeviceState, Role, Superblock};
-use braid_runtime::{Device, Runtime, join_all};
+use braid_runtime::{Device, Mode, Runtime, join_all};
+use std::collections::BTreeSet;
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// A device could not keep what it was given. Goes on without it if all that it holds is elsewhere, too: the survivors record that it
@@ -75,13 +76,26 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // It held clean extra copies alone.
             return self.forget_lost_extras();
         }
-        // Its copies lack what was not flushed. Spans that others share are resynchronised without need, and that is safe.
-        let spans = volume.behind.all();
-        for &span in spans.iter().filter(|_| !planted(Bug::LossNotDoubted)) {
-            volume.behind.doubt(span);
+        // Its copies lack what was not flushed, and other extents do not lose their second copy by that. A new one is in no map
+        // yet: of that only the lock tells.
+        let mut lacking = volume.extents_on(device);
+        for span in volume.behind.all() {
+            let is_new = |extent: &ExtentId| {
+                let is_there = !matches!(volume.map.get(*extent).home, SlotNumber::NONE | SlotNumber::LOST);
+                !is_there && self.locks.try_lock(Self::lock_number(*extent), Mode::Exclusive).is_none()
+            };
+            lacking.extend(self.shape.extents_of(span).filter(is_new));
+        }
+        let mut doubted = BTreeSet::new();
+        for extent in lacking.into_iter().filter(|_| !planted(Bug::LossNotDoubted)) {
+            let span = self.shape.span_of(extent);
+            if volume.behind.is_known(span) {
+                volume.behind.doubt_extent(extent);
+                doubted.insert(span);
+            }
         }
         if volume.extras.len() > 0 {
-            volume.suspect.extend(spans);
+            volume.suspect.extend(doubted);
             self.forget_lost_extras();
         }
     }

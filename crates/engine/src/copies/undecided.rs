@@ -142,6 +142,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let next = self.state.borrow().behind.next_undecided(&(at..range.end));
             let Some(next) = next else { return all };
             let piece = next.start..next.end.min(next.start + self.bounce_limit());
+            // Else nothing is copied. Where the journal takes no record the home counts.
+            let _told = self.drop_suspects(self.shape.span_of(self.shape.extent_of(piece.start))).await;
             let bytes = self.buffer(&self.buffers.runs, piece.end - piece.start).await?;
             match self.resync_piece(&piece, bytes, (Mover::Engine, on_bad_place)).await {
                 Err(error) if on_bad_place == OnBadPlace::Fail => return Err(error),

@@ -462,11 +462,10 @@ fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Reco
 }
 
 /// After a shutdown only spans that are behind are left, and undecided ones; after anything else the copies of all that are dirty may differ: they are
-/// undecided, if no device is missing. With one required copy only extra copies could differ, and these are forgotten: the spans are called clean
+/// undecided, but for extents with a copy on a device that is missing. With one required copy only extra copies could differ, and these are forgotten: the spans are called clean
 /// once they have been left alone for a while.
 fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &pages::Spans) -> u32 {
     let mut count = 0;
-    let lacking = source.members.iter().any(Member::is_lacking);
     for (span, recorded) in spans.iter() {
         match (source.superblock.copies, recorded) {
             // A page that is valid nowhere is taken as dirty again until it has been written.
@@ -474,10 +473,19 @@ fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &p
             _ if planted(Bug::NoResync) || source.clean && planted(Bug::UndecidedClosed) => {
                 state.behind.restore(span, recorded, recorded)
             }
-            (_, Difference::Dirty) if !lacking => state.behind.restore_undecided(span),
-            _ => state.behind.restore(span, recorded, Difference::Behind),
+            (_, Difference::Dirty) => state.behind.restore_undecided(span),
+            (_, Difference::None | Difference::Behind) => {
+                state.behind.restore(span, recorded, Difference::Behind)
+            }
         }
         count += u32::from(source.superblock.copies > 1);
+    }
+    let lacking = source.members.iter().filter(|member| member.is_lacking());
+    let shape = Shape::of(source.superblock);
+    for extent in lacking.flat_map(|member| state.extents_on(member.id)).collect::<Vec<ExtentId>>() {
+        if state.behind.is_undecided(&shape.bytes_of(extent)) {
+            state.behind.doubt_extent(extent);
+        }
     }
     if source.superblock.copies > 1 && source.members.iter().any(Member::lacks_all) {
         // What is recorded of the others stays known: which of their copies was current depends on it.

@@ -162,12 +162,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn put_copies_behind(&self, device: DeviceId) -> Result<()> {
         {
             let mut state = self.state.borrow_mut();
-            let is_on = |slot| state.space.locate(slot).is_some_and(|place| place.device == device);
-            let of_journal = state.entries_of_journal().map(|(extent, entry, _)| (extent, entry));
-            let extents: Vec<ExtentId> = (state.map.iter().chain(of_journal))
-                .filter(|(_, entry)| is_on(entry.home) || is_on(entry.second))
-                .map(|(extent, _)| extent)
-                .collect();
+            let extents = state.extents_on(device);
             extents.into_iter().for_each(|extent| state.behind.doubt_extent(extent));
         }
         let spans = self.devices.superblock().spans();

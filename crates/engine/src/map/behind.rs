@@ -64,7 +64,7 @@ struct Span {
     writes: u32,
     /// When the last write completed.
     written: Nanos,
-    /// How often all of it was put behind, because what a device holds was not known any more: what was copied before that does not count.
+    /// How often an extent was put behind, because what a device holds was not known any more: what was copied before that does not count.
     doubts: u32,
     /// How often a copy came to be behind.
     lapses: u32,
@@ -196,6 +196,11 @@ impl Behind {
         all
     }
 
+    /// Whether the copies of a span may differ.
+    pub fn is_known(&self, span: SpanId) -> bool {
+        self.spans.contains_key(&span)
+    }
+
     /// What recovery found in the journal: `difference` is what must be assumed now.
     pub fn restore(&mut self, span: SpanId, recorded: Difference, difference: Difference) {
         self.insert_restored(span, Span::new(recorded, difference));
@@ -256,18 +261,10 @@ impl Behind {
         }
     }
 
-    /// What a copy has of a span is not known any more: all of it is behind from now on.
-    pub fn doubt(&mut self, span: SpanId) {
-        self.doubt_range(span, self.shape.bytes_of_span(span));
-    }
-
     /// What a copy has of an extent is not known any more: all of it is behind from now on.
     pub fn doubt_extent(&mut self, extent: ExtentId) {
-        self.doubt_range(self.shape.span_of(extent), self.shape.bytes_of(extent));
-    }
-
-    fn doubt_range(&mut self, span: SpanId, range: Range<Bytes>) {
-        self.mark_behind(span, range);
+        let span = self.shape.span_of(extent);
+        self.mark_behind(span, self.shape.bytes_of(extent));
         if let Some(entry) = self.spans.get_mut(&span) {
             entry.doubts += 1;
         }
@@ -343,12 +340,12 @@ impl Behind {
         }
     }
 
-    /// How often all of this span was put behind so far.
+    /// How often an extent of this span was put behind as a whole so far.
     pub fn doubts(&self, span: SpanId) -> u32 {
         self.spans.get(&span).map_or(0, |s| s.doubts)
     }
 
-    /// Both copies have a range of a span again, unless all of it was put behind since `doubts` was asked for. They are not flushed yet.
+    /// Both copies have a range of a span again, unless an extent was put behind since `doubts` was asked for. They are not flushed yet.
     pub fn copied(&mut self, span: SpanId, range: Range<Bytes>, doubts: u32) {
         if self.doubts(span) != doubts || !self.spans.contains_key(&span) {
             return;

@@ -8,6 +8,7 @@ mod commits;
 mod extents;
 mod extra_changes;
 mod extras;
+mod given_up;
 mod groups;
 mod moved;
 mod neighbours;

@@ -233,19 +233,6 @@ impl State {
         !self.suspect.is_empty() && self.suspect.contains(&self.shape.span_of(extent))
     }
 
-    /// A device that is given up may have lost writes before an extent moved off it. Of the copies of such an extent the one that stayed
-    /// where it was is the home from now on, as long as the move is not durable; once it is, flushes have proved both.
-    pub fn prefer_what_stayed(&mut self, device: DeviceId) {
-        for (extent, before, _) in self.entries_of_journal().collect::<Vec<_>>() {
-            let now = self.map.get(extent);
-            if self.space.locate(before.home).is_some_and(|place| place.device == device)
-                && has_moved_home(&before, &now)
-            {
-                self.set_extent(extent, Entry { home: now.second, second: now.home, ..now });
-            }
-        }
-    }
-
     /// The journal calls whole spans behind, and a device that is lost later would count as the only one that has the
     /// newest bytes of all homes there. So where one device alone lacks something in a span, the homes of extents
     /// whose copies are alike go to the other device. For a volume that closes: both copies are flushed, no batch

@@ -221,7 +221,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Drops the clean extra copies in a span that may have been read from a device after it had lost writes.
-    async fn drop_suspects(&self, span: SpanId) -> Result<()> {
+    pub async fn drop_suspects(&self, span: SpanId) -> Result<()> {
         if !self.state.borrow().suspect.contains(&span) {
             return Ok(());
         }

@@ -21,7 +21,7 @@ fn an_extent_lacks_what_has_completed_and_not_what_has_only_begun() {
     assert!(behind.lacks_completed(extent), "a copy missed another write there");
     behind.copied(span, blocks(0, 3), behind.doubts(span));
     assert!(behind.begin_deferred_write(span, blocks(0, 1), most) && !behind.lacks_completed(extent));
-    behind.doubt(span);
+    behind.doubt_extent(extent);
     assert!(behind.lacks_completed(extent));
     behind.copied(span, shape.bytes_of_span(span), behind.doubts(span));
     assert!(!behind.begin_deferred_write(span, blocks(0, 2), Bytes(1 << 12)), "beyond the bound");
