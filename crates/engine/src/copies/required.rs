@@ -266,7 +266,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Timing::Later(most) if both_current() && !is_move_pending() => {
                 let changed = self.changed_by(extent, range, entry.valid);
                 let mut state = self.state.borrow_mut();
-                state.behind.begin_deferred_write(span, changed.clone(), most).then_some(changed)
+                let begun = state.behind.begin_deferred_write(span, changed.clone(), most);
+                if begun {
+                    state.behind.decided_by_write(self.written_by(extent, range, entry.valid));
+                }
+                begun.then_some(changed)
             }
             Timing::Later(_) | Timing::Now => None,
         };
@@ -330,6 +334,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let lacks = || self.changed_by(extent, range, entry.valid);
             deferred.into_iter().for_each(|changed| state.behind.end_deferred_write(changed));
             state.behind.end_write(span, missed.then(lacks), self.rt.now());
+            if missed {
+                state.behind.decided_by_write(self.written_by(extent, range, entry.valid));
+            }
             exchanged
         };
         let settled = match settled {
@@ -386,13 +393,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The bytes of the volume that a write changes on a device, in whole blocks.
+    /// The bytes of the volume that a write changes on a device.
+    fn written_by(&self, extent: ExtentId, range: &Range<Bytes>, valid: u16) -> Range<Bytes> {
+        self.bytes_of_piece(&self.padded(&Piece { extent, range: range.clone() }, valid))
+    }
+
+    /// The same in whole blocks.
     fn changed_by(&self, extent: ExtentId, range: &Range<Bytes>, valid: u16) -> Range<Bytes> {
-        let padded = self.padded(&Piece { extent, range: range.clone() }, valid).range;
-        let (start, block) = (self.shape.bytes_of(extent).start, self.shape.block_size);
-        let is_short = planted(Bug::BehindRangeShort) && padded.end.align_down(block) > padded.start;
-        let end = if is_short { padded.end.align_down(block) } else { padded.end.align_up(block) };
-        start + padded.start.align_down(block)..start + end
+        let (written, block) = (self.written_by(extent, range, valid), self.shape.block_size);
+        let is_short = planted(Bug::BehindRangeShort) && written.end.align_down(block) > written.start;
+        let end = if is_short { written.end.align_down(block) } else { written.end.align_up(block) };
+        written.start.align_down(block)..end
     }
 
     /// What a write to both copies came to: an error if no copy has it that was current.

@@ -221,7 +221,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         bytes.start + from..(bytes.start + to).min(bytes.end)
     }
 
-    fn bytes_of_piece(&self, piece: &Piece) -> Range<Bytes> {
+    pub(super) fn bytes_of_piece(&self, piece: &Piece) -> Range<Bytes> {
         let start = self.shape.bytes_of(piece.extent).start;
         start + piece.range.start..start + piece.range.end
     }

@@ -113,6 +113,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) {
         let is_kept = self.active_epochs().is_some();
         let behind = &mut self.state.borrow_mut().behind;
+        behind.decided_by_write(range.clone());
         if !is_kept || !defer(behind, span, range.clone(), Bytes(u64::MAX)) {
             behind.mark_behind(span, range);
         }

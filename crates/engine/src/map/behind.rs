@@ -251,13 +251,14 @@ impl Behind {
     }
 
     /// A write has ended. `missed` is what a copy lacks of it: then the caller has the journal record that before the guest hears of
-    /// success.
+    /// success. What is undecided beside the write stays so ([`Behind::decided_by_write`]).
     pub fn end_write(&mut self, span: SpanId, missed: Option<Range<Bytes>>, now: Nanos) {
         let entry = self.spans.get_mut(&span).expect("a write that ends in a span has begun there");
         entry.writes -= 1;
         entry.written = now;
         if let Some(range) = missed {
-            self.mark_behind(span, range);
+            self.begun.remove(range.clone());
+            self.put_behind(span, range);
         }
     }
 
@@ -273,13 +274,13 @@ impl Behind {
     /// From now on a copy lacks this range of a span, and is not read until that has been resynchronised.
     pub fn mark_behind(&mut self, span: SpanId, range: Range<Bytes>) {
         self.begun.remove(range.clone());
+        self.undecided.remove(range.clone());
         self.put_behind(span, range);
     }
 
     fn put_behind(&mut self, span: SpanId, range: Range<Bytes>) {
         let remembered = self.ranges.len() < MOST_RANGES || self.ranges.intersects(&range);
         let range = if remembered { range } else { self.shape.bytes_of_span(span) };
-        self.undecided.remove(range.clone());
         self.ranges.insert(range);
         let entry = self.spans.entry(span).or_insert(Span::new(Difference::None, Difference::None));
         entry.deferred = false;

@@ -15,11 +15,13 @@ impl Behind {
             return false;
         }
         self.begun.remove(range.clone());
+        self.undecided.remove(range.clone());
         self.put_deferred(span, range);
         true
     }
 
     /// As [`Behind::defer`], for a write that is about to begin: until [`Behind::end_deferred_write`] the home holds nothing of it that counts.
+    /// What is undecided beside the write stays so ([`Behind::decided_by_write`]).
     pub fn begin_deferred_write(&mut self, span: SpanId, range: Range<Bytes>, most: Bytes) -> bool {
         if !self.may_defer(&range, most) {
             return false;

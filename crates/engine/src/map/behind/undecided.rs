@@ -90,6 +90,11 @@ impl Behind {
         }
     }
 
+    /// A write that a copy lacks covers this: the rest of its blocks is undecided as before.
+    pub fn decided_by_write(&mut self, range: Range<Bytes>) {
+        self.undecided.remove(range);
+    }
+
     /// What deferred writes under way are to bring to an extent is behind like anything else.
     pub fn end_deferred_in(&mut self, extent: ExtentId) {
         let (span, bytes) = (self.shape.span_of(extent), self.shape.bytes_of(extent));
