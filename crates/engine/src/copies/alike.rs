@@ -25,15 +25,37 @@ impl<R: Runtime, D: Device> Core<R, D> {
         {
             return self.read_apart(extent, (copies.current, other), range, into, origin).await;
         }
-        let read = self.read_kept(extent, copies.current, range.clone(), into, origin).await;
-        let (Err(error), Other::Behind(other)) = (&read, copies.other) else { return read };
-        if !self.is_alike(extent, (copies.current, other), &range) {
+        let Other::Behind(other) = copies.other else {
+            return self.read_kept(extent, copies.current, range, into, origin).await;
+        };
+        let is_alike = || self.is_alike(extent, (copies.current, other), &range);
+        if !is_alike() {
+            return self.read_kept(extent, copies.current, range, into, origin).await;
+        }
+        let is_late = |slot| self.locate(slot).0.is_late();
+        let (first, next) = match is_late(copies.current) && !is_late(other) {
+            true => (other, copies.current),
+            false => (copies.current, other),
+        };
+        let read = async {
+            self.check_kept(extent, first, &range)?;
+            self.read_slot_copied(first, range.clone(), into, origin).await?;
+            self.check_kept(extent, first, &range)
+        };
+        let read = read.await;
+        // Meanwhile a guest may have written there, or a device been given up.
+        let counts = |slot| {
+            let is_current = |slot| self.locate(slot).0.is_current();
+            slot == copies.current || is_alike() || !is_current(copies.current) && is_current(other)
+        };
+        if read.is_ok() && counts(first) || !counts(next) {
             return read;
         }
-        let instead = self.read_kept(extent, other, range.clone(), into, origin).await;
-        // A guest may have written there meanwhile.
-        let is_alike = self.is_alike(extent, (copies.current, other), &range);
-        instead.ok().filter(|()| is_alike).ok_or_else(|| error.clone())
+        let instead = self.read_kept(extent, next, range.clone(), into, origin).await;
+        match counts(next) {
+            true => instead.map_err(|error| read.err().unwrap_or(error)),
+            false => read,
+        }
     }
 
     /// Reads a range of an extent whose current copy may have lost writes that the other one has kept: from
@@ -60,7 +82,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Whether a copy that is behind elsewhere in its extent has a range as the current one has it, whose device must not fill the buffer any more.
+    /// Whether a copy that is behind elsewhere in its extent has a range as the current one has it.
     fn is_alike(
         &self,
         extent: ExtentId,
@@ -72,7 +94,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let bytes = start + range.start..start + range.end;
         first.is_current()
             && last.is_current()
-            && !first.is_late()
             && !self.lacks_beside(extent, other, current)
             && !self.state.borrow().behind.ranges().intersects(&bytes)
     }
