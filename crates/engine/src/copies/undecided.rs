@@ -89,7 +89,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Finds a copy of the sectors of a piece that can be read. Where they are undecided afterwards the home counts.
+    /// Finds a copy of the sectors of a piece that can be read. Where they are undecided afterwards the home counts: it can be read there, or
+    /// neither copy can, and a write brings new bytes.
     async fn decide_sectors(
         self: &Rc<Self>,
         piece: &Piece,
@@ -97,27 +98,41 @@ impl<R: Runtime, D: Device> Core<R, D> {
         is_overwritten: bool,
     ) -> Result<()> {
         let home = || self.state.borrow().map.get(piece.extent).home;
-        loop {
+        let is_late = || self.is_second(piece, Member::is_late);
+        let mut has_waited = false;
+        while self.is_left_undecided(sectors) {
             let before = home();
             if self.is_second_held_up(piece) {
-                if is_overwritten {
-                    return Ok(());
-                }
+                // Before a write, too: until that is done, a crash would leave a home that cannot be read as the copy that counts.
                 let read = self.read_undecided_home(piece.extent, sectors).await;
-                if read.is_ok() || self.is_second(piece, Member::is_late) {
+                if read.is_err() && is_overwritten && is_late() && !has_waited {
+                    has_waited = true;
+                    self.wait_while(|| is_late() && self.is_left_undecided(sectors)).await;
+                    continue;
+                }
+                if read.is_ok() || is_late() {
                     return read;
                 }
             }
-            match self.make_alike(sectors, OnBadPlace::GoOn).await {
-                Err(error) if !is_overwritten && self.is_left_undecided(sectors) => {
-                    // A home that gives way, does so once: the other one is read, or late too.
-                    if home() == before {
-                        return Err(error);
-                    }
-                }
-                _ => return Ok(()),
+            let alike = self.make_alike(sectors, OnBadPlace::GoOn).await;
+            let Err(error) = alike else { return Ok(()) };
+            // A home that gives way, does so once: the other one is read, or late too.
+            let goes_on = home() != before || is_overwritten && is_late() && !has_waited;
+            if !goes_on && self.is_left_undecided(sectors) {
+                return if is_overwritten { Ok(()) } else { Err(error) };
             }
         }
+        Ok(())
+    }
+
+    /// Waits while that is so of a device, for a minute at most: by then it has answered, or was given up.
+    async fn wait_while(&self, is_so: impl Fn() -> bool) {
+        let over = async {
+            while is_so() && !self.jobs.are_ending() {
+                self.rt.sleep(Deadline::WARMTH).await;
+            }
+        };
+        let _in_time = self.within(Deadline::LONGEST, over).await;
     }
 
     /// Copies what is undecided in a range of an extent. False if something is left.
