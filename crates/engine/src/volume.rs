@@ -68,6 +68,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if planted(Bug::CloseWithoutCommit) {
             return core.change_superblock(|superblock| superblock.phase = Phase::Closed).await;
         }
+        if core.active_epochs().is_none() {
+            core.mend_undecided_homes(LAST_WORK).await;
+        }
         core.commit(Origin::Background).await?;
         core.record_spans().await?;
         // All copies are flushed: those that are alike need no resync. A batch says so of as many as it has room for.

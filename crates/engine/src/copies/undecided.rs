@@ -14,9 +14,9 @@ use crate::planted::{Bug, planted};
 use crate::request::is_closed;
 use crate::shape::Piece;
 use crate::{Error, Result};
-use braid_base::{BlockId, Bytes, ExtentId, KIB, MIB, Op};
-use braid_format::SlotNumber;
+use braid_base::{BlockId, Bytes, ExtentId, KIB, MIB, Nanos, Op};
 use braid_format::map_page::Entry;
+use braid_format::{SlotNumber, SpanId};
 use braid_policy::Origin;
 use braid_runtime::{Buf, Device, Mode, Runtime};
 use std::ops::Range;
@@ -220,6 +220,44 @@ impl<R: Runtime, D: Device> Core<R, D> {
             at = until;
         }
         Ok(())
+    }
+
+    /// For a volume that closes. The journal calls whole spans behind, so at the next opening the homes there count in
+    /// what is undecided now: one that cannot be read gets what the second copy has. What is left when the time is
+    /// over, or no device answers, stays as it is.
+    pub async fn mend_undecided_homes(self: &Rc<Self>, limit: Nanos) {
+        let end = self.rt.now() + limit;
+        let of_journal = {
+            let behind = &self.state.borrow().behind;
+            let spans = behind.behind_spans().into_iter();
+            spans.filter(|span| !behind.is_span_undecided(*span)).collect::<Vec<SpanId>>()
+        };
+        for extent in of_journal.into_iter().flat_map(|span| self.shape.extents_of(span)) {
+            let bytes = self.shape.bytes_of(extent);
+            let (mut at, mut step) = (bytes.start, STEP);
+            loop {
+                let next = self.state.borrow().behind.next_undecided(&(at..bytes.end));
+                let Some(next) = next else { break };
+                let part = next.start..next.end.min((next.start + Bytes(1)).align_up(step));
+                let entry = self.state.borrow().map.get(extent);
+                if self.rt.now() >= end || self.is_any_copy_late(&entry) {
+                    return;
+                }
+                let can_be_read = self.read_undecided_home(extent, &part).await.is_ok();
+                if !can_be_read && step > SECTOR {
+                    (at, step) = (part.start, SECTOR);
+                    continue;
+                }
+                if !can_be_read {
+                    // What neither copy gives is lost already.
+                    let _left = self.resync_for_guest(&part, OnBadPlace::GoOn).await;
+                }
+                at = part.end;
+                if at.is_aligned(STEP) {
+                    step = STEP;
+                }
+            }
+        }
     }
 
     /// What of an extent is decided with a piece of it.
