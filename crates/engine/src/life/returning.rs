@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::open::{Candidate, judge};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result, Volume};
-use braid_base::{DeviceId, ExtentId};
+use braid_base::DeviceId;
 use braid_format::SpanId;
 use braid_format::superblock::{DeviceState, Header};
 use braid_runtime::{Device, Runtime};

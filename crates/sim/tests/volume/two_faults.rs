@@ -1,5 +1,4 @@
-//! Attacks of a last review: what was flushed to two sound copies, and one of them with a single fault, while
-//! another device is lost, slow or silent.
+//! What was flushed to two copies, one of which has a single fault, while another device is lost, slow or silent.
 
 use crate::deadlines::hang;
 use crate::rig::{Rig, filled, open, options, sound};

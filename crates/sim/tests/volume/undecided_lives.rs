@@ -2,9 +2,10 @@
 //! Requests may fail; what is read may not be older than what was flushed, and stays what it is.
 
 use crate::rig::{Rig, open, options, sound, sound_one};
+use crate::told::Told;
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, Zeroing, create};
-use braid_policy::{DeviceView, Home, Move, Occasion, Placement, Plan, Policy, Second, View};
+use braid_policy::Move;
 use braid_runtime::{Arena, Runtime, join_all};
 use braid_sim::{Bad, Disk, DiskOptions, FaultPlan, StoredDisk, World};
 use std::cell::RefCell;
@@ -20,48 +21,6 @@ struct Known {
     changes: u32,
     /// Writes under way.
     writing: u32,
-}
-
-#[derive(Clone, Default)]
-struct Told {
-    behind: Option<Bytes>,
-    moves: Rc<RefCell<Vec<Move>>>,
-}
-
-impl Policy for Told {
-    fn name(&self) -> &'static str {
-        "told"
-    }
-
-    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
-        let Occasion::New { extent, .. } = occasion else {
-            return match (occasion, self.behind) {
-                (Occasion::Write(_), Some(most)) => {
-                    Placement { second: Second::Behind { device: DeviceId(1), most }, ..Placement::KEEP }
-                }
-                _ => Placement::KEEP,
-            };
-        };
-        let free: Vec<DeviceId> = view.devices.iter().filter(|d| d.free > 0).map(|d| d.id).collect();
-        let len = free.len().max(1) as u32;
-        let at = |n: u32| free.get((n % len) as usize).copied().unwrap_or(DeviceId(0));
-        let (home, second) = (at(extent.0), at(extent.0 + 1 + extent.0 / 3 % (len - 1).max(1)));
-        let second = if second == home { Second::None } else { Second::Sync(second) };
-        Placement { home: Home::On(home), second, extra: None }
-    }
-
-    fn extra_slots(&self, _: &DeviceView) -> u32 {
-        0
-    }
-
-    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
-        plan.moves = self.moves.take();
-        view.now + Nanos::from_millis(10)
-    }
-
-    fn explain(&self, _: ExtentId, _: &View) -> String {
-        "it was told so".to_owned()
-    }
 }
 
 struct Life {
