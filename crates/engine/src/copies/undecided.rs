@@ -197,12 +197,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Whether the home of an extent can be read in a range of the volume.
     async fn read_undecided_home(&self, extent: ExtentId, range: &Range<Bytes>) -> Result<()> {
+        self.read_undecided_copy(extent, range, |entry| entry.home).await
+    }
+
+    async fn read_undecided_copy(
+        &self,
+        extent: ExtentId,
+        range: &Range<Bytes>,
+        which: impl Fn(&Entry) -> SlotNumber,
+    ) -> Result<()> {
         let start = self.shape.bytes_of(extent).start;
         let (mut at, end) = (range.start - start, range.end - start);
         let bytes = self.buffer(&self.buffers.runs, STEP.min(end - at)).await?;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Shared).await;
         let entry = self.state.borrow().map.get(extent);
-        if matches!(entry.home, SlotNumber::NONE | SlotNumber::LOST) {
+        let slot = which(&entry);
+        if matches!(slot, SlotNumber::NONE | SlotNumber::LOST) {
             return Ok(());
         }
         let is_only = entry.second == SlotNumber::NONE || self.is_device_of(entry.second, Member::is_late);
@@ -212,10 +222,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let part = bytes.slice(Bytes::ZERO..until - at);
                 let range = at..until;
                 match is_only {
-                    true => self.read_slot(entry.home, range.clone(), &part, Origin::Guest).await?,
-                    false => self.read_slot_copied(entry.home, range.clone(), &part, Origin::Guest).await?,
+                    true => self.read_slot(slot, range.clone(), &part, Origin::Guest).await?,
+                    false => self.read_slot_copied(slot, range.clone(), &part, Origin::Guest).await?,
                 }
-                self.check_kept(extent, entry.home, &range)?;
+                self.check_kept(extent, slot, &range)?;
             }
             at = until;
         }
@@ -223,8 +233,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// For a volume that closes. The journal calls whole spans behind, so at the next opening the homes there count in
-    /// what is undecided now: one that cannot be read gets what the second copy has. What is left when the time is
-    /// over, or no device answers, stays as it is.
+    /// what is undecided now: one that cannot be read gets what the second copy has. If the home's device lacks
+    /// something in the span, the second copy may become the home ([`crate::map::State::prefer_what_lacks_nothing`]),
+    /// and must be readable, too. What is left when the time is over, or no device answers, stays as it is.
     pub async fn mend_undecided_homes(self: &Rc<Self>, limit: Nanos) {
         let end = self.rt.now() + limit;
         let of_journal = {
@@ -243,7 +254,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 if self.rt.now() >= end || self.is_any_copy_late(&entry) {
                     return;
                 }
-                let can_be_read = self.read_undecided_home(extent, &part).await.is_ok();
+                let can_be_read = self.read_undecided_home(extent, &part).await.is_ok()
+                    && (!self.lacks_in_span(extent, entry.home)
+                        || self.read_undecided_copy(extent, &part, |entry| entry.second).await.is_ok());
                 if !can_be_read && step > SECTOR {
                     (at, step) = (part.start, SECTOR);
                     continue;
@@ -258,6 +271,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
             }
         }
+    }
+
+    /// Whether the device of a slot lacks something in the span of an extent.
+    fn lacks_in_span(&self, extent: ExtentId, slot: SlotNumber) -> bool {
+        let state = self.state.borrow();
+        let on = |slot| state.space.locate(slot).map(|place| place.device);
+        let lacks = |other| state.behind.lacks_flushed(other) && on(state.map.get(other).second) == on(slot);
+        self.shape.extents_of(self.shape.span_of(extent)).any(lacks)
     }
 
     /// What of an extent is decided with a piece of it.

@@ -2,6 +2,7 @@
 
 use crate::deadlines::hang;
 use crate::rig::{Rig, filled, open, options, sound};
+use crate::told::Told;
 use crate::undecided_attacks::{Crashed, crashed, run, slowly, value};
 use crate::undecided_faults::{BLOCK, value_of};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos, Rng};
@@ -195,7 +196,7 @@ fn a_stop_costs_nothing_that_could_be_read_before_it() {
 async fn made(
     world: &World,
     arena: &Arena,
-    (how, policy): (CreateOptions, Placed),
+    (how, policy): (CreateOptions, impl Policy + Clone + 'static),
     before: impl AsyncFnOnce(&Rig, &[Disk]),
 ) -> (Rig, Vec<Disk>) {
     let kinds = [DiskOptions::hdd(MIB * 160), DiskOptions::hdd(MIB * 160), DiskOptions::hdd(MIB * 160)];
@@ -218,6 +219,43 @@ async fn made(
     let volume = open(world.clone(), sound(&disks)).await.expect("the disks are sound");
     volume.replace_policy(Box::new(policy));
     (volume, disks)
+}
+
+/// As [`a_stop_costs_nothing_that_could_be_read_before_it`], of an extent whose second copy becomes the home at the
+/// stop, since the device of the home lacks something in the span: the bad place is in the second copy.
+#[test]
+fn a_stop_makes_no_home_of_a_second_copy_that_cannot_be_read() {
+    let mut read = Vec::new();
+    for stops in [false, true] {
+        read.push(run(9, async move |world| {
+            let arena = Arena::new(MIB * 4);
+            let how = CreateOptions { extent_size: KIB * 128, size: Some(MIB * 64), ..options(7) };
+            let (volume, disks) = made(&world, &arena, (how, Told::default()), async |_, _| ()).await;
+            let places = |extent: u64| {
+                let placed = volume.explain(KIB * 128 * extent).expect("it is sound");
+                (placed.home.expect("it has one"), placed.second.expect("it has one"))
+            };
+            // Both lie in the last span.
+            let (missing, crossed) = (480, 484);
+            let (home, second) = (places(missing), places(crossed));
+            assert_eq!([home.0.0, home.1.0], [DeviceId(0), DeviceId(1)]);
+            assert_eq!([second.0.0, second.1.0], [DeviceId(1), DeviceId(0)]);
+            let missed = Some(home.1.1..home.1.1 + BLOCK);
+            disks[1].faults().set(FaultPlan { bad_writes: missed, ..slowly(500) });
+            let bytes = filled(&arena, BLOCK, 222);
+            volume.write(KIB * 128 * missing, &bytes, Durability::Fua).await.expect("the home is sound");
+            disks[0].spoil(second.1.1 + BLOCK * 5..second.1.1 + BLOCK * 6, Bad::UntilWritten);
+            let at = KIB * 128 * crossed + BLOCK * 5;
+            if !stops {
+                return value_of(&volume, &arena, at).await.map_err(|error| error.to_string());
+            }
+            volume.close().await.expect("it is sound");
+            disks[1].faults().set(FaultPlan::default());
+            let volume = open(world.clone(), sound(&disks)).await.expect("it is sound");
+            value_of(&volume, &arena, at).await.map_err(|error| error.to_string())
+        }));
+    }
+    assert_eq!(read, [Ok(value(5)), Ok(value(5))]);
 }
 
 /// Blocks of 64 KiB. A home has a bad place in one sector, and a guest writes another one of the same block, of
