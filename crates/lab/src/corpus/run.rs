@@ -105,11 +105,19 @@ fn run_cell(cell: &Cell, how: How, kept: &mut Kept, progress: &mut impl FnMut(&P
         rows.iter().map(|row| kept.find(cell, row, how.quick).cloned()).collect();
     let left: Vec<usize> = (0..rows.len()).filter(|&number| runs[number].is_none()).collect();
     if !left.is_empty() {
-        let begin = Begin::of(cell, how.quick)?;
+        let begin = match Begin::of(cell, how.quick) {
+            // A share of little data may be less than the smallest device.
+            Err(error) if error.kind() == ErrorKind::Setup => Err(error.to_string()),
+            begin => Ok(begin?),
+        };
         // A row may have two setups, of which the better one counts, or none.
         let mut setups: Vec<(usize, Setup)> = Vec::new();
         for &number in &left {
-            match begin.setups(&rows[number])? {
+            let planned = match &begin {
+                Ok(begin) => begin.setups(&rows[number])?,
+                Err(why) => Planned::Unfit(why.clone()),
+            };
+            match planned {
                 Planned::Setups(of_row) => setups.extend(of_row.into_iter().map(|setup| (number, setup))),
                 Planned::Unfit(why) => runs[number] = Some(unfit(&rows[number], why)),
             }

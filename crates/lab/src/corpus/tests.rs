@@ -213,6 +213,18 @@ fn a_run_has_figures_of_all_rows_and_the_same_ones_again_from_a_file_of_another_
     assert!(page.contains("<svg ") && page.contains("write-back") && !page.contains("NaN"), "{page}");
 }
 
+/// 1 % of 128 MiB is less than the smallest device. The other cells count.
+#[test]
+fn a_cell_whose_ssd_is_too_small_fits_no_row_and_ends_nothing() {
+    let small = [Beginning::LeftBy("equi"), Beginning::Striped].map(|beginning| tiny(READS, 1, beginning));
+    let cells = small.into_iter().chain([tiny(READS, 25, Beginning::OnDisks)]).collect::<Vec<_>>();
+    let ran = run(&cells, QUICKLY, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
+    let fits = ran.cells.iter().map(|cell| cell.runs.iter().any(|run| run.figures.is_some()));
+    assert_eq!(fits.collect::<Vec<_>>(), [false, false, true], "{:?}", ran.cells);
+    let page = page(&ran, 1, true);
+    assert!(page.contains("<svg ") && !page.contains("NaN"), "{page}");
+}
+
 #[test]
 fn each_policy_that_there_is_runs() {
     let rows = rows();
