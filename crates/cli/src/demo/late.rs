@@ -1,0 +1,51 @@
+//! Whether figures count: on emulated devices, time that a busy machine adds cannot be told from a policy's.
+
+use super::measure::Interval;
+use braid_control::Lateness;
+
+/// The mark of a figure that does not count.
+pub const MARK: char = '?';
+
+/// What to say if runs were too late for their figures to count; nothing if all count. A run is named by what it was.
+pub fn too_slow<'a>(runs: impl Iterator<Item = (String, &'a Interval)>) -> Option<String> {
+    let (mut all, mut late) = (0, Vec::new());
+    for (run, interval) in runs {
+        all += 1;
+        if interval.too_late {
+            late.push((run, interval));
+        }
+    }
+    let (worst, interval) =
+        late.iter().max_by(|(_, a), (_, b)| a.lateness_share.total_cmp(&b.lateness_share))?;
+    let by = interval.devices.iter().filter(|device| device.requests > 0);
+    let by: Vec<_> =
+        by.map(|device| format!("{} {:.2} ms", device.class, device.lateness_ns_mean as f64 / 1e6)).collect();
+    Some(format!(
+        "Too slow a machine: {} of {all} figures do not count, marked {MARK}: emulated devices completed requests later than \
+         their models, by more than {:.0} % of the response time. Worst: {worst}, {:.0} % (late on average: {}). \
+         Remedy: end other programs, or compare fewer policies, such as --policies 'ssd-only equi', and run the demo again.",
+        late.len(),
+        Lateness::BOUND * 100.0,
+        interval.lateness_share * 100.0,
+        by.join(", "),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measure::tests::interval;
+    use super::*;
+
+    #[test]
+    fn figures_that_count_need_no_words_and_others_are_told_with_the_worst_and_the_remedy() {
+        let (in_time, late, worst) = (interval(10), interval(100), interval(900));
+        let told = |intervals: &[(&str, &Interval)]| {
+            too_slow(intervals.iter().map(|&(run, interval)| (run.to_owned(), interval)))
+        };
+        assert_eq!(told(&[]), None);
+        assert_eq!(told(&[("a", &in_time)]), None);
+        let text = told(&[("a", &in_time), ("b", &late), ("c", &worst), ("d", &late)]).unwrap();
+        assert!(text.contains("3 of 4") && text.contains("c, ") && text.contains("ssd 0.90 ms"), "{text}");
+        assert!(text.contains("--policies"), "{text}");
+    }
+}
