@@ -132,7 +132,8 @@ fn a_quick_comparison_over_nbd_tells_all_in_json_and_leaves_nothing() {
 #[test]
 fn a_quick_demo_prints_each_policy_in_each_phase_and_leaves_nothing() {
     let stand = Stand::new();
-    let (id, output) = end(start(stand.demo(&[&SMALL[..], &["--policies", "cache,mode=write-back equi"]].concat())));
+    let (id, output) =
+        end(start(stand.demo(&[&SMALL[..], &["--policies", "cache,mode=write-back equi"]].concat())));
     stand.assert_nothing_left(id);
     if skipped("", &output) {
         return;

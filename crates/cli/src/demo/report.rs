@@ -1,7 +1,7 @@
 //! One table of all runs, or the same as JSON.
 
 use super::dbench::Outcome;
-use super::late::{MARK, too_slow};
+use super::late::{FEWER_POLICIES, mark, too_slow};
 use super::measure::Interval;
 use crate::table::Table;
 use serde::Serialize;
@@ -57,7 +57,7 @@ impl Report {
         let named = runs
             .iter()
             .map(|run| (format!("{} with {}", run.policy, count(run.clients, "client")), &run.volume));
-        Report { conditions, too_slow: too_slow(named), runs, wall_seconds }
+        Report { conditions, too_slow: too_slow(FEWER_POLICIES, named), runs, wall_seconds }
     }
 
     /// The table, with what its numbers mean beneath. `workload` is dbench or fio.
@@ -79,11 +79,7 @@ impl Report {
             table.row(vec![
                 if repeated { String::new() } else { run.policy.clone() },
                 run.clients.to_string(),
-                format!(
-                    "{:.1}{}",
-                    run.throughput_mb_per_second,
-                    if run.volume.too_late { MARK } else { ' ' }
-                ),
+                format!("{:.1}{}", run.throughput_mb_per_second, mark(&run.volume)),
                 format!("{:.2}", run.operation_ms_mean),
                 format!("{:.1}", run.volume.latency_ns_p99 as f64 / 1e6),
                 pair(run, |d| Some(format!("{:.0}", d.data_share * 100.0))),
