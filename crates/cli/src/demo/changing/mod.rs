@@ -12,7 +12,7 @@ use super::machine::{self, Over};
 use super::measure::Interval;
 use super::stage::{Program, Stage};
 use super::volume::{Plan, Volume};
-use super::{count, fio, make_directory, read_policies};
+use super::{fio, make_directory, read_policies};
 use crate::output::Output;
 use braid_base::Bytes;
 use braid_control::{Error, ErrorKind, Result};
@@ -72,7 +72,7 @@ struct Changing {
 pub fn run(settings: &Settings, output: Output) -> Result<u8> {
     let policies = read_policies(&settings.policies, &settings.ssd, &settings.hdd)?;
     machine::choose(Some(Over::Nbd))?;
-    let parent = machine::choose_directory(settings.dir.as_deref(), machine::room(settings.size * 2))?;
+    let parent = machine::choose_directory(settings.dir.as_deref(), machine::room(settings.size) * 2)?;
     let time = SECOND * settings.seconds.unwrap_or(if settings.quick { 1 } else { 6 });
     let length = (time * PHASES.len() as u32 + filling(settings.size)) * policies.len() as u32;
     let stage = Stage::new(length)?;
@@ -83,9 +83,9 @@ pub fn run(settings: &Settings, output: Output) -> Result<u8> {
     let conditions = changing.describe();
     let names: Vec<&str> = PHASES.iter().map(|phase| phase.name).collect();
     stage.say(&format!(
-        "This takes about {} s: {} in {} phases of {} s each ({}).",
+        "This takes about {} s: for each of {}, {} phases of {} s ({}).",
         length.as_secs(),
-        count(changing.policies.len() as u32, "run"),
+        changing.policies.join(" "),
         PHASES.len(),
         time.as_secs(),
         names.join(", ")
@@ -101,9 +101,10 @@ pub fn run(settings: &Settings, output: Output) -> Result<u8> {
     Ok(0)
 }
 
-/// How long a volume takes to be served and filled, about: the older SSDs write 70 MB/s in order.
+/// About how long a policy takes beside its phases: the daemon and fio start, and the volume is filled. The older SSDs write
+/// 70 MB/s in order.
 fn filling(size: Bytes) -> Duration {
-    SECOND + Duration::from_secs(size.0 / 70_000_000)
+    SECOND * 3 + Duration::from_secs(size.0 / 70_000_000)
 }
 
 impl Changing {
@@ -154,27 +155,25 @@ impl Changing {
         stage: &Stage,
     ) -> Result<Run> {
         let command = phase.command(&volume.nbd_uri()?, self.plan.size, self.time);
+        let figure = |bytes_per_second| format!("{} {}", phase.figure(bytes_per_second), phase.unit());
         let beside = best(before, phase).map_or(String::new(), |best| {
-            let figure = phase.figure(best.throughput_mb_per_second * 1e6);
-            format!("; the best so far: {} {figure}", best.policy)
+            format!(", best so far {} {}", best.policy, phase.figure(best.throughput_mb_per_second * 1e6))
         });
-        let tell = |bytes_per_second: f64, ssd_share: f64| {
-            let (figure, unit) = (phase.figure(bytes_per_second), phase.unit());
-            format!("{policy}, {}: {figure} {unit}, SSD {:.0} %{beside}", phase.name, ssd_share * 100.0)
-        };
         stage.now(&format!("{policy}, {}", phase.name));
         let begun = volume.status()?;
         let mut last = begun.clone();
         let said = self.fio(command, self.time, stage, || {
             let now = volume.status()?;
             let second = Interval::between(&last, &now);
-            let bytes_per_second = second.guest_bytes as f64 / second.measured_seconds.max(1e-9);
-            stage.now(&tell(bytes_per_second, second.ssd_share()));
+            let now_figure = figure(second.guest_bytes as f64 / second.measured_seconds.max(1e-9));
+            stage.now(&format!("{policy}, {}: {now_figure}{beside}", phase.name));
             last = now;
             Ok(())
         })?;
-        let run = Run::new(policy, phase, fio::parse(&said)?, Interval::between(&begun, &volume.status()?));
-        stage.say(&format!("  {}", tell(run.throughput_mb_per_second * 1e6, run.volume.ssd_share())));
+        let interval = Interval::between(&begun, &volume.status()?);
+        let run = Run::new(policy, phase, fio::parse(&said)?, interval);
+        let (mean, share) = (figure(run.throughput_mb_per_second * 1e6), run.volume.ssd_share() * 100.0);
+        stage.say(&format!("  {policy}, {}: {mean}, {share:.0} % by the SSD{beside}", phase.name));
         Ok(run)
     }
 

@@ -88,7 +88,8 @@ impl Report {
             let cells = runs.iter().zip(&PHASES).map(|(run, phase)| self.cell(run, phase));
             table.row(std::iter::once(runs[0].policy.clone()).chain(cells).collect());
         }
-        let mut lines = vec![table.render("").trim_end().to_owned(), "* best of the phase".to_owned()];
+        let mut lines = vec![table.render("").trim_end().to_owned()];
+        lines.extend(self.compares().then(|| "* best of the phase".to_owned()));
         lines.extend(self.beside_best());
         lines.extend(self.too_slow.clone());
         lines.extend(self.conditions.iter().cloned());
@@ -101,14 +102,19 @@ impl Report {
     }
 
     fn is_best(&self, run: &Run) -> bool {
-        run.share_of_best >= 1.0
+        self.compares() && run.share_of_best >= 1.0
+    }
+
+    /// Whether there is more than one policy.
+    fn compares(&self) -> bool {
+        self.runs.len() > PHASES.len()
     }
 
     /// How far the default policy is from the best of each phase; nothing if it was not compared with another.
     fn beside_best(&self) -> Option<String> {
         let of_default = |run: &&Run| run.policy.split(',').next() == Some(DEFAULT);
         let compared: Vec<&Run> = self.runs.iter().filter(of_default).take(PHASES.len()).collect();
-        if compared.is_empty() || self.runs.len() == PHASES.len() {
+        if compared.is_empty() || !self.compares() {
             return None;
         }
         let each = compared.iter().zip(&PHASES).filter_map(|(run, phase)| {
@@ -167,6 +173,7 @@ mod tests {
         assert!(report.too_slow.as_ref().is_some_and(|told| told.contains("1 of 8")), "{report:?}");
         assert!(report.text().contains(report.too_slow.as_deref().unwrap()));
         let alone = Report::new(Vec::new(), runs("equi", [(8.0, 10); 4]), 1.0);
+        assert!(!alone.text().contains('*'), "{}", alone.text());
         assert_eq!((alone.beside_best(), alone.too_slow), (None, None));
     }
 }

@@ -118,7 +118,7 @@ impl Pass<'_> {
         self.show.wait_until(volume, PATIENCE, "the disk got no first copy", is_copied)?;
         let writers = Writers::start(&self.show.plan.mount_point(), self.show.clients as usize)?;
         let mut highest = Bytes::ZERO;
-        let run = self.show.measure(policy, &volume, &writers, |per_second| {
+        let run = self.show.measure(policy, volume, &writers, |per_second| {
             let status = volume.status()?;
             let behind = Bytes(status.deferred_bytes);
             highest = highest.max(behind);
