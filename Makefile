@@ -14,7 +14,7 @@ test: ## install what is missing, then format, lints, checks of the source, all 
 	@scripts/install-tools
 	@scripts/test
 
-demo: ## install what is missing, build, show a volume at work
+demo: ## install what is missing, build, show policies beside each other in two minutes
 	@scripts/install-tools
 	@scripts/demo
 

@@ -1,4 +1,4 @@
-//! A `braid demo` that runs while a benchmark looks at its volume and its clients.
+//! A `braid demo dbench` that runs while a benchmark looks at its volume and its clients.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,8 +21,8 @@ impl Demo {
     /// Begins one through the kernel, under one policy with these numbers of clients, each for so many seconds.
     pub fn begin(braid: &Path, policy: &str, clients: &str, seconds: u64) -> Result<Demo> {
         let mut command = Command::new(braid);
-        command.args(["demo", "--over", "kernel", "--seconds", &seconds.to_string(), "--dir", DIRECTORY]);
-        command.args(["--policies", policy, "--clients", clients]);
+        command.args(["demo", "dbench", "--over", "kernel", "--dir", DIRECTORY]);
+        command.args(["--policies", policy, "--clients", clients, "--seconds", &seconds.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().with_context(|| format!("running {}", braid.display()))?;
         Ok(Demo { braid: braid.to_owned(), child })
@@ -33,7 +33,7 @@ impl Demo {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => anyhow::bail!(
-                "the demo ended ({status}): try `{} demo --over kernel --quick`",
+                "the demo ended ({status}): try `{} demo dbench --over kernel --quick`",
                 self.braid.display()
             ),
         }

@@ -3,7 +3,7 @@
 //! `cargo build --release && cargo run --release -p braid-bench --bin dbench-pairs -- [seconds [policy policy [clients]]]`
 //!
 //! Two runs one after the other differ by some 4 % on a shared machine, whose speed comes and goes over minutes, whatever the
-//! policies are. Here both volumes are there at the same time, each by a `braid demo` of its own, and their clients take turns: those of
+//! policies are. Here both volumes are there at the same time, each by a `braid demo dbench` of its own, and their clients take turns: those of
 //! one are stopped while the others work, in the order 1 2 2 1. The ratio of neighbouring turns is what counts. As dbench does by
 //! itself, the first fifth is not counted. Needs root and what the demo needs.
 

@@ -3,7 +3,7 @@
 //!
 //! `cargo build --release && cargo run --release -p braid-bench --bin dbench-sweep -- [rounds [seconds [demo's options]]]`
 //!
-//! Each round runs `braid demo --json` once, with all policies one after the other, in an order that moves on by one
+//! Each round runs `braid demo dbench --json` once, with all policies one after the other, in an order that moves on by one
 //! from round to round, so that what else the machine does hits all alike. Ratios are taken within a round; of rounds
 //! the median is given with the smallest and the largest. Needs root and what the demo needs.
 
@@ -139,7 +139,7 @@ impl Bench {
 
     fn demo(&self, policies: &[String], clients: &str, seconds: u32, more: &[&str]) -> Result<Vec<Value>> {
         let mut command = Command::new(&self.braid);
-        command.args(["demo", "--json", "--over", "kernel", "--clients", clients]);
+        command.args(["demo", "dbench", "--json", "--over", "kernel", "--clients", clients]);
         command.args(["--policies", &policies.join(" "), "--seconds", &seconds.to_string()]);
         command.args(more).args(&self.options).stderr(Stdio::piped());
         let output = command.output().with_context(|| format!("running {}", self.braid.display()))?;

@@ -110,8 +110,6 @@ fn emulated(load: Load) -> Outcome {
     outcome
 }
 
-/// How late requests may be on average, as a share of their latency, for a run to say something.
-const LATEST: f64 = 0.05;
 const TRIES: u32 = 3;
 
 fn agree(load: Load) {
@@ -129,7 +127,7 @@ fn agree(load: Load) {
             really.per_second,
             100.0 * late
         );
-        if late <= LATEST {
+        if late <= Lateness::BOUND {
             assert!((latency - 1.0).abs() <= 0.1, "{load:?}: latency {latency:.3} of the simulated one");
             assert!(
                 (throughput - 1.0).abs() <= 0.1,
@@ -138,7 +136,7 @@ fn agree(load: Load) {
             return;
         }
     }
-    println!("SKIPPED: {load:?}: this machine is too busy to keep a model's time within {LATEST}");
+    println!("SKIPPED: {load:?}: this machine is too busy to keep a model's time within {}", Lateness::BOUND);
 }
 
 #[test]
@@ -325,11 +323,14 @@ impl Config {
             ring.clear();
             let late = lateness.mean().0 as f64 / latency;
             println!("{self:?}: {:.1} % of the latency is lateness", 100.0 * late);
-            if late <= LATEST {
+            if late <= Lateness::BOUND {
                 return self.differ(simulated, (rate, latency));
             }
         }
-        println!("SKIPPED: {self:?}: this machine is too busy to keep a model's time within {LATEST}");
+        println!(
+            "SKIPPED: {self:?}: this machine is too busy to keep a model's time within {}",
+            Lateness::BOUND
+        );
         None
     }
 }

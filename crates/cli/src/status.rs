@@ -41,8 +41,8 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     drain_left_seconds,
     guest_read_requests, guest_write_requests,
     guest_read_bytes, guest_written_bytes, background_bytes, flushes, flush_response_ns_mean, errors,
-    last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_ns_mean, lateness_ns_max,
-    policy_figures
+    last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_requests, lateness_ns_mean,
+    lateness_ns_max, policy_figures
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
 JSON of one that is not: name, served (false), uuid, temporary, ended_unclean, pending_log, dead_block_devices, dead_mounts, devices (path,
 class, model, size_bytes, made, removed, adopted, outdated, missing). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of these; of one whose daemon does not

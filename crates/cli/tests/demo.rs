@@ -14,6 +14,9 @@ use tempfile::TempDir;
 /// One demo at a time: the machine is small.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// A volume that is soon filled.
+const SMALL: [&str; 2] = ["--size", "64MiB"];
+
 /// A directory on a disk for a demo's files, and what is needed to see that they are gone.
 struct Stand {
     directory: TempDir,
@@ -27,10 +30,14 @@ impl Stand {
         Stand { directory, _turn: turn }
     }
 
-    fn demo(&self, over: &str, more: &[&str]) -> Command {
+    fn demo(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
-        command.args(["demo", "--quick", "--over", over, "--dir"]).arg(self.directory.path()).args(more);
+        command.arg("demo").args(words).args(["--quick", "--dir"]).arg(self.directory.path());
         command
+    }
+
+    fn dbench(&self, over: &str, more: &[&str]) -> Command {
+        self.demo(&[&["dbench", "--over", over], more].concat())
     }
 
     /// No file, mount, loop device, process or control group is left.
@@ -58,7 +65,7 @@ impl Stand {
 }
 
 /// Says past the capture of the output of tests why this one cannot run; whether it cannot.
-fn skipped(over: &str, output: &Output) -> bool {
+fn skipped(words: &str, output: &Output) -> bool {
     let said = String::from_utf8_lossy(&output.stderr);
     let missing = said
         .lines()
@@ -66,7 +73,7 @@ fn skipped(over: &str, output: &Output) -> bool {
     if output.status.success() || missing.is_none() {
         return false;
     }
-    let _ = writeln!(std::io::stderr(), "SKIPPED: the demo over {over}: {}", said.trim());
+    let _ = writeln!(std::io::stderr(), "SKIPPED: the demo {words}: {}", said.trim());
     true
 }
 
@@ -79,9 +86,9 @@ fn start(mut command: Command) -> std::process::Child {
 }
 
 #[test]
-fn a_quick_demo_on_a_block_device_prints_one_table_and_leaves_nothing() {
+fn a_quick_comparison_on_a_block_device_prints_one_table_and_leaves_nothing() {
     let stand = Stand::new();
-    let (id, output) = end(start(stand.demo("kernel", &[])));
+    let (id, output) = end(start(stand.dbench("kernel", &[])));
     stand.assert_nothing_left(id);
     if skipped("kernel", &output) {
         return;
@@ -98,10 +105,10 @@ fn a_quick_demo_on_a_block_device_prints_one_table_and_leaves_nothing() {
 }
 
 #[test]
-fn a_quick_demo_over_nbd_tells_all_in_json_and_leaves_nothing() {
+fn a_quick_comparison_over_nbd_tells_all_in_json_and_leaves_nothing() {
     let stand = Stand::new();
     let (id, output) =
-        end(start(stand.demo("nbd", &["--json", "--policies", "stripe wardrop", "--clients", "1,2"])));
+        end(start(stand.dbench("nbd", &["--json", "--policies", "stripe wardrop", "--clients", "1,2"])));
     stand.assert_nothing_left(id);
     if skipped("nbd", &output) {
         return;
@@ -123,14 +130,73 @@ fn a_quick_demo_over_nbd_tells_all_in_json_and_leaves_nothing() {
 }
 
 #[test]
+fn a_quick_demo_prints_each_policy_in_each_phase_and_leaves_nothing() {
+    let stand = Stand::new();
+    let (id, output) =
+        end(start(stand.demo(&[&SMALL[..], &["--policies", "cache,mode=write-back equi"]].concat())));
+    stand.assert_nothing_left(id);
+    if skipped("", &output) {
+        return;
+    }
+    let (table, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    for policy in ["cache,mode=write-back", "equi"] {
+        let row = table.lines().find(|line| line.split_whitespace().next() == Some(policy));
+        let cells = row.unwrap_or_else(|| panic!("{policy}: {table}")).split_whitespace().skip(1);
+        let figures = cells.filter(|cell| cell.trim_end_matches(['*', '?']).parse::<u64>().is_ok());
+        assert_eq!(figures.count(), 4, "{table}");
+        assert_eq!(
+            said.lines().filter(|line| line.starts_with(&format!("  {policy}, "))).count(),
+            4,
+            "{said}"
+        );
+    }
+    assert_eq!(table.lines().filter(|line| line.starts_with("equi beside the best: ")).count(), 1, "{table}");
+}
+
+#[test]
+fn a_quick_demo_says_in_json_which_figures_count() {
+    let stand = Stand::new();
+    let (id, output) =
+        end(start(stand.demo(&[&SMALL[..], &["--json", "--policies", "ssd-only stripe"]].concat())));
+    stand.assert_nothing_left(id);
+    if skipped("--json", &output) {
+        return;
+    }
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let runs = report["runs"].as_array().unwrap();
+    let seen: Vec<_> =
+        runs.iter().map(|run| (run["policy"].as_str().unwrap(), run["phase"].as_str().unwrap())).collect();
+    let phases = ["hot set", "moved", "stream", "ten times"];
+    let expected = ["ssd-only", "stripe"].map(|policy| phases.map(|phase| (policy, phase))).concat();
+    assert_eq!(seen, expected);
+    for phase in phases {
+        let of_phase = runs.iter().filter(|run| run["phase"] == phase);
+        let shares: Vec<f64> = of_phase.map(|run| run["share_of_best"].as_f64().unwrap()).collect();
+        assert!(
+            shares.contains(&1.0) && shares.iter().all(|share| *share > 0.0 && *share <= 1.0),
+            "{report}"
+        );
+    }
+    let late = runs.iter().filter(|run| run["volume"]["too_late"].as_bool().unwrap()).count();
+    assert_eq!(report["too_slow"].is_string(), late > 0, "{report}");
+    // Emulated devices are never early, and never exact.
+    assert!(runs.iter().all(|run| run["volume"]["lateness_share"].as_f64().unwrap() > 0.0), "{report}");
+}
+
+#[test]
 fn an_interrupted_demo_leaves_nothing() {
-    for (over, sign, signal) in [
-        ("kernel", "$ mkfs.ext4", Signal::INT),
-        ("kernel", "$ braid attach", Signal::TERM),
-        ("nbd", "$ braid serve", Signal::INT),
+    let dbench = |over| ["dbench", "--over", over, "--seconds", "60", "--clients", "4"];
+    for (words, sign, signal) in [
+        (&dbench("kernel")[..], "$ mkfs.ext4", Signal::INT),
+        (&dbench("kernel"), "$ braid attach", Signal::TERM),
+        (&dbench("nbd"), "$ braid serve", Signal::INT),
+        (&["--seconds", "60"], "$ braid serve", Signal::INT),
+        (&["--size", "64MiB", "--policies", "equi"], "equi, hot set: ", Signal::TERM),
     ] {
         let stand = Stand::new();
-        let mut child = start(stand.demo(over, &["--seconds", "60", "--clients", "4"]));
+        let mut child = start(stand.demo(words));
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let mut said = Vec::new();
         let begun = lines.by_ref().any(|line| {
@@ -148,7 +214,7 @@ fn an_interrupted_demo_leaves_nothing() {
         let (id, mut output) = end(child);
         output.stderr = said.join("\n").into_bytes();
         stand.assert_nothing_left(id);
-        if skipped(over, &output) {
+        if skipped(&words.join(" "), &output) {
             continue;
         }
         assert!(begun, "{said:?}");
@@ -166,9 +232,11 @@ fn wrong_words_are_refused_before_anything_is_made() {
         (&["--policies", "wardrop,speed=9"][..], "speed"),
         (&["--ssd", "x26"], "x25-m"),
         (&["--policies", " "], "names none"),
-        (&["--clients", "0"], "clients"),
+        (&["--seconds", "0"], "seconds"),
+        (&["dbench", "--policies", "wardrop,speed=9"], "speed"),
+        (&["dbench", "--clients", "0"], "clients"),
     ] {
-        let (id, output) = end(start(stand.demo("nbd", words)));
+        let (id, output) = end(start(stand.demo(words)));
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
         assert!(said.contains(expected), "{words:?}: {said}");

@@ -31,6 +31,7 @@ pub use admin::client::{Client, volume_report};
 pub use admin::protocol::{LONGEST_REPLY, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
 pub use attach::block_device::{Attached, Detached, attach, attached_device, detach};
 pub use attach::users::stop;
+pub use braid_emulated::Lateness;
 pub use braid_engine::Readahead;
 pub use device::spec::{DeviceSpec, Storage};
 pub use error::{Error, ErrorKind, Result};

@@ -7,7 +7,7 @@
 use super::count;
 use super::guard::Guard;
 use super::pass::commits::{Kept, Writers};
-use super::show::{MOUNT_OPTIONS, Run, SIZE, Settings, Show};
+use super::show::{MOUNT_OPTIONS, Run, SIZE, Settings, Show, too_slow};
 use super::volume::{Plan, Volume};
 use crate::output::Output;
 use braid_base::Bytes;
@@ -32,7 +32,8 @@ Examples:
   braid demo cache --quick
   braid demo cache --ssd sata-ssd --hdd mba3073
 
-JSON: conditions (sentences), wall_seconds, runs: policy, clients, measured_seconds, commits_per_second; dirty_highest_bytes,
+JSON: conditions (sentences), too_slow (why figures do not count, and the remedy; null if all count), wall_seconds, runs: policy,
+clients, measured_seconds, commits_per_second, lateness_share, too_late; dirty_highest_bytes,
 removal_seconds, kept_commits, lost_commits.")]
 pub struct Arguments {
     #[command(flatten)]
@@ -43,6 +44,7 @@ pub struct Arguments {
 #[derive(Serialize)]
 struct Report {
     conditions: Vec<String>,
+    too_slow: Option<String>,
     runs: Vec<Run>,
     dirty_highest_bytes: u64,
     removal_seconds: f64,
@@ -78,11 +80,11 @@ impl Cache<'_> {
         let device = volume.attach(&mut guard)?;
         volume.mount(&device, &point, MOUNT_OPTIONS, &mut guard)?;
         let writers = Writers::start(&point, self.show.clients as usize)?;
-        let alone = self.show.measure(ALONE, &writers, |_| Ok(()))?;
+        let alone = self.show.measure(ALONE, &volume, &writers, |_| Ok(()))?;
         self.show.stage.say("\nNow the SSD caches it, and the programs go on.");
         volume.change_policy(CACHED)?;
         let mut highest = Bytes::ZERO;
-        let cached = self.show.measure(CACHED, &writers, |per_second| {
+        let cached = self.show.measure(CACHED, &volume, &writers, |per_second| {
             let status = volume.status()?;
             let (extra, dirty) = (Bytes(status.extra_bytes), Bytes(status.dirty_bytes));
             highest = highest.max(dirty);
@@ -98,9 +100,11 @@ impl Cache<'_> {
         guard.finish();
         volume.forget()?;
         let kept = self.look_at_disk(|point| commits.look_for(point))?;
+        let runs = vec![alone, cached];
         Ok(Report {
             conditions: self.conditions(),
-            runs: vec![alone, cached],
+            too_slow: too_slow(&runs),
+            runs,
             dirty_highest_bytes: highest.0,
             removal_seconds: removal.as_secs_f64(),
             kept_commits: kept.commits,
@@ -152,17 +156,18 @@ impl Cache<'_> {
 impl Report {
     fn text(&self) -> String {
         let [alone, cached] = &self.runs[..] else { return String::new() };
+        let lines: Vec<&str> = self.too_slow.iter().chain(&self.conditions).map(String::as_str).collect();
         format!(
-            "disk alone  {:>8.0} commits/s\nwith cache  {:>8.0} commits/s, {:.1} times as many; at most {} waited to be written back\n\n\
+            "{}\n{}, {:.1} times as many; at most {} waited to be written back\n\n\
              The SSD left in {:.1} s, and the disk mounts without Braid: of all acknowledged commits, {} are there and {} are not.\n\n{}",
-            alone.commits_per_second,
-            cached.commits_per_second,
+            alone.row("disk alone "),
+            cached.row("with cache "),
             cached.commits_per_second / alone.commits_per_second.max(1e-9),
             Bytes(self.dirty_highest_bytes),
             self.removal_seconds,
             self.kept_commits,
             self.lost_commits,
-            self.conditions.join("\n")
+            lines.join("\n")
         )
     }
 }

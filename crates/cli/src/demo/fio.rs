@@ -3,6 +3,7 @@
 //! runs, and a flush after every eighth write.
 
 use super::dbench::Outcome;
+use braid_base::{Bytes, MIB};
 use braid_control::{Error, ErrorKind, Result};
 use std::process::Command;
 use std::time::Duration;
@@ -10,9 +11,14 @@ use std::time::Duration;
 /// The part of the volume that one client works in, in MiB.
 const CLIENT_MIB: u32 = 16;
 
-/// Writes once what `clients` clients will read and write, so that reads find bytes and not holes.
-pub fn fill(uri: &str, clients: u32) -> Vec<String> {
-    let size = format!("--size={}M", CLIENT_MIB * clients);
+/// The part of the volume that so many clients work in.
+pub fn span(clients: u32) -> Bytes {
+    MIB * u64::from(CLIENT_MIB * clients)
+}
+
+/// Writes the start of the volume once, so that reads find bytes and not holes.
+pub fn fill(uri: &str, size: Bytes) -> Vec<String> {
+    let size = format!("--size={}M", size / MIB);
     let mut arguments = common(uri);
     arguments.extend(["--rw=write", "--bs=128k", "--iodepth=8", "--end_fsync=1", &size].map(str::to_owned));
     arguments
@@ -38,7 +44,7 @@ pub fn command(uri: &str, clients: u32, time: Duration, warm_up: Duration) -> Co
     command
 }
 
-fn common(uri: &str) -> Vec<String> {
+pub fn common(uri: &str) -> Vec<String> {
     let uri = format!("--uri={uri}");
     ["--name=demo", "--ioengine=nbd", "--thread", uri.as_str()].map(str::to_owned).to_vec()
 }

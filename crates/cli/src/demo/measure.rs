@@ -1,6 +1,6 @@
 //! What happened between two looks at a volume: the daemon's counters never go back, so the difference tells.
 
-use braid_control::{DeviceReport, StatusReport};
+use braid_control::{DeviceReport, Lateness, StatusReport};
 use serde::Serialize;
 
 /// A volume between two moments.
@@ -16,6 +16,10 @@ pub struct Interval {
     pub guest_bytes: u64,
     /// Extents that got a new home.
     pub migrations: u64,
+    /// Of the time that its devices took for guests, the part by which they were later than their models.
+    pub lateness_share: f64,
+    /// Whether that is too much for figures to count.
+    pub too_late: bool,
     /// Its devices, by their place.
     pub devices: Vec<DeviceInterval>,
 }
@@ -37,7 +41,7 @@ pub struct DeviceInterval {
     pub flushes: u64,
     /// How long flushes took on average.
     pub flush_response_ns_mean: u64,
-    /// How much later than its model it completed requests, on average since the daemon started.
+    /// How much later than its model it completed requests, background included, on average.
     pub lateness_ns_mean: u64,
 }
 
@@ -48,14 +52,26 @@ impl Interval {
         let total: u64 = pairs().map(|(before, after)| transfers(after) - transfers(before)).sum();
         let counts = difference(&before.guests.latency_ns_counts, &after.guests.latency_ns_counts);
         let bytes = |report: &StatusReport| report.guests.read.bytes + report.guests.write.bytes;
+        let devices: Vec<_> =
+            pairs().map(|(before, after)| DeviceInterval::between(before, after, total)).collect();
+        let lateness_share = lateness_share(&devices);
         Interval {
             measured_seconds: after.uptime_seconds - before.uptime_seconds,
             requests: counts.iter().map(|&(_, count)| count).sum(),
             latency_ns_p99: percentile(&counts, 0.99),
             guest_bytes: bytes(after) - bytes(before),
             migrations: after.background.migrations - before.background.migrations,
-            devices: pairs().map(|(before, after)| DeviceInterval::between(before, after, total)).collect(),
+            lateness_share,
+            too_late: lateness_share > Lateness::BOUND,
+            devices,
         }
+    }
+}
+
+impl Interval {
+    /// The share of guests' reads and writes that SSDs served, of those that reached devices.
+    pub fn ssd_share(&self) -> f64 {
+        self.devices.iter().filter(|device| device.class == "ssd").map(|device| device.requests_share).sum()
     }
 }
 
@@ -75,9 +91,27 @@ impl DeviceInterval {
             all_response_ns_mean: took / (moved + flushes).max(1),
             flushes,
             flush_response_ns_mean: flushed / flushes.max(1),
-            lateness_ns_mean: after.lateness_ns_mean.unwrap_or(0),
+            lateness_ns_mean: lateness_between(before, after),
         }
     }
+}
+
+/// The mean lateness of the requests that completed between the two; 0 for a device without a model.
+fn lateness_between(before: &DeviceReport, after: &DeviceReport) -> u64 {
+    let requests = |device: &DeviceReport| device.lateness_requests.unwrap_or(0);
+    let total = |device: &DeviceReport| requests(device) * device.lateness_ns_mean.unwrap_or(0);
+    // Rounded means, as above.
+    total(after).saturating_sub(total(before)) / (requests(after) - requests(before)).max(1)
+}
+
+/// Lateness by device, weighted by guests' requests: what guests waited for. A disk that only moves data may be late.
+fn lateness_share(devices: &[DeviceInterval]) -> f64 {
+    let sum = |time: fn(&DeviceInterval) -> u64| {
+        devices.iter().map(|device| device.requests as f64 * time(device) as f64).sum::<f64>()
+    };
+    let response = sum(|device| device.all_response_ns_mean);
+    // Requests of the background may be later than guests had to wait.
+    if response == 0.0 { 0.0 } else { (sum(|device| device.lateness_ns_mean) / response).min(1.0) }
 }
 
 fn transfers(device: &DeviceReport) -> u64 {
@@ -105,8 +139,67 @@ fn percentile(counts: &Counts, share: f64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// A device with so many requests of guests, of a response time and a lateness in microseconds.
+    fn device(class: &str, requests: u64, response_us: u64, lateness_us: u64) -> DeviceReport {
+        let mut device = DeviceReport {
+            class: class.to_owned(),
+            guest_read_requests: requests,
+            lateness_requests: Some(requests),
+            lateness_ns_mean: Some(lateness_us * 1_000),
+            ..DeviceReport::default()
+        };
+        device.response.response_ns_mean = response_us * 1_000;
+        device
+    }
+
+    /// An interval of two devices, the SSD this late after 100 microseconds, the disk with a tenth as many requests of 10 ms.
+    pub fn interval(ssd_lateness_us: u64) -> Interval {
+        let devices = [device("ssd", 1_000, 100, ssd_lateness_us), device("hdd", 100, 10_000, 50)];
+        let idle = DeviceReport { lateness_requests: Some(0), ..DeviceReport::default() };
+        let devices: Vec<_> =
+            devices.iter().map(|device| DeviceInterval::between(&idle, device, 1_100)).collect();
+        let lateness_share = lateness_share(&devices);
+        Interval {
+            measured_seconds: 6.0,
+            requests: 1_100,
+            latency_ns_p99: 12_340_000,
+            guest_bytes: 1 << 20,
+            migrations: 0,
+            lateness_share,
+            too_late: lateness_share > Lateness::BOUND,
+            devices,
+        }
+    }
+
+    #[test]
+    fn lateness_is_that_of_the_interval_and_not_since_the_start() {
+        // 1,000 requests 20 us late, then 1,000 that are 400 us late.
+        let (before, after) = (device("ssd", 1_000, 100, 20), device("ssd", 2_000, 300, 210));
+        let between = DeviceInterval::between(&before, &after, 1_000);
+        assert_eq!(between.lateness_ns_mean, 400_000);
+        assert_eq!(between.all_response_ns_mean, 500_000);
+        assert!((lateness_share(&[between]) - 0.8).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_device_without_a_model_or_without_requests_is_not_late() {
+        let real = DeviceReport { guest_read_requests: 9, ..DeviceReport::default() };
+        let between = DeviceInterval::between(&DeviceReport::default(), &real, 9);
+        assert_eq!((between.lateness_ns_mean, lateness_share(&[between])), (0, 0.0));
+        assert_eq!(lateness_share(&[]), 0.0);
+    }
+
+    #[test]
+    fn each_device_is_as_late_as_guests_waited_for_it() {
+        // (1,000 × 40 + 100 × 50) / (1,000 × 100 + 100 × 10,000) microseconds.
+        let in_time = interval(40);
+        assert!((in_time.lateness_share - 45.0 / 1_100.0).abs() < 1e-9, "{in_time:?}");
+        assert!(!in_time.too_late);
+        assert!(interval(60).too_late, "{:?}", interval(60));
+    }
 
     #[test]
     fn a_percentile_counts_only_what_came_between() {

@@ -1,6 +1,7 @@
 //! One table of all runs, or the same as JSON.
 
 use super::dbench::Outcome;
+use super::late::{FEWER_POLICIES, mark, too_slow};
 use super::measure::Interval;
 use crate::table::Table;
 use serde::Serialize;
@@ -42,6 +43,8 @@ impl Run {
 pub struct Report {
     /// What the runs were made with: workload, devices, limits, and what was missing.
     pub conditions: Vec<String>,
+    /// Why figures do not count, and the remedy; none if all count.
+    pub too_slow: Option<String>,
     /// The runs, in their order.
     pub runs: Vec<Run>,
     /// From the start of the first to the end of the last.
@@ -49,6 +52,14 @@ pub struct Report {
 }
 
 impl Report {
+    /// Of all runs.
+    pub fn new(conditions: Vec<String>, runs: Vec<Run>, wall_seconds: f64) -> Report {
+        let named = runs
+            .iter()
+            .map(|run| (format!("{} with {}", run.policy, count(run.clients, "client")), &run.volume));
+        Report { conditions, too_slow: too_slow(FEWER_POLICIES, named), runs, wall_seconds }
+    }
+
     /// The table, with what its numbers mean beneath. `workload` is dbench or fio.
     pub fn table(&self, workload: &str) -> String {
         let mean = format!(">{workload} mean ms");
@@ -68,7 +79,7 @@ impl Report {
             table.row(vec![
                 if repeated { String::new() } else { run.policy.clone() },
                 run.clients.to_string(),
-                format!("{:.1}", run.throughput_mb_per_second),
+                format!("{:.1}{}", run.throughput_mb_per_second, mark(&run.volume)),
                 format!("{:.2}", run.operation_ms_mean),
                 format!("{:.1}", run.volume.latency_ns_p99 as f64 / 1e6),
                 pair(run, |d| Some(format!("{:.0}", d.data_share * 100.0))),
@@ -79,7 +90,7 @@ impl Report {
         }
         let mut text = table.render("");
         text.push('\n');
-        for line in &self.conditions {
+        for line in self.too_slow.iter().chain(&self.conditions) {
             text += &format!("{line}\n");
         }
         text
@@ -102,28 +113,16 @@ pub fn count(number: u32, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::measure::DeviceInterval;
+    use super::super::measure::tests::interval;
     use super::*;
 
-    fn run(policy: &str, clients: u32) -> Run {
-        let device = |class: &str, share, requests| DeviceInterval {
-            class: class.to_owned(),
-            data_share: share,
-            requests_share: share,
-            requests,
-            all_response_ns_mean: 1_230_000,
-            flushes: requests / 2,
-            flush_response_ns_mean: 2_500_000,
-            lateness_ns_mean: 20_000,
-        };
-        let volume = Interval {
-            measured_seconds: 10.0,
-            requests: 100,
-            latency_ns_p99: 12_340_000,
-            guest_bytes: 1 << 20,
-            migrations: 0,
-            devices: vec![device("ssd", 1.0, 100), device("hdd", 0.0, 0)],
-        };
+    /// A run whose SSD is so late, and whose disk is idle.
+    fn run(policy: &str, clients: u32, lateness_us: u64) -> Run {
+        let mut volume = interval(lateness_us);
+        let [ssd, hdd] = &mut volume.devices[..] else { panic!("two devices") };
+        (ssd.data_share, ssd.requests_share, ssd.flushes) = (1.0, 1.0, 50);
+        ssd.flush_response_ns_mean = 2_500_000;
+        (hdd.requests, hdd.requests_share) = (0, 0.0);
         let outcome =
             Outcome { throughput_mb_per_second: 61.6, operation_ms_mean: 0.09, operation_ms_max: 14.7 };
         Run::new(policy, clients, outcome, volume)
@@ -131,17 +130,18 @@ mod tests {
 
     #[test]
     fn a_policy_is_named_once_and_an_idle_device_has_no_response_time() {
-        let runs = vec![run("ssd-only", 1), run("ssd-only", 10)];
-        let report = Report { conditions: vec!["what it is".to_owned()], runs, wall_seconds: 1.0 };
+        let runs = vec![run("ssd-only", 1, 10), run("ssd-only", 10, 900)];
+        let report = Report::new(vec!["what it is".to_owned()], runs, 1.0);
         let text = report.table("dbench");
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("policy    clients  MB/s  dbench mean ms  volume p99 ms"), "{text}");
+        assert!(lines[0].starts_with("policy    clients   MB/s  dbench mean ms  volume p99 ms"), "{text}");
         let words: Vec<&str> = lines[1].split_whitespace().collect();
         assert_eq!(words[..5], ["ssd-only", "1", "61.6", "0.09", "12.3"]);
         assert!(
-            lines[1].contains("100 / 0") && lines[1].contains("1.23 / -") && lines[1].ends_with("2.50 / -")
+            lines[1].contains("100 / 0") && lines[1].contains("0.10 / -") && lines[1].ends_with("2.50 / -")
         );
-        assert!(lines[2].trim_start().starts_with("10 "), "{text}");
+        assert_eq!(lines[2].split_whitespace().take(2).collect::<Vec<_>>(), ["10", "61.6?"], "{text}");
+        assert!(report.too_slow.is_some_and(|told| lines.contains(&&*told)), "{text}");
         assert_eq!(lines.last(), Some(&"what it is"));
     }
 }

@@ -2,8 +2,10 @@
 //! policies for as long as each other.
 
 use super::guard::Guard;
+use super::late::{self, QUIET, mark};
 use super::machine;
 use super::make_directory;
+use super::measure::Interval;
 use super::pass::commits::Writers;
 use super::stage::Stage;
 use super::volume::{Plan, Volume};
@@ -50,6 +52,23 @@ pub struct Run {
     clients: u32,
     measured_seconds: f64,
     pub commits_per_second: f64,
+    lateness_share: f64,
+    too_late: bool,
+    /// The volume meanwhile.
+    #[serde(skip)]
+    volume: Interval,
+}
+
+impl Run {
+    /// A row: what it was called, and its figure.
+    pub fn row(&self, name: &str) -> String {
+        format!("{name} {:>8.0}{} commits/s", self.commits_per_second, mark(&self.volume))
+    }
+}
+
+/// Why figures do not count, and the remedy; nothing if all count.
+pub fn too_slow(runs: &[Run]) -> Option<String> {
+    late::too_slow(QUIET, runs.iter().map(|run| (run.policy.clone(), &run.volume)))
 }
 
 /// What is to be shown.
@@ -94,13 +113,24 @@ impl Show {
     pub fn measure(
         &self,
         policy: &str,
+        volume: &Volume<'_>,
         writers: &Writers,
         tell: impl FnMut(u64) -> Result<()>,
     ) -> Result<Run> {
         self.stage.now(policy);
+        let before = volume.status()?;
         let (measured_seconds, commits_per_second) = writers.watch(&self.stage, self.time, tell)?;
+        let interval = Interval::between(&before, &volume.status()?);
         self.stage.say(&format!("  {policy}: {commits_per_second:.0} commits/s"));
-        Ok(Run { policy: policy.to_owned(), clients: self.clients, measured_seconds, commits_per_second })
+        Ok(Run {
+            policy: policy.to_owned(),
+            clients: self.clients,
+            measured_seconds,
+            commits_per_second,
+            lateness_share: interval.lateness_share,
+            too_late: interval.too_late,
+            volume: interval,
+        })
     }
 
     /// Waits until the status of a volume is as `is_so` says; after so long `problem` is the error.

@@ -39,7 +39,7 @@ impl Stage {
         }
         let terminal = std::io::stderr().is_terminal();
         let bar = if terminal { ProgressBar::new(length.as_millis() as u64) } else { ProgressBar::hidden() };
-        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  about {eta} left  {msg}");
+        let style = ProgressStyle::with_template("{bar:12} {percent:>3} %  about {eta} left  {wide_msg}");
         bar.set_style(style.map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?);
         Ok(Stage { interrupted, bar, terminal })
     }

@@ -123,6 +123,16 @@ impl Plan {
         self.start(words(&["serve", NAME]), stage, guard)
     }
 
+    /// What to type to remove what was left.
+    pub fn how_to_remove(&self, left: &[String], attached: bool) -> String {
+        let directory = self.directory.display();
+        let detach = if attached { "braid detach demo; " } else { "" };
+        format!(
+            "kept: {}. To remove: export BRAID_STATE_DIR={directory}/state; {detach}braid stop demo; rm -r {directory}",
+            left.join(", ")
+        )
+    }
+
     fn volume<'a>(&'a self, stage: &'a Stage) -> Result<Volume<'a>> {
         let state = StateDir::new(&self.directory.join("state"))?;
         let braid = std::env::current_exe().map_err(|e| Error::io("finding this program", &e))?;

@@ -124,8 +124,8 @@ mod tests {
             "slots_bytes": 0, "used_bytes": 0, "data_share": 0.0, "requests_share": 0.0, "in_flight": 0, "guest_read_requests": 0,
             "guest_write_requests": 0, "guest_read_bytes": 0, "guest_written_bytes": 0, "background_bytes": 0, "flushes": 0,
             "flush_response_ns_mean": 0, "errors": 0, "last_error": null, "response_ns_mean": 0, "response_ns_p50": 0,
-            "response_ns_p95": 0, "response_ns_p99": 0, "response_ns_p999": 0, "response_ns_max": 0, "lateness_ns_mean": null,
-            "lateness_ns_max": null, "policy_figures": figures,
+            "response_ns_p95": 0, "response_ns_p99": 0, "response_ns_p999": 0, "response_ns_max": 0, "lateness_requests": null,
+            "lateness_ns_mean": null, "lateness_ns_max": null, "policy_figures": figures,
         })
     }
 

@@ -37,6 +37,8 @@ pub const VERBS: &[&str] = &[
     "trace info",
     "trace convert",
     "trace record",
+    "demo",
+    "demo dbench",
     "demo pass",
     "demo cache",
     "completions",

@@ -156,6 +156,7 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
         errors: stats.errors,
         last_error: stats.last_error.clone(),
         response: response_report(&stats.latency),
+        lateness_requests: lateness.map(|lateness| lateness.requests),
         lateness_ns_mean: lateness.map(|lateness| lateness.mean().0),
         lateness_ns_max: lateness.map(|lateness| lateness.max.0),
         policy_figures: known_figures(&device.figures),

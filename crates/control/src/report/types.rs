@@ -285,7 +285,10 @@ pub struct DeviceReport {
     /// Response times of guests' requests.
     #[serde(flatten)]
     pub response: ResponseReport,
-    /// Of an emulated device: how much later than its model requests completed, on average.
+    /// Of an emulated device: requests of which lateness was measured, background included.
+    #[serde(default)]
+    pub lateness_requests: Option<u64>,
+    /// Of an emulated device: how much later than its model these requests completed, on average.
     pub lateness_ns_mean: Option<u64>,
     /// The latest of all.
     pub lateness_ns_max: Option<u64>,

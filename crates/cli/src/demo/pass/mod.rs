@@ -8,7 +8,7 @@ pub(super) mod commits;
 
 use super::count;
 use super::guard::Guard;
-use super::show::{MOUNT_OPTIONS, Run, SIZE, Settings, Show};
+use super::show::{MOUNT_OPTIONS, Run, SIZE, Settings, Show, too_slow};
 use super::volume::{Plan, Volume};
 use crate::output::Output;
 use braid_base::{Bytes, MIB};
@@ -29,7 +29,8 @@ Examples:
   braid demo pass --quick
   braid demo pass --ssd sata-ssd --hdd mba3073 --max-lag-time 5s
 
-JSON: conditions (sentences), wall_seconds, runs: policy, clients, measured_seconds, commits_per_second; behind_highest_bytes,
+JSON: conditions (sentences), too_slow (why figures do not count, and the remedy; null if all count), wall_seconds, runs: policy,
+clients, measured_seconds, commits_per_second, lateness_share, too_late; behind_highest_bytes,
 kept_commits, lost_commits, lost_seconds.")]
 pub struct Arguments {
     #[command(flatten)]
@@ -43,6 +44,7 @@ pub struct Arguments {
 #[derive(Serialize)]
 struct Report {
     conditions: Vec<String>,
+    too_slow: Option<String>,
     runs: Vec<Run>,
     behind_highest_bytes: u64,
     kept_commits: u64,
@@ -85,9 +87,11 @@ impl Pass<'_> {
         let ssd = self.show.plan.ssd_file();
         std::fs::remove_file(&ssd).map_err(|e| Error::io(format_args!("removing {}", ssd.display()), &e))?;
         let kept = self.recover(&commits)?;
+        let runs = vec![mirrored, run];
         Ok(Report {
             conditions: self.conditions(),
-            runs: vec![mirrored, run],
+            too_slow: too_slow(&runs),
+            runs,
             behind_highest_bytes: highest.0,
             kept_commits: kept.commits,
             lost_commits: kept.lost,
@@ -101,7 +105,7 @@ impl Pass<'_> {
         let volume = self.show.plan.serve_mirrored(policy, &self.show.stage, &mut guard)?;
         volume.attach_and_mount(&self.show.plan.mount_point(), MOUNT_OPTIONS, &mut guard)?;
         let writers = Writers::start(&self.show.plan.mount_point(), self.show.clients as usize)?;
-        let run = self.show.measure(policy, &writers, |_| Ok(()))?;
+        let run = self.show.measure(policy, &volume, &writers, |_| Ok(()))?;
         writers.end();
         Ok(run)
     }
@@ -114,7 +118,7 @@ impl Pass<'_> {
         self.show.wait_until(volume, PATIENCE, "the disk got no first copy", is_copied)?;
         let writers = Writers::start(&self.show.plan.mount_point(), self.show.clients as usize)?;
         let mut highest = Bytes::ZERO;
-        let run = self.show.measure(policy, &writers, |per_second| {
+        let run = self.show.measure(policy, volume, &writers, |per_second| {
             let status = volume.status()?;
             let behind = Bytes(status.deferred_bytes);
             highest = highest.max(behind);
@@ -163,9 +167,9 @@ impl Report {
     fn text(&self) -> String {
         let [mirror, pass] = &self.runs[..] else { return String::new() };
         let mut text = format!(
-            "raid1  {:>8.0} commits/s\npass   {:>8.0} commits/s, {:.1} times as many; the disk lacked at most {}\n\n",
-            mirror.commits_per_second,
-            pass.commits_per_second,
+            "{}\n{}, {:.1} times as many; the disk lacked at most {}\n\n",
+            mirror.row("raid1 "),
+            pass.row("pass  "),
             pass.commits_per_second / mirror.commits_per_second.max(1e-9),
             Bytes(self.behind_highest_bytes)
         );
@@ -177,6 +181,7 @@ impl Report {
             0 => ".\n\n".to_owned(),
             _ => format!(", of the last {:.2} s.\n\n", self.lost_seconds),
         };
-        text + &self.conditions.join("\n")
+        let lines: Vec<&str> = self.too_slow.iter().chain(&self.conditions).map(String::as_str).collect();
+        text + &lines.join("\n")
     }
 }

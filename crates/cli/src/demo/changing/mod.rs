@@ -1,0 +1,208 @@
+//! The show of `braid demo` itself: one volume under a load that changes three times, policy after policy, and the default policy beside the
+//! best of each phase.
+//!
+//! What is fair: every policy gets the same fresh devices, the same seeds of their models and of the load, and a volume that
+//! was filled the same way. A phase counts from its first request: a policy that takes time to follow the load pays for that time.
+
+mod load;
+mod report;
+
+use super::guard::Guard;
+use super::machine::{self, Over};
+use super::measure::Interval;
+use super::stage::{Program, Stage};
+use super::volume::{Plan, Volume};
+use super::{fio, make_directory, read_policies};
+use crate::output::Output;
+use braid_base::Bytes;
+use braid_control::{Error, ErrorKind, Result};
+use clap::Args;
+use load::{PHASES, Phase};
+use report::{Report, Run, best};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// On what, for how long and where.
+#[derive(Args)]
+pub struct Settings {
+    /// Phases of a second: does everything work here?
+    #[arg(long)]
+    quick: bool,
+    /// Policies, with blanks between them
+    #[arg(long, default_value = POLICIES)]
+    policies: String,
+    /// Length of a phase in seconds [default: 6]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86400))]
+    seconds: Option<u32>,
+    /// Model of the SSD
+    #[arg(long, default_value = "x25-m")]
+    ssd: String,
+    /// Model of the disk
+    #[arg(long, default_value = "mba3073")]
+    hdd: String,
+    /// Size of the volume, which is filled first
+    #[arg(long, default_value = "256MiB")]
+    size: Bytes,
+    /// Where to put the files [default: /var/tmp, or where there is room on a disk]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Leave the last volume as it is, served
+    #[arg(long)]
+    keep: bool,
+}
+
+/// The two devices alone, the cache that most resembles what is sold (write-back, the better of the two over the corpus), and the default
+/// policy last, so that its figures appear beside those of the others.
+const POLICIES: &str = "hdd-only ssd-only cache,mode=write-back equi";
+const SECOND: Duration = Duration::from_secs(1);
+/// How long fio may take beyond the length of a phase.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How much slower than expected a volume may be filled: by slow models, or by a policy that moves data meanwhile.
+const SLOWER: u32 = 20;
+
+/// What is to be shown.
+struct Changing {
+    policies: Vec<String>,
+    time: Duration,
+    plan: Plan,
+}
+
+/// Runs the show.
+pub fn run(settings: &Settings, output: Output) -> Result<u8> {
+    let policies = read_policies(&settings.policies, &settings.ssd, &settings.hdd)?;
+    machine::choose(Some(Over::Nbd))?;
+    let parent = machine::choose_directory(settings.dir.as_deref(), machine::room(settings.size) * 2)?;
+    let time = SECOND * settings.seconds.unwrap_or(if settings.quick { 1 } else { 6 });
+    let length = (time * PHASES.len() as u32 + filling(settings.size)) * policies.len() as u32;
+    let stage = Stage::new(length)?;
+    let mut guard = Guard::default();
+    let directory = make_directory(&parent, &mut guard)?;
+    let (ssd, hdd, size) = (settings.ssd.clone(), settings.hdd.clone(), settings.size);
+    let changing = Changing { policies, time, plan: Plan { directory, ssd, hdd, size } };
+    let conditions = changing.describe();
+    let names: Vec<&str> = PHASES.iter().map(|phase| phase.name).collect();
+    stage.say(&format!(
+        "This takes about {} s: for each of {}, {} phases of {} s ({}).",
+        length.as_secs(),
+        changing.policies.join(" "),
+        PHASES.len(),
+        time.as_secs(),
+        names.join(", ")
+    ));
+    stage.say(&format!("$ cd {}; export BRAID_STATE_DIR=$PWD/state", changing.plan.directory.display()));
+    let start = Instant::now();
+    let shown = changing.run(&stage, settings.keep, &mut guard);
+    stage.clear();
+    let runs = shown?;
+    guard.finish();
+    let report = Report::new(conditions, runs, start.elapsed().as_secs_f64());
+    output.show(&report, || report.text());
+    Ok(0)
+}
+
+/// About how long a policy takes beside its phases: the daemon and fio start, and the volume is filled. The older SSDs write
+/// 70 MB/s in order.
+fn filling(size: Bytes) -> Duration {
+    SECOND * 3 + Duration::from_secs(size.0 / 70_000_000)
+}
+
+impl Changing {
+    /// What the figures are and where they come from, beneath the table.
+    fn describe(&self) -> Vec<String> {
+        let Plan { ssd, hdd, size, .. } = &self.plan;
+        let mut conditions: Vec<String> =
+            PHASES.iter().map(|phase| format!("{}: {}.", phase.name, phase.about)).collect();
+        conditions.push(
+            format!(
+                "fio over NBD, phases of {} s one after the other, each policy on a fresh volume of {size}, filled first, on two files with \
+                 the timing of {ssd} and {hdd}, either of which can hold it all.",
+                self.time.as_secs()
+            ),
+        );
+        conditions
+    }
+
+    /// All runs, in order. The last volume stays if that is wanted, and with it everything that `outer` guards.
+    fn run(&self, stage: &Stage, keep: bool, outer: &mut Guard) -> Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        for policy in &self.policies {
+            let mut guard = Guard::default();
+            stage.now(&format!("{policy}: the volume is filled"));
+            let volume = self.plan.serve(policy, stage, &mut guard)?;
+            let mut fill = Command::new("fio");
+            fill.args(fio::fill(&volume.nbd_uri()?, self.plan.size));
+            self.fio(fill, filling(self.plan.size) * SLOWER, stage, || Ok(()))?;
+            for phase in &PHASES {
+                let run = self.run_phase(policy, phase, &volume, &runs, stage)?;
+                runs.push(run);
+            }
+            if keep && Some(policy) == self.policies.last() {
+                let left = [outer.keep(), guard.keep()].concat();
+                stage.say(&self.plan.how_to_remove(&left, false));
+            }
+        }
+        Ok(runs)
+    }
+
+    /// One phase, with its figures beside the best of the policies before, every second.
+    fn run_phase(
+        &self,
+        policy: &str,
+        phase: &Phase,
+        volume: &Volume,
+        before: &[Run],
+        stage: &Stage,
+    ) -> Result<Run> {
+        let command = phase.command(&volume.nbd_uri()?, self.plan.size, self.time);
+        let figure = |bytes_per_second| format!("{} {}", phase.figure(bytes_per_second), phase.unit());
+        let beside = best(before, phase).map_or(String::new(), |best| {
+            format!(", best so far {} {}", best.policy, phase.figure(best.throughput_mb_per_second * 1e6))
+        });
+        stage.now(&format!("{policy}, {}", phase.name));
+        let begun = volume.status()?;
+        let mut last = begun.clone();
+        let said = self.fio(command, self.time, stage, || {
+            let now = volume.status()?;
+            let second = Interval::between(&last, &now);
+            let now_figure = figure(second.guest_bytes as f64 / second.measured_seconds.max(1e-9));
+            stage.now(&format!("{policy}, {}: {now_figure}{beside}", phase.name));
+            last = now;
+            Ok(())
+        })?;
+        let interval = Interval::between(&begun, &volume.status()?);
+        let run = Run::new(policy, phase, fio::parse(&said)?, interval);
+        let (mean, share) = (figure(run.throughput_mb_per_second * 1e6), run.volume.ssd_share() * 100.0);
+        stage.say(&format!("  {policy}, {}: {mean}, {share:.0} % by the SSD{beside}", phase.name));
+        Ok(run)
+    }
+
+    /// Runs fio, which should take this long, and `look` every second meanwhile; gives what fio printed.
+    fn fio(
+        &self,
+        command: Command,
+        length: Duration,
+        stage: &Stage,
+        mut look: impl FnMut() -> Result<()>,
+    ) -> Result<String> {
+        let (said, complained) = (self.plan.directory.join("run.out"), self.plan.directory.join("run.err"));
+        let mut program = Program::start(command, &said, &complained)?;
+        let (start, limit) = (Instant::now(), length + PATIENCE);
+        while start.elapsed() < limit && !stage.wait_for(SECOND, || program.ended().is_some())? {
+            look()?;
+        }
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        match program.ended() {
+            Some(status) if status.success() => Ok(read(&said)),
+            Some(status) => {
+                Err(Error::new(ErrorKind::Io, format!("fio failed, {status}: {}", read(&complained).trim())))
+            }
+            None => Err(Error::new(
+                ErrorKind::Io,
+                format!(
+                    "fio has not ended after {limit:?}: the volume or this machine is too slow; try --quick"
+                ),
+            )),
+        }
+    }
+}
