@@ -21,7 +21,8 @@
 //! demand of a certain size comes true. So a load of which nothing can be foreseen stops being moved. Twice a second (`equi/moves.rs`)
 //! the extents of which the gain over `horizon` exceeds the price move, neighbours together, which costs one positioning of a disk instead of
 //! many; what nobody asked for between them goes along. On a full device another extent must leave, whose loss
-//! counts. Room that is free on an SSD is filled while nobody waits: an idle device copies for next to nothing. A disk that has been saturated
+//! counts. An SSD that is not saturated gives back only what costs several times as much there, step by step: what
+//! disks take with more to do is known only afterwards. Room that is free on an SSD is filled while nobody waits: an idle device copies for next to nothing. A disk that has been saturated
 //! for a time is expected to be so for as long again, which is the horizon of what fills such room: else it would stay free for ever.
 //!
 //! Each number that this assumes is a field of [`Constants`], with its reason.
@@ -46,7 +47,7 @@ use constants::Constants;
 use demand::{Demand, Runs, Times, direction};
 use quiet::Quiet;
 use shares::Shares;
-use slowness::Slowness;
+use slowness::{Queue, Slowness};
 
 /// Keep on the SSDs what would cost the disks most.
 pub struct Equi {
@@ -69,6 +70,8 @@ pub struct Equi {
     hand: u32,
     /// Which plans are worth making while nothing happens.
     quiet: Quiet,
+    /// By device.
+    queues: Vec<Queue>,
 }
 
 impl Equi {
@@ -89,6 +92,7 @@ impl Equi {
             answers: vec![false; classes.len()],
             hand: 0,
             quiet: Quiet::new(&constants),
+            queues: vec![Queue::default(); classes.len()],
             classes,
         })
     }
@@ -107,6 +111,7 @@ impl Equi {
         self.groups.touch_value(group, most).add(times, direction, view.now, memory);
         self.shares.learn(times, direction);
         if let Some(home) = home {
+            self.queues[home.index()].meets(view.devices[home.index()].in_flight, self.constants.long);
             self.expect(home, direction, times[demand::class(self.classes[home.index()])]);
         }
     }
@@ -130,10 +135,12 @@ impl Equi {
         slowness::cost(demand, self.classes[device.index()], &self.slowness[device.index()])
     }
 
-    /// What guests wait longer, in milliseconds, for each millisecond that a device works for a move.
+    /// What guests wait longer, in milliseconds, for each millisecond that a device works for a move: no more of them than are there. A device
+    /// may be slow by nature, without a queue.
     fn waiting(&self, device: DeviceId) -> f64 {
         let [read, write] = self.slowness[device.index()].map(|slowness| slowness.factor());
-        (read.max(write) - 1.0).max(self.constants.idle)
+        let queue = self.queues[device.index()].length();
+        (read.max(write) - 1.0).min(queue).max(self.constants.idle)
     }
 }
 
@@ -185,6 +192,8 @@ impl Policy for Equi {
         plan.revise = true;
         self.shares.share_out(&self.classes);
         self.shares.probe(view, &mut plan.moves);
+        let (left, long) = (self.constants.left(), self.constants.long);
+        self.slowness.as_flattened_mut().iter_mut().for_each(|slowness| slowness.pass(left, long));
         self.watch_saturation(view);
         if self.quiet.is_plan_due() {
             self.settle(view.now);

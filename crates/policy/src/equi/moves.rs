@@ -62,7 +62,7 @@ impl Equi {
     }
 
     /// What an extent gains by a move to the best other device. A device gives to one of a class that is no faster only what it cannot
-    /// bear: after a burst, a disk looks quick if one forgets what it is like in the next one.
+    /// bear, or what costs several times as much there: after a burst, a disk looks quick if one forgets what it is like in the next one.
     pub(super) fn gain(&self, extent: ExtentId, known: &Demand, view: &View) -> Option<Gain> {
         let from = view.homes.home(extent)?;
         let demand = self.demand(extent, known, view.now);
@@ -77,7 +77,9 @@ impl Equi {
         let to = roomy.clone().nth(place).unwrap_or(first.id);
         let comes_true = self.calibration.factor(of_disk(&demand));
         let ms = (self.cost(&demand, from) - self.cost(&demand, to)) * comes_true;
-        let bears = !self.is_faster(to, from) && !self.is_saturated(from);
+        let bears = !self.is_faster(to, from)
+            && !self.is_saturated(from)
+            && self.cost(&demand, from) <= self.constants.margin.powi(2) * self.cost(&demand, to);
         Some(Gain { extent, from, to, ms: if bears { ms.min(0.0) } else { ms } })
     }
 
@@ -119,7 +121,9 @@ impl Equi {
 
     pub(super) fn plan_moves(&mut self, view: &View, moves: &mut Vec<Move>) {
         let gains = self.gains(view);
-        let wanted = gains.iter().filter(|gain| gain.ms > 0.0).copied().collect();
+        let mut returning = (self.constants.step * gains.len() as f64).ceil() as usize;
+        let wanted = gains.iter().copied().filter(|gain| gain.ms > 0.0 && self.may_go(gain, &mut returning));
+        let wanted = wanted.collect();
         let wanted = self.runs_that_pay(wanted, view);
         for device in view.devices {
             let mut coming: Vec<Gain> = wanted.iter().filter(|gain| gain.to == device.id).copied().collect();
@@ -130,6 +134,16 @@ impl Equi {
                 self.swap(full, &gains, device, view, moves);
             }
         }
+    }
+
+    /// Whether a move is made now. What a device could bear returns to slower ones step by step: what these take with more to do is not known before.
+    fn may_go(&self, gain: &Gain, returning: &mut usize) -> bool {
+        if !self.is_faster(gain.from, gain.to) || self.is_saturated(gain.from) {
+            return true;
+        }
+        let may = *returning > 0;
+        *returning = returning.saturating_sub(1);
+        may
     }
 
     /// What extents would gain that were asked for lately and have not just moved. Those of which only neighbours were asked for take free room on
