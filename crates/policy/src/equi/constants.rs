@@ -21,16 +21,17 @@ pub(super) struct Constants {
     pub group: f64,
     /// Ends of requests that are remembered: as many as streams that a disk's own buffer may follow.
     pub streams: f64,
-    /// What is only guessed counts as so many observations, and devices are probed as often before guests have to do it.
+    /// What is only guessed counts until there are so many observations, and devices are probed as often before guests have to do it.
     pub guessed: f64,
-    /// Requests by which moves judge a device: many, so that what bursts do is not forgotten between them.
+    /// Requests by which moves judge a device, at least: many, so that what bursts do is not forgotten between them.
     pub long: f64,
     /// Requests by which shares judge a device, and comparisons by which demands of a size are judged: few, since guests come and go.
     pub short: f64,
-    /// What differs by less than this factor may be chance: devices are alike, a swap must gain as many times its price, what has moved
+    /// What differs by less than this factor may be chance (for a return from an SSD, by its square): devices are alike, a swap must gain as many times its price, what has moved
     /// rests for as many horizons, and demands are not believed to grow by more.
     pub margin: f64,
-    /// By how much a share of new extents changes from one plan to the next at most, as an exponent of e: a factor of 7 in a horizon.
+    /// By how much a share of new extents changes from one plan to the next at most, as an exponent of e: a factor of 7 in a horizon. Of the extents that
+    /// are known, as many return in a plan from an SSD that is not saturated.
     pub step: f64,
     /// The least share of new extents for a device, so that it can grow again, and of its slots that new extents leave to moves.
     pub least: f64,
