@@ -21,9 +21,10 @@
 //! demand of a certain size comes true. So a load of which nothing can be foreseen stops being moved. Twice a second (`equi/moves.rs`)
 //! the extents of which the gain over `horizon` exceeds the price move, neighbours together, which costs one positioning of a disk instead of
 //! many; what nobody asked for between them goes along. On a full device another extent must leave, whose loss
-//! counts. An SSD that is not saturated gives back only what costs several times as much there, step by step: what
-//! disks take with more to do is known only afterwards. Room that is free on an SSD is filled while nobody waits: an idle device copies for next to nothing. A disk that has been saturated
-//! for a time is expected to be so for as long again, which is the horizon of what fills such room: else it would stay free for ever.
+//! counts. An SSD that is not saturated gives back only what costs several times as much there, a few extents in each plan: how
+//! disks respond to more load is measured, and not predicted. Room that is free on an SSD is filled while nobody waits: an idle
+//! device copies for next to nothing. A disk that has been saturated for a time is expected to be so for as long again, which is
+//! the horizon of what fills such room: else it would stay free for ever.
 //!
 //! Each number that this assumes is a field of [`Constants`], with its reason.
 //!
@@ -135,8 +136,8 @@ impl Equi {
         slowness::cost(demand, self.classes[device.index()], &self.slowness[device.index()])
     }
 
-    /// What guests wait longer, in milliseconds, for each millisecond that a device works for a move: no more of them than are there. A device
-    /// may be slow by nature, without a queue.
+    /// What guests wait longer, in milliseconds, for each millisecond that a device works for a move: at most the length of the
+    /// queue, since a device may be slow by nature, without a queue.
     fn waiting(&self, device: DeviceId) -> f64 {
         let [read, write] = self.slowness[device.index()].map(|slowness| slowness.factor());
         let queue = self.queues[device.index()].length();

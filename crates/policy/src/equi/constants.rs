@@ -27,11 +27,12 @@ pub(super) struct Constants {
     pub long: f64,
     /// Requests by which shares judge a device, and comparisons by which demands of a size are judged: few, since guests come and go.
     pub short: f64,
-    /// What differs by less than this factor may be chance (for a return from an SSD, by its square): devices are alike, a swap must gain as many times its price, what has moved
-    /// rests for as many horizons, and demands are not believed to grow by more.
+    /// What differs by less than this factor may be chance: devices are alike, a swap must gain as many times its price, what has
+    /// moved rests for as many horizons, and demands are not believed to grow by more. An extent returns from an SSD that is not
+    /// saturated only if it costs more there by the square of this factor.
     pub margin: f64,
-    /// By how much a share of new extents changes from one plan to the next at most, as an exponent of e: a factor of 7 in a horizon. Of the extents that
-    /// are known, as many return in a plan from an SSD that is not saturated.
+    /// By how much a share of new extents changes from one plan to the next at most, as an exponent of e: a factor of 7 in a horizon.
+    /// In one plan, this part of the known extents returns from SSDs that are not saturated, at most.
     pub step: f64,
     /// The least share of new extents for a device, so that it can grow again, and of its slots that new extents leave to moves.
     pub least: f64,

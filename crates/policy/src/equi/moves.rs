@@ -136,7 +136,8 @@ impl Equi {
         }
     }
 
-    /// Whether a move is made now. What a device could bear returns to slower ones step by step: what these take with more to do is not known before.
+    /// Whether a move is made now. From an SSD that is not saturated only a few extents return to the disks in each plan: how these
+    /// respond to more load is measured, and not predicted.
     fn may_go(&self, gain: &Gain, returning: &mut usize) -> bool {
         if !self.is_faster(gain.from, gain.to) || self.is_saturated(gain.from) {
             return true;
