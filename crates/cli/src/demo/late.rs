@@ -11,15 +11,9 @@ pub fn mark(interval: &Interval) -> char {
     if interval.too_late { MARK } else { ' ' }
 }
 
-/// The remedy of a show that compares the policies that it is given.
-pub const FEWER_POLICIES: &str =
-    "End other programs, or compare fewer policies (--policies 'ssd-only equi'), and run the demo again";
-/// The remedy of a show that compares two.
-pub const QUIET: &str = "End other programs, and run the demo again";
-
 /// What to say if runs were too late for their figures to count, with the remedy; nothing if all count. A run is named by
-/// what it was.
-pub fn too_slow<'a>(remedy: &str, runs: impl Iterator<Item = (String, &'a Interval)>) -> Option<String> {
+/// what it was. Policies run one after the other: to compare fewer of them helps none.
+pub fn too_slow<'a>(runs: impl Iterator<Item = (String, &'a Interval)>) -> Option<String> {
     let (mut all, mut late) = (0, Vec::new());
     for (run, interval) in runs {
         all += 1;
@@ -35,7 +29,7 @@ pub fn too_slow<'a>(remedy: &str, runs: impl Iterator<Item = (String, &'a Interv
     Some(format!(
         "Too slow a machine: {} of {all} figures do not count, marked {MARK}: emulated devices completed requests later than \
          their models, by more than {:.0} % of the response time. Worst: {worst}, {:.0} % (late on average: {}). \
-         {remedy}.",
+         End other programs, and run the demo again.",
         late.len(),
         Lateness::BOUND * 100.0,
         interval.lateness_share * 100.0,
@@ -52,12 +46,11 @@ mod tests {
     fn figures_that_count_need_no_words_and_others_are_told_with_the_worst_and_the_remedy() {
         let (in_time, late, worst) = (interval(10), interval(100), interval(900));
         let told = |intervals: &[(&str, &Interval)]| {
-            too_slow(FEWER_POLICIES, intervals.iter().map(|&(run, interval)| (run.to_owned(), interval)))
+            too_slow(intervals.iter().map(|&(run, interval)| (run.to_owned(), interval)))
         };
         assert_eq!(told(&[]), None);
         assert_eq!(told(&[("a", &in_time)]), None);
         let text = told(&[("a", &in_time), ("b", &late), ("c", &worst), ("d", &late)]).unwrap();
         assert!(text.contains("3 of 4") && text.contains("c, ") && text.contains("ssd 0.90 ms"), "{text}");
-        assert!(text.contains("--policies"), "{text}");
     }
 }

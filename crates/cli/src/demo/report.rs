@@ -1,7 +1,7 @@
 //! One table of all runs, or the same as JSON.
 
 use super::dbench::Outcome;
-use super::late::{FEWER_POLICIES, mark, too_slow};
+use super::late::{mark, too_slow};
 use super::measure::Interval;
 use crate::table::Table;
 use serde::Serialize;
@@ -57,7 +57,7 @@ impl Report {
         let named = runs
             .iter()
             .map(|run| (format!("{} with {}", run.policy, count(run.clients, "client")), &run.volume));
-        Report { conditions, too_slow: too_slow(FEWER_POLICIES, named), runs, wall_seconds }
+        Report { conditions, too_slow: too_slow(named), runs, wall_seconds }
     }
 
     /// The table, with what its numbers mean beneath. `workload` is dbench or fio.

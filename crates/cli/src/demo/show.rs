@@ -2,7 +2,7 @@
 //! policies for as long as each other.
 
 use super::guard::Guard;
-use super::late::{self, QUIET, mark};
+use super::late::{self, mark};
 use super::machine;
 use super::make_directory;
 use super::measure::Interval;
@@ -68,7 +68,7 @@ impl Run {
 
 /// Why figures do not count, and the remedy; nothing if all count.
 pub fn too_slow(runs: &[Run]) -> Option<String> {
-    late::too_slow(QUIET, runs.iter().map(|run| (run.policy.clone(), &run.volume)))
+    late::too_slow(runs.iter().map(|run| (run.policy.clone(), &run.volume)))
 }
 
 /// What is to be shown.

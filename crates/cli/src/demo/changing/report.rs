@@ -1,7 +1,7 @@
 //! One table: a policy to a row, a phase to a column; and how far the default policy is from the best of each phase.
 
 use super::super::dbench::Outcome;
-use super::super::late::{FEWER_POLICIES, MARK, mark, too_slow};
+use super::super::late::{MARK, mark, too_slow};
 use super::super::measure::Interval;
 use super::load::{PHASES, Phase};
 use crate::table::Table;
@@ -76,7 +76,7 @@ impl Report {
             }
         }
         let named = runs.iter().map(|run| (format!("{} in '{}'", run.policy, run.phase), &run.volume));
-        Report { conditions, too_slow: too_slow(FEWER_POLICIES, named), runs, wall_seconds }
+        Report { conditions, too_slow: too_slow(named), runs, wall_seconds }
     }
 
     /// The table, with what its figures mean beneath.
