@@ -36,8 +36,8 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
   background: migrations, migrations_stopped, migrated_bytes, mirrors, promotions,
     promotions_skipped, write_backs, probes, commits, checkpoints, moves_left, moves_left_bytes, moved_bytes_per_second,
     moves_left_seconds
-  devices: device, path, class, state, keeps_addresses, adopted, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
-    requests_share, in_flight, move_share, times_slower, drain_left_bytes, drained_bytes_per_second,
+  devices: device, path, class, state, keeps_addresses, adopted, model, uuid, size_bytes, slots_bytes, used_bytes, loss_bytes,
+    data_share, requests_share, in_flight, move_share, times_slower, drain_left_bytes, drained_bytes_per_second,
     drain_left_seconds,
     guest_read_requests, guest_write_requests,
     guest_read_bytes, guest_written_bytes, background_bytes, flushes, flush_response_ns_mean, errors,
@@ -269,8 +269,18 @@ fn head(status: &StatusReport) -> String {
 }
 
 fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
-    let mut columns =
-        vec!["device", "class", "model", ">used", ">data", ">requests", ">mean", ">p99", ">in flight"];
+    let mut columns = vec![
+        "device",
+        "class",
+        "model",
+        ">used",
+        ">loss costs",
+        ">data",
+        ">requests",
+        ">mean",
+        ">p99",
+        ">in flight",
+    ];
     columns.push(">errors");
     if rates.is_some() {
         columns.extend([">now/s", ">now mean"]);
@@ -285,6 +295,10 @@ fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
             match is_lost(device) {
                 true => device.state.clone(),
                 false => format!("{} of {}", Bytes(device.used_bytes), Bytes(device.slots_bytes)),
+            },
+            match device.loss_bytes {
+                0 => "nothing".to_owned(),
+                bytes => Bytes(bytes).to_string(),
             },
             percent(device.data_share),
             percent(device.requests_share),

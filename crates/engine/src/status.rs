@@ -135,6 +135,8 @@ pub struct DeviceStatus {
     pub move_share: f64,
     /// While it is slow, though it answers in time: how many times longer than usual requests take.
     pub times_slower: Option<f64>,
+    /// Bytes of the volume that its loss would cost now, at most: exact unless copies of more than 65,536 extents are behind.
+    pub loss: Bytes,
     /// How far its removal is, while it drains.
     pub drain: Option<DrainStatus>,
     /// What it did.
@@ -165,13 +167,16 @@ pub struct Explanation {
 }
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// The volume now. Costs a copy of the counters.
+    /// The volume now. Costs a copy of the counters, and a look at the homes of at most 65,536 pieces of extents that are behind.
     pub fn status(&self) -> Status {
         let core = &self.core;
         let (state, superblock) = (core.state.borrow(), core.devices.superblock());
         let policy = core.policy.borrow();
+        let exposures = state.exposures(|device| core.member(device).is_current());
+        // What the disk has in its journal of epochs, no loss costs.
+        let lag = core.active_epochs().map_or(Bytes(u64::MAX), |epochs| epochs.lag());
         let device = |member: &crate::copies::Member<D>| {
-            let view = &state.views[member.id.index()];
+            let (view, exposure) = (&state.views[member.id.index()], exposures[member.id.index()]);
             DeviceStatus {
                 id: member.id,
                 class: member.entry.class,
@@ -186,6 +191,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 in_flight: view.in_flight,
                 move_share: core.move_share(member.id),
                 times_slower: member.speed.times_slower(),
+                loss: exposure.alone + exposure.behind.min(lag),
                 drain: core.drain_status(member.id),
                 stats: member.stats.borrow().clone(),
                 figures: policy.figures(member.id),

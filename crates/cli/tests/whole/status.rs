@@ -107,3 +107,50 @@ fn watch_prints_a_report_every_second() {
     watch.wait().unwrap();
     assert!(uptimes.windows(2).all(|pair| pair[1] - pair[0] > 0.5), "{uptimes:?}");
 }
+
+/// With one copy, nothing said what the loss of an SSD would cost: homes there are exposed like dirty blocks.
+#[test]
+fn status_says_how_many_bytes_the_loss_of_each_device_would_cost() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let losses = |status: &Value| {
+        let devices = status["devices"].as_array().unwrap().iter();
+        devices.map(|device| device["loss_bytes"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    let machine = Machine::new();
+    machine.create("one", &["--policy", "ssd-only", "--size", "64MiB"]);
+    let daemon = machine.serve(&["one"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 3M", "flush"]);
+    machine.ok(&["policy", "one", "hdd-only"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 8M 2M", "write -P 1 3M 12k", "flush"]);
+    // An extent of 128 KiB has parts of 8 KiB.
+    assert_eq!(losses(&machine.json(&["status", "one"])), [3 << 20, (2 << 20) + (16 << 10)]);
+    let text = machine.ok(&["status", "one"]);
+    assert!(text.contains("3 MiB"), "{text}");
+    assert_eq!(daemon.terminate().status, 0);
+
+    machine.create("cached", &["--policy", "cache,cache=50%,mode=write-back", "--size", "64MiB"]);
+    let daemon = machine.serve(&["cached"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 4M", "write -P 2 0 4M"]);
+    for _ in 0..3 {
+        let status = machine.json(&["status", "cached"]);
+        let [ssd, hdd] = losses(&status)[..] else { panic!("{status}") };
+        assert_eq!((Some(ssd), hdd), (status["dirty_bytes"].as_u64(), 4 << 20));
+    }
+    assert_eq!(daemon.terminate().status, 0);
+
+    machine.create("two", &["--copies", "2", "--policy", "cache,cache=20%,mode=write-back"]);
+    let daemon = machine.serve(&["two"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 4M", "read -P 1 0 4M", "write -P 2 1M 64k"]);
+    assert_eq!(losses(&machine.json(&["status", "two"])), [0, 0]);
+    assert_eq!(daemon.terminate().status, 0);
+
+    std::fs::File::create(machine.path("disk.img")).unwrap().set_len(32 << 20).unwrap();
+    machine.ok(&["create", "adopted", "--adopt", "disk.img", "--ssd", "fast.img,size=64MiB"]);
+    let daemon = machine.serve(&["adopted"]);
+    qemu_io_ok(&daemon.uri, &["read 0 4M", "read 0 4M", "write -P 2 0 4M", "write -P 3 1M 4M"]);
+    let status = machine.json(&["status", "adopted"]);
+    assert_eq!(losses(&status)[..2], [0, 32 << 20], "nothing is dirty on the SSD alone");
+    assert_eq!(daemon.terminate().status, 0);
+}

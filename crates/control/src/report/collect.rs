@@ -138,6 +138,7 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
         size_bytes: device.size.0,
         slots_bytes: (extent * u64::from(device.slots)).0,
         used_bytes: (extent * used_slots(device)).0,
+        loss_bytes: device.loss.0,
         data_share: share(used_slots(device), total.used_slots),
         requests_share: share(guest_requests(device), total.requests),
         in_flight: device.in_flight,

@@ -138,6 +138,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for slot in state.waiting_slots() {
             *wanted.entry(on(slot).expect("a slot that was freed exists")).or_default() += 1;
         }
+        if !state.is_exposed_counted() {
+            let text = "the counters of what the loss of each device would cost differ from the map";
+            return Err(Error::new(ErrorKind::Corrupt, text.to_owned()));
+        }
         let metadata = State::new(&self.shape, &self.devices.superblock());
         for member in self.devices.iter() {
             let id = member.id;

@@ -98,6 +98,10 @@ impl State {
         self.log(Record::Extra(block, extra));
         let is_dirty = |extra: Option<Extra>| extra.is_some_and(|extra| extra.dirty);
         self.count_dirty(extent, is_dirty(known), is_dirty(extra));
+        if is_dirty(known) || is_dirty(extra) {
+            let entry = self.map.get(extent);
+            self.count_exposed_block(block, (known, &entry), (extra, &entry));
+        }
         match (known.is_some(), extra.is_some()) {
             (false, true) => self.map.add_extra(extent),
             (true, false) => self.map.remove_extra(extent),

@@ -5,6 +5,7 @@ mod behind;
 mod cache_table;
 mod changes;
 mod commits;
+mod exposed;
 mod extents;
 mod extra_changes;
 mod extras;

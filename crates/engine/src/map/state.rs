@@ -5,6 +5,7 @@
 //! extent as it was before ([`State::durable_entry`]): so neither can run ahead of the journal.
 
 use super::changes::Changes;
+use super::exposed::Exposed;
 use super::groups::Groups;
 use super::neighbours::Given;
 use super::outdated::Outdated;
@@ -38,6 +39,8 @@ pub(crate) struct State {
     pub(super) has_spans: bool,
     /// Dirty blocks by span, on an adopted disk.
     pub(super) dirty: HashMap<SpanId, u32, FixedState>,
+    /// What each device alone holds.
+    pub(super) exposed: Exposed,
     /// Changes since the last commit began.
     pub(super) pending: Changes,
     /// Changes of the commit that is being written.
@@ -101,6 +104,7 @@ impl State {
             suspect: HashSet::default(),
             has_spans: superblock.has(RegionKind::Intents),
             dirty: HashMap::default(),
+            exposed: Exposed::default(),
             pending: Changes::default(),
             committing: Changes::default(),
             log: None,
@@ -223,6 +227,7 @@ impl State {
             let was_behind = || self.behind.durable(self.shape.span_of(extent)) == Difference::Behind;
             self.pending.note_extent(extent, before, was_behind);
             self.map.set(extent, entry);
+            self.count_exposed(extent, &before, &entry);
             self.log(Record::Extent(extent, entry));
         }
     }
@@ -256,7 +261,9 @@ impl State {
             let lacks = |device| lacking.iter().any(|(.., [_, second])| *second == device);
             for (extent, entry, [home, second]) in alike {
                 if lacks(home) && !lacks(second) {
-                    self.map.set(extent, Entry { home: entry.second, second: entry.home, ..entry });
+                    let now = Entry { home: entry.second, second: entry.home, ..entry };
+                    self.map.set(extent, now);
+                    self.count_exposed(extent, &entry, &now);
                     self.mark_stale(extent);
                 }
             }

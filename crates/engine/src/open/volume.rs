@@ -259,6 +259,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let asked = (is_forced, !distrust.is_empty());
         let sums = adopted::accept(disk, &mut superblock, &state, &mut recovery, asked)?;
         state.count_all_dirty();
+        state.count_all_exposed();
         for member in &members {
             state.views[member.id.index()].node = member.node();
             if !member.is_filled() {

@@ -42,6 +42,7 @@ mod epochs_recovery;
 mod epochs_removal;
 mod epochs_returns;
 mod epochs_shapes;
+mod exposed;
 mod failed_flush;
 mod failed_flush_mirrored;
 mod faults;
