@@ -37,8 +37,8 @@ pub struct VolumeOptions {
     /// Required copies of everything, on different devices: 1 or 2 [default: 1]
     #[arg(long, value_name = "COUNT")]
     copies: Option<u8>,
-    /// The volume's size [default: all that the devices hold under its policy]. To change later to a policy that keeps a part of the SSDs for extra copies
-    /// (cache, hystor, exclusive, inclusive, ssd-first), leave room for that
+    /// The volume's size [default: all that the devices hold under its policy, but for a part of the SSDs that other policies need
+    /// later: 20 %, or all of SSDs of an eighth of the disks at most]. The output says which policies fit, and the size for the others
     #[arg(long)]
     size: Option<Bytes>,
     /// Overwrite devices that hold something

@@ -46,7 +46,7 @@ pub use serve::address::NbdAddress;
 pub use serve::daemon::{Ready, ServeOptions, serve, serve_temporary};
 pub use serve::devices::AddReport;
 pub use volume::check::{CheckReport, LostRange, MissingRange, check, repair};
-pub use volume::create::{CreateReport, NewVolume, create};
+pub use volume::create::{CreateReport, NewVolume, Unfitting, create};
 pub use volume::finding::return_disk;
 pub use volume::import::{Import, ImportReport, forget, import};
 pub use volume::lock::waiting;

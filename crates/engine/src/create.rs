@@ -2,10 +2,13 @@
 
 mod empty;
 mod layout;
+mod room;
 
 pub(crate) use empty::write_empty_regions;
 pub use layout::record_len;
 pub(crate) use layout::{added_regions, room_for_slots};
+pub(crate) use room::room;
+pub use room::{Fit, Left, RoomLeft, room_left};
 
 use crate::adopted::{fingerprint_of, refuse_moving_homes, write_first_sums};
 use crate::map::State;
@@ -15,9 +18,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, KIB, MIB};
 use braid_format::Uuid;
 use braid_format::layout::{MOST_DEVICES, SMALLEST_DEVICE};
-use braid_format::superblock::{
-    self, DeviceEntry, Header, LONGEST_NAME, LONGEST_POLICY, Layout, RegionKind, Superblock,
-};
+use braid_format::superblock::{self, Header, LONGEST_NAME, LONGEST_POLICY, Layout, RegionKind, Superblock};
 use braid_policy::DeviceView;
 use braid_runtime::{Arena, Buf, Device};
 
@@ -28,8 +29,10 @@ pub struct CreateOptions {
     pub name: String,
     /// Its identity: 128 random bits.
     pub identity: Uuid,
-    /// Its size; none for as much as the devices that the policy uses can hold.
+    /// Its size; none for as much as the devices that the policy uses can hold, but for what is left.
     pub size: Option<Bytes>,
+    /// What a volume without a size leaves of its devices.
+    pub left: Left,
     /// The unit of placement.
     pub extent_size: Bytes,
     /// The unit of caching.
@@ -61,6 +64,7 @@ impl CreateOptions {
             name: name.into(),
             identity,
             size: None,
+            left: Left::Nothing,
             extent_size: KIB * 128,
             block_size: KIB * 4,
             copies: 1,
@@ -86,10 +90,6 @@ pub struct Adoption {
     pub record: usize,
 }
 
-/// Slots that no volume may count on: moves need somewhere to go.
-const SPARE_SLOTS: u32 = 4;
-/// The share of slots kept free for moves: one in this many.
-const SPARE_SHARE: u32 = 100;
 /// The policy's state takes one in this many bytes of a device at most, else it is not kept there: on 32 MiB and more it is.
 const LARGEST_STATE_SHARE: u64 = 64;
 /// How much at the start and at the end of a device must be zero for it to count as empty.
@@ -195,7 +195,12 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
         (views, _) = parse(&superblock)?;
     }
     let (most, homes) = room(&views, &superblock.devices, &*policy, extent_size, options.copies);
-    let size = options.size.unwrap_or(homes.min(most));
+    let size = options.size.unwrap_or_else(|| match options.left {
+        Left::Nothing => homes.min(most),
+        Left::ForPolicies => {
+            room::usual_size(&views, &superblock.devices, &*policy, extent_size, options.copies)
+        }
+    });
     if size > most {
         return invalid(format!(
             "a volume of {size} does not fit: the devices have room for {most} (after metadata, {} cop{} and slots kept \
@@ -251,35 +256,6 @@ fn check_adoption<D: Device>(devices: &[D], options: &CreateOptions, adoption: &
         return invalid(format!("the record of the volume has {record}: use at least {least}"));
     }
     Ok(())
-}
-
-/// How large a volume fits on these devices under a policy, and how large one is that the devices hold which the policy uses.
-pub(crate) fn room(
-    views: &[DeviceView],
-    devices: &[DeviceEntry],
-    policy: &dyn braid_policy::Policy,
-    extent_size: Bytes,
-    copies: u8,
-) -> (Bytes, Bytes) {
-    let keeps_addresses = |view: &DeviceView| devices[view.id.index()].layout == Layout::Tail;
-    let room = |view: &DeviceView| {
-        // Where each extent has a slot of its own, none waits for another one, and extra copies lie elsewhere.
-        let others = match keeps_addresses(view) {
-            true => 0,
-            false => SPARE_SLOTS.max(view.slots / SPARE_SHARE) + policy.extra_slots(view),
-        };
-        u64::from(view.free.saturating_sub(others))
-    };
-    let (all, largest) = views.iter().map(room).fold((0, 0), |(all, largest), r| (all + r, r.max(largest)));
-    let by_room = match copies {
-        1 => all,
-        // The second copy lies on another device: what the others have no room for, the largest cannot use.
-        _ => (all / 2).min(all - largest),
-    };
-    // A device that keeps addresses has one for every byte of the volume. One without room leaves, or is lost: nothing comes to it.
-    let addresses = views.iter().filter(|view| keeps_addresses(view) && view.free > 0).map(room).min();
-    let most = extent_size * by_room.min(addresses.unwrap_or(u64::MAX));
-    (most, extent_size * views.iter().filter(|v| policy.uses(v)).map(room).sum::<u64>())
 }
 
 /// A policy as it is written in the superblock, if that has room for it and the volume as many copies as it needs.

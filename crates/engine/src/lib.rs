@@ -44,7 +44,9 @@ mod volume;
 pub use adopted::{Likeness, Wanted};
 pub use braid_format::pending_log::LARGEST as LARGEST_LOG;
 pub use check::{Report, check, check_noted};
-pub use create::{Adoption, CreateOptions, create, planned_slots, record_len};
+pub use create::{
+    Adoption, CreateOptions, Fit, Left, RoomLeft, create, planned_slots, record_len, room_left,
+};
 pub use epochs::{Past, PastState};
 pub use error::{Error, ErrorKind, Result};
 pub use export::{Allocation, Durability, Export, Hints, Zeroing};

@@ -61,6 +61,63 @@ fn a_policy_without_room_for_the_volume_is_refused_with_a_size_that_it_has_room_
     assert!(other.ok(&["policy", "vault", policy]).starts_with("exclusive,cache=40%"));
 }
 
+/// A volume took all of its devices, so that no cache fitted it any more, and `create` did not say so.
+#[test]
+fn create_says_which_policies_fit_later_and_each_of_them_does() {
+    let machine = Machine::new();
+    let devices = |name: &str, hdd: &str| {
+        [
+            "--ssd".to_owned(),
+            format!("{name}.ssd,size=64MiB"),
+            "--hdd".to_owned(),
+            format!("{name}.hdd,size={hdd}"),
+        ]
+    };
+    let create = |name: &str, hdd: &str, more: &[&str]| {
+        let devices = devices(name, hdd);
+        let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
+        machine.json(&[&["create", name], &devices[..], more].concat())
+    };
+    let text =
+        |policy: &str| if policy == "static" { "static,ssd=50%".to_owned() } else { policy.to_owned() };
+    let names = |list: &serde_json::Value| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+    };
+    for (name, hdd) in [("pair", "128MiB"), ("small", "768MiB")] {
+        let made = create(name, hdd, &[]);
+        let fitting = names(&made["fitting_policies"]);
+        assert!(
+            ["exclusive", "inclusive", "ssd-first", "stripe"]
+                .iter()
+                .all(|p| fitting.contains(&(*p).to_owned()))
+        );
+        assert_eq!(fitting.contains(&"cache".to_owned()), name == "small", "{made}");
+        assert!(number(&made, "left_bytes") > 0.0);
+        for policy in &fitting {
+            machine.ok(&["policy", name, &text(policy)]);
+        }
+        for unfitting in made["unfitting_policies"].as_array().unwrap() {
+            let policy = unfitting["policy"].as_str().unwrap();
+            machine.refused(&["policy", name, policy], "usage", &[]);
+            let size = unfitting["fitting_bytes"].as_u64().map(|size| format!("{size}B"));
+            let copies = unfitting["needed_copies"].as_u64().map(|copies| copies.to_string());
+            assert!(size.is_some() != copies.is_some(), "{unfitting}");
+            let other = format!("{name}-{policy}");
+            match (&size, &copies) {
+                (Some(size), _) => create(&other, hdd, &["--size", size]),
+                (_, Some(copies)) => create(&other, hdd, &["--copies", copies]),
+                _ => unreachable!("one of them is said"),
+            };
+            machine.ok(&["policy", &other, policy]);
+        }
+    }
+    // An explicit size is what it was.
+    let made = create("given", "128MiB", &["--size", "160MiB"]);
+    assert_eq!(number(&made, "size_bytes"), f64::from(160 << 20));
+    let text = machine.ok(&["create", "told", "--ssd", "t.ssd,size=64MiB", "--hdd", "t.hdd,size=128MiB"]);
+    assert!(text.contains("exclusive") && text.contains("--copies 2") && text.contains("--size"), "{text}");
+}
+
 #[test]
 fn explain_says_where_a_byte_lies_and_why() {
     if !have(&["qemu-io"]) {

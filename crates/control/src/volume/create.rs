@@ -14,7 +14,7 @@ use crate::volume::policy::check_policy;
 use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB};
-use braid_engine::{Adoption, CreateOptions};
+use braid_engine::{Adoption, CreateOptions, Fit, Left, RoomLeft};
 use braid_format::Uuid;
 use braid_format::superblock::{Layout, Superblock};
 use braid_runtime::Device;
@@ -39,14 +39,14 @@ pub struct NewVolume {
     pub block_size: Bytes,
     /// Required copies of each extent, 1 or 2.
     pub copies: u8,
-    /// Its size; none for as much as the devices hold.
+    /// Its size; none for as much as the devices hold, but for what is left for other policies.
     pub size: Option<Bytes>,
     /// Whether devices may be overwritten that hold something else.
     pub overwrite: bool,
 }
 
 impl NewVolume {
-    /// The defaults: `equi`, 128 KiB extents, 4 KiB blocks, one copy, all the room there is.
+    /// The defaults: `equi`, 128 KiB extents, 4 KiB blocks, one copy, all the room but what other policies need.
     pub fn new(name: VolumeName, devices: Vec<DeviceSpec>) -> NewVolume {
         NewVolume {
             name,
@@ -75,6 +75,15 @@ pub struct CreateReport {
     pub extent_bytes: u64,
     /// The policy with all its settings.
     pub policy: String,
+    /// How much larger the volume could be under this policy, which uses that room meanwhile.
+    #[serde(default)]
+    pub left_bytes: u64,
+    /// Policies that could take charge of it later, with their default settings.
+    #[serde(default)]
+    pub fitting_policies: Vec<String>,
+    /// Policies that could not.
+    #[serde(default)]
+    pub unfitting_policies: Vec<Unfitting>,
     /// What a flush will survive.
     pub durability: Durability,
     /// By how much its files may outgrow what their file systems have free.
@@ -82,6 +91,28 @@ pub struct CreateReport {
     pub over_committed_bytes: u64,
     /// Its devices, by place.
     pub devices: Vec<DeviceRecord>,
+}
+
+/// A policy that cannot take charge of a volume as it was made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Unfitting {
+    /// The policy.
+    pub policy: String,
+    /// A size of a volume of these devices that it fits, the largest but for a few extents; null if the size is not what it lacks.
+    pub fitting_bytes: Option<u64>,
+    /// The required copies that it needs; null if it has as many.
+    pub needed_copies: Option<u8>,
+}
+
+impl Unfitting {
+    fn of(fit: &Fit) -> Unfitting {
+        let Fit { policy, largest, copies, .. } = *fit;
+        Unfitting {
+            policy: policy.to_owned(),
+            fitting_bytes: largest.map(|size| size.0),
+            needed_copies: copies,
+        }
+    }
 }
 
 /// Makes a volume and notes its name. Where that fails, files that it made are gone again.
@@ -101,12 +132,17 @@ pub fn create(state: &StateDir, new: &NewVolume) -> Result<CreateReport> {
     let (superblock, record) =
         make_named(state, new).inspect_err(|_| drop(state.remove_unmade(&new.name)))?;
     let emulated = record.devices.iter().any(|device| device.model.is_some());
+    let RoomLeft { left, policies } = braid_engine::room_left(&superblock);
+    let (fitting, unfitting): (Vec<&Fit>, Vec<&Fit>) = policies.iter().partition(|fit| fit.fits);
     Ok(CreateReport {
         name: new.name.to_string(),
         uuid: record.uuid,
         size_bytes: superblock.volume_size.0,
         extent_bytes: superblock.extent_size.0,
         policy: superblock.policy,
+        left_bytes: left.0,
+        fitting_policies: fitting.into_iter().map(|fit| fit.policy.to_owned()).collect(),
+        unfitting_policies: unfitting.into_iter().map(Unfitting::of).collect(),
         durability: if emulated { Durability::DaemonCrash } else { Durability::PowerCut },
         over_committed_bytes: over_committed_bytes(record.devices.iter().filter_map(|d| d.path.as_deref())),
         devices: record.devices,
@@ -200,6 +236,7 @@ async fn write_volume(
     }
     let options = CreateOptions {
         size: new.size,
+        left: Left::ForPolicies,
         extent_size: new.extent_size,
         block_size: new.block_size,
         copies: new.copies,

@@ -1,6 +1,7 @@
 //! Where everything lies on the devices of a new volume.
 
-use super::{Adoption, CreateOptions, LARGEST_STATE_SHARE, SPARE_SLOTS};
+use super::room::SPARE_SLOTS;
+use super::{Adoption, CreateOptions, LARGEST_STATE_SHARE};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Rng};
 use braid_format::layout::{self, METADATA_START};

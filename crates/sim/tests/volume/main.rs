@@ -76,6 +76,7 @@ mod recovery_campaign;
 mod recovery_damage;
 mod removals;
 mod replace;
+mod room_left;
 mod runs;
 mod shapes;
 mod side_by_side;

@@ -1,0 +1,170 @@
+//! How large a volume may be on its devices, and what its size leaves for other policies.
+//!
+//! A policy that keeps extra copies takes charge only of a volume for which the rest of the devices has room. So a volume without a size
+//! leaves a part of the SSDs ([`Left::ForPolicies`]). The policy in charge uses that part meanwhile.
+//!
+//! | policy | what it needs of the SSDs by default |
+//! |---|---|
+//! | `exclusive`, `inclusive` | 20 % |
+//! | `ssd-first` | 10 % |
+//! | `cache`, `hystor` | all: homes lie on the disks |
+//! | `pass`, `raid1` | nothing beside the two required copies of everything |
+//! | all others | nothing |
+
+use super::checked_policy;
+use crate::adopted::refuse_moving_homes;
+use crate::map::State;
+use crate::shape::Shape;
+use braid_base::{Bytes, DeviceClass};
+use braid_format::superblock::{DeviceEntry, Layout, Superblock};
+use braid_policy::{DeviceView, Policy};
+
+/// What a volume without a size leaves of its devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// Nothing but slots for moves.
+    Nothing,
+    /// Of a volume with SSDs and disks, [`SHARE`] of the SSDs; or all of the SSDs, if that makes the volume smaller by [`SMALL`] at most.
+    /// Of a volume under a policy that mirrors everything, nothing.
+    ForPolicies,
+}
+
+/// A volume that was just made, and other policies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RoomLeft {
+    /// How much larger the volume could be under its policy.
+    pub left: Bytes,
+    /// All policies with their default settings, but for the one in charge.
+    pub policies: Vec<Fit>,
+}
+
+/// Whether a policy could take charge of a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fit {
+    /// The policy.
+    pub policy: &'static str,
+    /// Whether it fits.
+    pub fits: bool,
+    /// If not: a size of a volume of these devices that it fits, if any. As a smaller volume has a smaller map, a few extents more may fit.
+    pub largest: Option<Bytes>,
+    /// If not: the required copies that it needs, if the volume has fewer.
+    pub copies: Option<u8>,
+}
+
+/// Slots that no volume may count on: moves need somewhere to go.
+pub(super) const SPARE_SLOTS: u32 = 4;
+/// The share of slots kept free for moves: one in this many.
+const SPARE_SHARE: u32 = 100;
+/// The part of the SSDs that is left: what `exclusive` and `inclusive` need, and a cache with `cache=20%`.
+const SHARE: f64 = 0.2;
+/// SSDs that are this part of all room, an eighth of the disks, are left whole, so that `cache` and `hystor` fit, too: that costs the owner
+/// little, and no smaller share would do.
+const SMALL: u64 = 9;
+
+/// How large a volume fits on these devices under a policy, and how large one is that the devices hold which the policy uses.
+pub(crate) fn room(
+    views: &[DeviceView],
+    devices: &[DeviceEntry],
+    policy: &dyn Policy,
+    extent_size: Bytes,
+    copies: u8,
+) -> (Bytes, Bytes) {
+    room_beside(views, devices, policy, |view| policy.extra_slots(view), (extent_size, copies))
+}
+
+/// As [`room`], with so many slots of each device for extra copies.
+fn room_beside(
+    views: &[DeviceView],
+    devices: &[DeviceEntry],
+    policy: &dyn Policy,
+    extra_slots: impl Fn(&DeviceView) -> u32,
+    (extent_size, copies): (Bytes, u8),
+) -> (Bytes, Bytes) {
+    let keeps_addresses = |view: &DeviceView| devices[view.id.index()].layout == Layout::Tail;
+    let room = |view: &DeviceView| {
+        // Where each extent has a slot of its own, none waits for another one, and extra copies lie elsewhere.
+        let others = match keeps_addresses(view) {
+            true => 0,
+            false => SPARE_SLOTS.max(view.slots / SPARE_SHARE) + extra_slots(view),
+        };
+        u64::from(view.free.saturating_sub(others))
+    };
+    let (all, largest) = views.iter().map(room).fold((0, 0), |(all, largest), r| (all + r, r.max(largest)));
+    let by_room = match copies {
+        1 => all,
+        // The second copy lies on another device: what the others have no room for, the largest cannot use.
+        _ => (all / 2).min(all - largest),
+    };
+    // A device that keeps addresses has one for every byte of the volume. One without room leaves, or is lost: nothing comes to it.
+    let addresses = views.iter().filter(|view| keeps_addresses(view) && view.free > 0).map(room).min();
+    let most = extent_size * by_room.min(addresses.unwrap_or(u64::MAX));
+    (most, extent_size * views.iter().filter(|v| policy.uses(v)).map(room).sum::<u64>())
+}
+
+/// The size of a volume that leaves room for other policies.
+pub(super) fn usual_size(
+    views: &[DeviceView],
+    devices: &[DeviceEntry],
+    policy: &dyn Policy,
+    extent_size: Bytes,
+    copies: u8,
+) -> Bytes {
+    let (most, homes) = room(views, devices, policy, extent_size, copies);
+    let usual = homes.min(most);
+    if policy.copies() > 1 {
+        return usual;
+    }
+    let beside = |share: f64| {
+        let left = |view: &DeviceView| match view.class {
+            DeviceClass::Ssd => (f64::from(view.slots) * share) as u32,
+            DeviceClass::Hdd => 0,
+        };
+        let extra_slots = |view: &DeviceView| policy.extra_slots(view).max(left(view));
+        usual.min(room_beside(views, devices, policy, extra_slots, (extent_size, copies)).0)
+    };
+    let has = |class| views.iter().any(|view| view.class == class && view.slots > 0);
+    if !has(DeviceClass::Ssd) || !has(DeviceClass::Hdd) {
+        return usual;
+    }
+    let (disks, part) = (beside(1.0), beside(SHARE));
+    match (usual - disks) * SMALL <= usual {
+        true => disks,
+        // A volume too small to leave anything is one all the same.
+        false if part == Bytes::ZERO => usual,
+        false => part,
+    }
+}
+
+/// What the size of a volume that was just made leaves, and which policies could take charge of it (as `Volume::set_policy` judges).
+pub fn room_left(superblock: &Superblock) -> RoomLeft {
+    let shape = Shape::of(superblock);
+    let views = State::new(&shape, superblock).views;
+    let most = |policy: &dyn Policy| {
+        let views: Vec<DeviceView> =
+            views.iter().map(|view| DeviceView { free: view.slots, ..*view }).collect();
+        room(&views, &superblock.devices, policy, shape.extent_size, shape.copies).0
+    };
+    let is_adopted = superblock.adopted().is_some();
+    let fit = |&name: &&'static str| {
+        let no = Fit { policy: name, fits: false, largest: None, copies: None };
+        let text = if name == "static" { "static,ssd=50%" } else { name };
+        let Ok(policy) = braid_policy::parse(text, &views) else { return no };
+        if policy.copies() > shape.copies {
+            return Fit { copies: Some(policy.copies()), ..no };
+        }
+        let is_refused = checked_policy(&*policy, shape.copies).is_err()
+            || is_adopted && refuse_moving_homes(&*policy, &views).is_err();
+        let largest = most(&*policy);
+        match is_adopted || shape.volume_size <= largest {
+            true => Fit { fits: !is_refused, ..no },
+            false => Fit { largest: Some(largest).filter(|&size| size > Bytes::ZERO && !is_refused), ..no },
+        }
+    };
+    let in_charge = superblock.policy.split(',').next().unwrap_or_default();
+    let policies = braid_policy::NAMES.iter().filter(|&&name| name != in_charge).map(fit).collect();
+    let left = match braid_policy::parse(&superblock.policy, &views) {
+        Ok(policy) if !is_adopted => most(&*policy).saturating_sub(shape.volume_size),
+        _ => Bytes::ZERO,
+    };
+    RoomLeft { left, policies }
+}
