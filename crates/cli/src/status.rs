@@ -40,7 +40,8 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     data_share, requests_share, in_flight, move_share, times_slower, drain_left_bytes, drained_bytes_per_second,
     drain_left_seconds,
     guest_read_requests, guest_write_requests,
-    guest_read_bytes, guest_written_bytes, background_bytes, flushes, flush_response_ns_mean, errors,
+    guest_read_bytes, guest_written_bytes, background_bytes, device_written_bytes,
+    drive_writes_per_day, flushes, flush_response_ns_mean, errors,
     last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_requests, lateness_ns_mean,
     lateness_ns_max, policy_figures
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
@@ -319,6 +320,7 @@ fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
     let mut text = "\n".to_owned() + &table.render("  ");
     for device in &status.devices {
         text += &drain(device);
+        text += &wear(device);
         if let Some(error) = &device.last_error {
             text += &format!("  {}: last error: {error}\n", device.device);
         }
@@ -329,6 +331,18 @@ fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
 /// Whether nothing of a device counts, for it is not there or not used.
 fn is_lost(device: &DeviceReport) -> bool {
     matches!(device.state.as_str(), "missing" | "failed")
+}
+
+/// How much an SSD was written, and how often a day at that rate; nothing of a disk, which does not wear.
+fn wear(device: &DeviceReport) -> String {
+    if device.class != "ssd" || is_lost(device) {
+        return String::new();
+    }
+    let (name, written) = (&device.device, Bytes(device.device_written_bytes));
+    let writes = device.drive_writes_per_day;
+    format!(
+        "  {name}: {written} written since the daemon started, {writes:.2} drive writes per day at this rate\n"
+    )
 }
 
 /// How far the removal of a device is; nothing if it stays.

@@ -137,6 +137,8 @@ pub struct DeviceStatus {
     pub times_slower: Option<f64>,
     /// Bytes of the volume that its loss would cost now, at most: exact unless copies of more than 65,536 extents are behind.
     pub loss: Bytes,
+    /// All bytes that it was asked to write since the volume was opened.
+    pub written: Bytes,
     /// How far its removal is, while it drains.
     pub drain: Option<DrainStatus>,
     /// What it did.
@@ -192,6 +194,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 move_share: core.move_share(member.id),
                 times_slower: member.speed.times_slower(),
                 loss: exposure.alone + exposure.behind.min(lag),
+                written: Bytes(member.written_bytes.get()),
                 drain: core.drain_status(member.id),
                 stats: member.stats.borrow().clone(),
                 figures: policy.figures(member.id),

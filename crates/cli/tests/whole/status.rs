@@ -50,6 +50,14 @@ fn status_counts_what_guests_did() {
     let written =
         number(&status, "devices.0.guest_written_bytes") + number(&status, "devices.1.guest_written_bytes");
     assert!(written >= f64::from(1 << 20), "{status}");
+    for (place, device) in status["devices"].as_array().unwrap().iter().enumerate() {
+        let all = number(device, "device_written_bytes");
+        // The first batch of the journal and what guests wrote, at least.
+        assert!(all > number(device, "guest_written_bytes"), "d{place}: {status}");
+        let days = number(&status, "uptime_seconds") / 86_400.0;
+        let expected = all / number(device, "size_bytes") / days;
+        assert!((number(device, "drive_writes_per_day") / expected - 1.0).abs() < 1e-9, "d{place}: {status}");
+    }
     let shares = number(&status, "devices.0.data_share") + number(&status, "devices.1.data_share");
     assert!((shares - 1.0).abs() < 1e-9, "{status}");
 }

@@ -18,7 +18,7 @@ const LOST_SHOWN: usize = 1_000;
 /// The part of a status that the engine knows; the daemon fills in the rest.
 pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: &[Member]) -> StatusReport {
     let (extent, block) = (status.shape.extent_size, status.shape.block_size);
-    let total = Totals::of(&status.devices);
+    let total = Totals::of(&status.devices, uptime);
     // A device that was removed is none of the volume's.
     let is_left = |device: &&DeviceStatus| device.state != DeviceState::Removed;
     let devices = status.devices.iter().filter(is_left);
@@ -83,13 +83,15 @@ pub(crate) fn lost_ranges(status: &Status) -> Vec<LostRange> {
 struct Totals {
     used_slots: u64,
     requests: u64,
+    days: f64,
 }
 
 impl Totals {
-    fn of(devices: &[DeviceStatus]) -> Totals {
+    fn of(devices: &[DeviceStatus], uptime: Nanos) -> Totals {
         Totals {
             used_slots: devices.iter().map(used_slots).sum(),
             requests: devices.iter().map(guest_requests).sum(),
+            days: uptime.as_secs_f64() / 86_400.0,
         }
     }
 }
@@ -152,6 +154,11 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
         guest_read_bytes: stats.guest_read_bytes,
         guest_written_bytes: stats.guest_write_bytes,
         background_bytes: stats.background_bytes,
+        device_written_bytes: device.written.0,
+        drive_writes_per_day: match total.days > 0.0 {
+            true => share(device.written.0, device.size.0) / total.days,
+            false => 0.0,
+        },
         flushes: stats.flushes,
         flush_response_ns_mean: stats.flush_time.0 / stats.flushes.max(1),
         errors: stats.errors,

@@ -277,6 +277,12 @@ pub struct DeviceReport {
     pub guest_written_bytes: u64,
     /// Bytes of moves, metadata and probes.
     pub background_bytes: u64,
+    /// All bytes written to it, metadata included: what wears an SSD.
+    #[serde(default)]
+    pub device_written_bytes: u64,
+    /// These in sizes of the device, by the time that the daemon runs.
+    #[serde(default)]
+    pub drive_writes_per_day: f64,
     /// Flushes.
     pub flushes: u64,
     /// How long a flush took on average.

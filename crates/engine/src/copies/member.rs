@@ -43,6 +43,8 @@ pub(crate) struct Member<D> {
     /// When the last request of a guest began; zero before the first one.
     pub last_guest: Cell<Nanos>,
     pub stats: RefCell<DeviceStats>,
+    /// Bytes that it was asked to write, metadata included: what wears an SSD.
+    pub written_bytes: Cell<u64>,
 }
 
 /// How long a device took.
@@ -80,6 +82,7 @@ impl<D: Device> Member<D> {
             full_until: Cell::new(None),
             last_guest: Cell::new(Nanos::ZERO),
             stats: RefCell::default(),
+            written_bytes: Cell::new(0),
         }
     }
 
@@ -255,6 +258,7 @@ impl<D: Device> Member<D> {
     /// Writes. Past the deadline `from` may be read, and its bytes written, at any time.
     #[inline]
     pub async fn write(&self, at: Bytes, from: &Buf, deadline: Deadline) -> io::Result<()> {
+        self.count_written(from);
         match self.unwatched() {
             Some(device) => device.write(at, from).await,
             None => self.ask(Request::Write(at, from.clone()), deadline).await,
@@ -271,10 +275,16 @@ impl<D: Device> Member<D> {
 
     /// As [`Member::write`], of what a move has read on `node`.
     pub async fn write_moved(&self, at: Bytes, from: &Buf, node: Option<NodeId>) -> io::Result<()> {
+        self.count_written(from);
         match self.unwatched() {
             Some(device) => device.write_moved(at, from, node).await,
             None => self.ask(Request::WriteMoved(at, from.clone(), node), Deadline::Only).await,
         }
+    }
+
+    #[inline]
+    fn count_written(&self, from: &Buf) {
+        self.written_bytes.set(self.written_bytes.get() + from.len().0);
     }
 
     /// The device itself if it always answers.
