@@ -135,7 +135,7 @@ pub struct DeviceStatus {
     pub move_share: f64,
     /// While it is slow, though it answers in time: how many times longer than usual requests take.
     pub times_slower: Option<f64>,
-    /// Bytes of the volume that its loss would cost now, at most: exact unless copies of more than 65,536 extents are behind.
+    /// Bytes of the volume that its loss would cost now, at most: exact unless copies of more than 16,384 extents are behind.
     pub loss: Bytes,
     /// All bytes that it was asked to write since the volume was opened.
     pub written: Bytes,
@@ -169,7 +169,7 @@ pub struct Explanation {
 }
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// The volume now. Costs a copy of the counters, and a look at the homes of at most 65,536 pieces of extents that are behind.
+    /// The volume now. Costs a copy of the counters, and a look at the homes of at most 16,384 pieces of extents that are behind.
     pub fn status(&self) -> Status {
         let core = &self.core;
         let (state, superblock) = (core.state.borrow(), core.devices.superblock());

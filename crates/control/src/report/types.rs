@@ -243,7 +243,7 @@ pub struct DeviceReport {
     /// Of that in use; nothing on a device that is missing or failed.
     pub used_bytes: u64,
     /// Bytes of the volume that its loss would cost now, at most: written bytes that lie on no other device, and bytes that the second copy
-    /// lacks. Exact unless more than 65,536 pieces of extents are behind.
+    /// lacks. Exact unless more than 16,384 pieces of extents are behind.
     #[serde(default)]
     pub loss_bytes: u64,
     /// Its share of all that is in use.

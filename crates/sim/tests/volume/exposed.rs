@@ -183,6 +183,30 @@ fn a_second_copy_that_is_behind_costs_what_it_lacks() {
     });
 }
 
+/// A status looks at the homes of 16,384 pieces of extents at most. What it did not look at counts for each device as far as homes lie there.
+#[test]
+fn beyond_what_a_status_looks_at_the_loss_is_told_as_at_most() {
+    const SMALL: Bytes = Bytes(4 << 10);
+    let bench = crate::rig::cached::bench(8, MIB * 96, MIB * 96);
+    let world = bench.world.clone();
+    world.clone().block_on(async move {
+        let (policy, size) = ("pass,max-lag=100%,window=100%,idle=1h".to_owned(), Some(MIB * 72));
+        let options =
+            CreateOptions { copies: 2, size, policy, extent_size: SMALL, block_size: SMALL, ..options(8) };
+        let volume = make(world.clone(), bench.devices(), &options).await;
+        for at in 0..64 {
+            volume
+                .write(MIB * at, &filled(&bench.arena, MIB, 7), Durability::Volatile)
+                .await
+                .expect("there is room");
+        }
+        assert_eq!(losses(&volume), (MIB * 64, Bytes::ZERO), "16,384 extents: exact");
+        write(&bench, &volume, MIB * 68, MIB).await;
+        assert_eq!(losses(&volume), (MIB * 65, Bytes::ZERO), "all homes lie on the SSD");
+        world.halt();
+    });
+}
+
 #[test]
 fn what_the_disk_has_in_its_journal_of_epochs_costs_nothing() {
     use crate::epochs;
