@@ -305,6 +305,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let copy = state.extra(block).expect("a block in the table has an extra copy");
             policy.extra_changed(block, None, Some(copy));
         }
+        drop((state, policy));
+        self.shrink_beyond_room();
+    }
+
+    /// Drops extra copies until no more slots hold some than the policy says.
+    pub fn shrink_beyond_room(self: &std::rc::Rc<Self>) {
+        let (state, policy) = (self.state.borrow(), self.policy.borrow());
         if state.views.iter().any(|view| state.extras.divided(view.id) > policy.extra_slots(view)) {
             let core = self.clone();
             self.jobs.begin();

@@ -218,6 +218,23 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         Ok(())
     }
 
+    /// The policy in each mode that [`Volume::switch_mode`] may choose, and the place of the present one. None if the policy has no choice, and on
+    /// a volume of two copies: a mode may keep on one SSD alone what was written.
+    pub fn modes(&self) -> (Vec<String>, usize) {
+        let policy = self.core.policy.borrow();
+        let modes = if self.core.shape.copies > 1 { Vec::new() } else { policy.modes() };
+        (modes, policy.mode())
+    }
+
+    /// Has the policy go on in another of its modes, until the volume is closed. No data is copied now, and what the policy has learned stays.
+    pub fn switch_mode(&self, mode: usize) {
+        let core = &self.core;
+        core.moves.pace.lift();
+        core.policy.switch(mode);
+        core.shrink_beyond_room();
+        core.jobs.wake();
+    }
+
     /// Puts a policy in charge that was made elsewhere, until the volume is closed: for experiments and tests.
     pub fn replace_policy(&self, policy: Box<dyn Policy>) {
         let core = &self.core;

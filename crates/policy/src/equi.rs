@@ -32,20 +32,24 @@
 
 mod calibration;
 mod constants;
+mod copies;
 mod demand;
+mod mode;
 mod moves;
 mod quiet;
 mod shares;
 mod slowness;
 
 use crate::{
-    BadSetting, Completion, DeviceView, Lru, Move, Occasion, Origin, Outcome, Piece, Placement, Plan, Policy,
-    Settings, View,
+    BadSetting, Completion, DeviceView, ExtraCopy, Lru, Move, Occasion, Origin, Outcome, Piece, Placement,
+    Plan, Policy, Request, Settings, View,
 };
-use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
+use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
 use calibration::Calibration;
 use constants::Constants;
+use copies::Copies;
 use demand::{Demand, Runs, Times, direction};
+use mode::Mode;
 use quiet::Quiet;
 use shares::Shares;
 use slowness::{Queue, Slowness};
@@ -73,12 +77,24 @@ pub struct Equi {
     quiet: Quiet,
     /// By device.
     queues: Vec<Queue>,
+    mode: Mode,
+    /// Whether the mode may be changed by whoever simulates the load.
+    is_auto: bool,
+    copies: Copies,
+    /// When moves are planned next.
+    due: Nanos,
 }
 
 impl Equi {
-    /// Settings: `memory` (16s), `horizon` (10s).
+    /// Settings: `memory` (16s), `horizon` (10s), `mode` (tier).
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Equi, BadSetting> {
         let constants = Constants::read(settings)?;
+        let (mode, is_auto) = Mode::take(settings)?;
+        if !DeviceView::are_of_both_classes(devices) && (is_auto || mode.copies() > 0.0) {
+            return Err(BadSetting::new(
+                "policy equi needs an SSD and a disk for that mode, and the volume has one class of device: leave out mode",
+            ));
+        }
         let classes: Vec<DeviceClass> = devices.iter().map(|d| d.class).collect();
         let slowness = |&class: &DeviceClass| [Slowness::new(constants.guess(class), constants.long); 2];
         Ok(Equi {
@@ -95,6 +111,10 @@ impl Equi {
             quiet: Quiet::new(&constants),
             queues: vec![Queue::default(); classes.len()],
             classes,
+            mode,
+            is_auto,
+            copies: Copies::new(mode.copies(), devices)?,
+            due: Nanos::ZERO,
         })
     }
 
@@ -121,6 +141,42 @@ impl Equi {
     fn expect(&mut self, device: DeviceId, direction: usize, ms: f64) {
         self.slowness[device.index()][direction].expect(ms);
         self.shares.expect(device, direction, ms);
+    }
+
+    fn place_read(&mut self, read: &Piece, view: &View) -> Placement<'static> {
+        let home = view.homes.home(read.extent);
+        let may_copy = self.may_have_copies(home);
+        match view.homes.extra(read.first_block).filter(|_| may_copy) {
+            Some(copy) => self.served_by_copy(copy.device, read, false),
+            None => self.learn(read, false, home, view),
+        }
+        if may_copy { self.copies.place_read(read, view) } else { Placement::KEEP }
+    }
+
+    fn place_write(&mut self, write: &Piece, home: Option<DeviceId>, view: &View) -> Placement<'static> {
+        let placement = match (self.copies.are_wanted(), self.may_have_copies(home)) {
+            (false, _) => Placement::KEEP,
+            // What the copies still have of it would be a second write to the SSDs.
+            (true, false) => Placement::ALONE,
+            (true, true) => self.copies.place_write(write, view),
+        };
+        match placement.extra {
+            Some(ssd) => self.served_by_copy(ssd, write, true),
+            None => self.learn(write, true, home, view),
+        }
+        placement
+    }
+
+    /// Whether blocks of what has this home may have copies.
+    fn may_have_copies(&self, home: Option<DeviceId>) -> bool {
+        self.copies.are_wanted() && home.is_some_and(|home| self.classes[home.index()] == DeviceClass::Hdd)
+    }
+
+    /// A copy serves an access, which therefore is no reason to move the home.
+    fn served_by_copy(&mut self, ssd: DeviceId, piece: &Piece, is_write: bool) {
+        self.quiet.disturb();
+        let ms = self.constants.speed(DeviceClass::Ssd).scattered(piece.range.end - piece.range.start);
+        self.expect(ssd, usize::from(is_write), ms);
     }
 
     /// What an extent is asked for now.
@@ -151,24 +207,57 @@ impl Policy for Equi {
     }
 
     fn settings(&self) -> String {
-        self.constants.written()
+        self.written(self.asked_mode())
+    }
+
+    fn modes(&self) -> Vec<String> {
+        self.in_each_mode()
+    }
+
+    fn mode(&self) -> usize {
+        self.mode_place()
+    }
+
+    fn switch(&mut self, mode: usize) {
+        self.go_on_in(mode);
+    }
+
+    fn observes(&self) -> bool {
+        self.is_auto || self.copies.are_wanted()
+    }
+
+    fn observe(&mut self, request: &Request, _: &View) {
+        self.copies.observe(request);
     }
 
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
+        self.copies.requested(view.now);
         match occasion {
             // No device has to do with it.
-            Occasion::ReadHit(_) => {}
-            Occasion::ReadMiss(piece) => self.learn(piece, false, view.homes.home(piece.extent), view),
-            Occasion::Write(piece) => self.learn(piece, true, view.homes.home(piece.extent), view),
+            Occasion::ReadHit(piece) => {
+                self.copies.used(piece, view);
+                Placement::KEEP
+            }
+            Occasion::ReadMiss(piece) => self.place_read(piece, view),
+            Occasion::Write(piece) => self.place_write(piece, view.homes.home(piece.extent), view),
             Occasion::New { write, .. } => {
-                let home = self.shares.next(view);
-                if let Some(piece) = write {
-                    self.learn(piece, true, home, view);
-                }
-                return home.map_or(Placement::KEEP, Placement::on);
+                let home = self.shares.next(view, |device| self.copies.kept(device, view));
+                let placed = write.as_ref().map(|piece| self.place_write(piece, home, view));
+                home.map_or(Placement::KEEP, Placement::on).with_extra(placed.and_then(|placed| placed.extra))
             }
         }
-        Placement::KEEP
+    }
+
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        self.copies.slots(device)
+    }
+
+    fn evict(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
+        self.copies.victim(device, view)
+    }
+
+    fn extra_changed(&mut self, block: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
+        self.copies.changed(block, before, now);
     }
 
     fn completed(&mut self, io: &Completion) {
@@ -189,22 +278,32 @@ impl Policy for Equi {
         self.shares.took(io.device, direction, took);
     }
 
+    /// Moves are planned for a time, and revised. What is written back ends first.
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
-        plan.revise = true;
-        self.shares.share_out(&self.classes);
-        self.shares.probe(view, &mut plan.moves);
-        let (left, long) = (self.constants.left(), self.constants.long);
-        self.slowness.as_flattened_mut().iter_mut().for_each(|slowness| slowness.pass(left, long));
-        self.watch_saturation(view);
-        if self.quiet.is_plan_due() {
-            self.settle(view.now);
-            self.plan_moves(view, &mut plan.moves);
+        let next = self.copies.plan(view, plan);
+        plan.revise = plan.moves.is_empty();
+        if view.now >= self.due {
+            self.due = view.now + self.constants.tick();
+            self.shares.share_out(&self.classes);
+            self.shares.probe(view, &mut plan.moves);
+            let (left, long) = (self.constants.left(), self.constants.long);
+            self.slowness.as_flattened_mut().iter_mut().for_each(|slowness| slowness.pass(left, long));
+            self.watch_saturation(view);
+            if self.quiet.is_plan_due() {
+                self.settle(view.now);
+                self.plan_moves(view, &mut plan.moves);
+            }
         }
-        view.now + self.constants.tick()
+        match plan.revise {
+            false => next,
+            true if plan.moves.is_empty() && self.copies.are_wanted() => next.min(self.due),
+            true => self.due,
+        }
     }
 
     fn done(&mut self, job: &Move, outcome: Outcome) {
         self.quiet.disturb();
+        self.copies.done(job, outcome);
         match (job, outcome) {
             (Move::Migrate { extent, .. }, Outcome::Finished) => {
                 self.known.change_value(*extent, Demand::has_moved);
@@ -215,7 +314,7 @@ impl Policy for Equi {
     }
 
     fn memory(&self) -> usize {
-        self.known.memory() + self.groups.memory()
+        self.known.memory() + self.groups.memory() + self.copies.memory()
     }
 
     fn explain(&self, extent: ExtentId, view: &View) -> String {
@@ -234,8 +333,9 @@ impl Policy for Equi {
         };
         format!(
             "what was asked of it lately would take an unloaded disk {disk:.3} ms a second and an unloaded SSD {ssd:.3} ms; \
-             with the load it costs guests on {} ms a second; {next}",
-            costs.collect::<Vec<_>>().join(", ")
+             with the load it costs guests on {} ms a second; {next}; mode {}",
+            costs.collect::<Vec<_>>().join(", "),
+            self.mode_name()
         )
     }
 

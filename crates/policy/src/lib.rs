@@ -124,6 +124,20 @@ pub trait Policy {
         None
     }
 
+    /// The policy in each mode between which it can be switched while it is in charge, as [`written`]; none if it has no choice. Simulations of the
+    /// load tell which is the best.
+    fn modes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The place of the present mode in [`Policy::modes`].
+    fn mode(&self) -> usize {
+        0
+    }
+
+    /// Goes on in another of these modes, with what it has learned. What it asks for next is for that mode, [`Policy::extra_slots`] included.
+    fn switch(&mut self, _mode: usize) {}
+
     /// Whether it leaves homes where they are, wherever that is: only then it fits a disk that was adopted, where every byte stays in its place.
     fn keeps_homes(&self) -> bool {
         false
@@ -190,8 +204,11 @@ pub const LONGEST_STATE: Bytes = Bytes(255 << 10);
 
 /// A policy as `name` or `name,key=value,…` with all its settings: what [`parse`] makes it from again, as people write it.
 pub fn written(policy: &dyn Policy) -> String {
-    let settings = policy.settings();
-    let mut text = policy.name().to_owned();
+    as_written(policy.name(), &policy.settings())
+}
+
+fn as_written(name: &str, settings: &str) -> String {
+    let mut text = name.to_owned();
     for setting in settings.split(',').filter(|setting| !setting.is_empty()) {
         let written = setting.split_once('=').map_or_else(
             || setting.to_owned(),

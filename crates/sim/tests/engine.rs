@@ -288,6 +288,17 @@ fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
     );
 }
 
+/// Homes leave the SSD for copies of blocks and come back, and what is dirty is written back, from one mode to the next.
+#[test]
+fn a_policy_that_is_switched_between_its_modes_loses_nothing_flushed() {
+    let test = "a_policy_that_is_switched_between_its_modes_loses_nothing_flushed";
+    let mut campaign = dirty(campaign("modes", test, 4));
+    campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
+    campaign.states.go_on = 0.5;
+    let policy = "equi,memory=40ms,horizon=20ms,mode=auto".to_owned();
+    run(&campaign, &Engine { policy, cache_extents: 2, ..Engine::wardrop() });
+}
+
 /// With two copies of everything the SSD may be lost: what is in the cache is clean then.
 #[test]
 fn tier_and_cache_on_an_ssd_that_is_lost_lose_nothing_flushed() {

@@ -18,7 +18,7 @@ pub(crate) struct InCharge {
     stops_without: Cell<Option<DeviceClass>>,
     /// Which class of devices it needs and does not have.
     lacks: RefCell<Option<String>>,
-    /// How often another one took charge.
+    /// How often another one took charge, or another mode.
     changes: Cell<u64>,
     states: PolicyStates,
 }
@@ -49,6 +49,12 @@ impl InCharge {
         self.stops_without.set(policy.stops_without());
         *self.policy.borrow_mut() = policy;
         self.lacks.replace(None);
+        self.changes.set(self.changes.get() + 1);
+    }
+
+    /// The policy goes on in another mode. What was begun for the mode before ends, as when another policy takes charge.
+    pub fn switch(&self, mode: usize) {
+        self.policy.borrow_mut().switch(mode);
         self.changes.set(self.changes.get() + 1);
     }
 

@@ -23,6 +23,11 @@ impl Room {
         self.share
     }
 
+    /// Another share from now on.
+    pub fn resize(&mut self, share: f64) {
+        self.share = share;
+    }
+
     /// The SSDs.
     pub fn ssds(&self) -> &[DeviceId] {
         &self.ssds

@@ -76,6 +76,16 @@ impl WriteBack {
         }
     }
 
+    /// Between the usual water marks.
+    pub fn usual() -> WriteBack {
+        WriteBack::between(LOW, HIGH)
+    }
+
+    /// Between the usual water marks from now on, or, if nothing more becomes dirty, all that is.
+    pub fn keep_dirty(&mut self, keeps: bool) {
+        (self.low, self.high) = if keeps { (LOW, HIGH) } else { (0.0, 0.0) };
+    }
+
     /// Between these water marks.
     pub fn between(low: f64, high: f64) -> WriteBack {
         WriteBack { low, high, ..WriteBack::all() }

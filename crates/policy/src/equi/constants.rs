@@ -34,7 +34,8 @@ pub(super) struct Constants {
     /// By how much a share of new extents changes from one plan to the next at most, as an exponent of e: a factor of 7 in a horizon.
     /// In one plan, this part of the known extents returns from SSDs that are not saturated, at most.
     pub step: f64,
-    /// The least share of new extents for a device, so that it can grow again, and of its slots that new extents leave to moves.
+    /// The least share of new extents for a device, so that it can grow again, and of its slots that new extents leave to moves, and
+    /// homes to copies before these need them.
     pub least: f64,
     /// What guests wait for each millisecond that an idle device works for a move: something may come.
     pub idle: f64,

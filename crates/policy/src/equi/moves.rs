@@ -66,13 +66,14 @@ impl Equi {
     pub(super) fn gain(&self, extent: ExtentId, known: &Demand, view: &View) -> Option<Gain> {
         let from = view.homes.home(extent)?;
         let demand = self.demand(extent, known, view.now);
-        let takes_more = |d: &&DeviceView| d.id != from && (d.free > 0 || self.answers[d.id.index()]);
+        let takes_more =
+            |d: &&DeviceView| d.id != from && (self.room(d, view) > 0 || self.answers[d.id.index()]);
         let others = view.devices.iter().filter(takes_more).map(|d| (self.cost(&demand, d.id), d));
         let (best, first) = others.clone().min_by(|a, b| a.0.total_cmp(&b.0))?;
         // Those of its class that are about as good share what comes, neighbours together.
         let alike =
             others.filter(|(cost, d)| d.class == first.class && *cost <= best * self.constants.margin);
-        let roomy = alike.filter(|(_, d)| d.free > 0 || d.id == first.id).map(|(_, d)| d.id);
+        let roomy = alike.filter(|(_, d)| self.room(d, view) > 0 || d.id == first.id).map(|(_, d)| d.id);
         let place = (extent.0 / self.constants.group()) as usize % roomy.clone().count().max(1);
         let to = roomy.clone().nth(place).unwrap_or(first.id);
         let comes_true = self.calibration.factor(of_disk(&demand));
@@ -111,7 +112,12 @@ impl Equi {
 
     /// Whether a move takes room that is free on a faster device.
     fn fills(&self, from: DeviceId, to: DeviceId, view: &View) -> bool {
-        self.is_faster(to, from) && view.devices[to.index()].free > 0
+        self.is_faster(to, from) && self.room(&view.devices[to.index()], view) > 0
+    }
+
+    /// Slots that are free for homes.
+    fn room(&self, device: &DeviceView, view: &View) -> u32 {
+        device.free.saturating_sub(self.copies.kept(device, view))
     }
 
     fn is_faster(&self, one: DeviceId, other: DeviceId) -> bool {
@@ -121,13 +127,17 @@ impl Equi {
 
     pub(super) fn plan_moves(&mut self, view: &View, moves: &mut Vec<Move>) {
         let gains = self.gains(view);
+        self.make_room_for_copies(&gains, view, moves);
         let mut returning = (self.constants.step * gains.len() as f64).ceil() as usize;
         let wanted = gains.iter().copied().filter(|gain| gain.ms > 0.0 && self.may_go(gain, &mut returning));
         let wanted = wanted.collect();
         let wanted = self.runs_that_pay(wanted, view);
         for device in view.devices {
+            if self.copies.kept(device, view) > device.free {
+                continue;
+            }
             let mut coming: Vec<Gain> = wanted.iter().filter(|gain| gain.to == device.id).copied().collect();
-            let mut full = coming.split_off(coming.len().min(device.free as usize));
+            let mut full = coming.split_off(coming.len().min(self.room(device, view) as usize));
             full.retain(|gain| self.known.contains(gain.extent));
             moves.extend(coming.iter().map(|gain| Move::Migrate { extent: gain.extent, target: gain.to }));
             if !full.is_empty() {
@@ -202,7 +212,37 @@ impl Equi {
         runs.into_iter().take_while(fits).flat_map(|(_, run)| run).collect()
     }
 
-    /// On a full device others must leave first: those without requests, then those that lose least.
+    /// Homes leave an SSD as copies need their room, and a few before that: those that lose least.
+    fn make_room_for_copies(&mut self, gains: &[Gain], view: &View, moves: &mut Vec<Move>) {
+        let disks = view.devices.iter().filter(|d| d.class == DeviceClass::Hdd && d.free > 0);
+        let Some(out) = disks.max_by_key(|d| d.free).map(|d| d.id) else { return };
+        for device in view.devices {
+            let ahead = ((f64::from(device.slots) * self.constants.least) as u32).max(self.constants.group());
+            let lacking = self.copies.kept(device, view).min(ahead).saturating_sub(device.free);
+            let leaving = self.leaving(gains, device.id, lacking as usize, view);
+            moves.extend(leaving.into_iter().map(|(_, extent)| Move::Migrate { extent, target: out }));
+        }
+    }
+
+    /// Up to `most` extents on a device, each with what its leaving loses: those without requests, then those that lose least.
+    fn leaving(
+        &mut self,
+        gains: &[Gain],
+        device: DeviceId,
+        most: usize,
+        view: &View,
+    ) -> Vec<(f64, ExtentId)> {
+        let mut leaving: Vec<(f64, ExtentId)> =
+            self.cold_on(device, most, view).into_iter().map(|extent| (0.0, extent)).collect();
+        let mut known: Vec<(f64, ExtentId)> =
+            gains.iter().filter(|gain| gain.from == device).map(|gain| (-gain.ms, gain.extent)).collect();
+        known.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        leaving.extend(known);
+        leaving.truncate(most);
+        leaving
+    }
+
+    /// On a full device others must leave first.
     fn swap(
         &mut self,
         mut coming: Vec<Gain>,
@@ -214,12 +254,7 @@ impl Equi {
         let others = view.devices.iter().filter(|d| d.id != device.id && d.free > 0);
         let Some(out) = others.max_by_key(|d| d.free).map(|d| d.id) else { return };
         coming.sort_by(|a, b| b.ms.total_cmp(&a.ms).then(a.extent.cmp(&b.extent)));
-        let mut leaving: Vec<(f64, ExtentId)> =
-            self.cold_on(device.id, coming.len(), view).into_iter().map(|extent| (0.0, extent)).collect();
-        let mut known: Vec<(f64, ExtentId)> =
-            gains.iter().filter(|gain| gain.from == device.id).map(|gain| (-gain.ms, gain.extent)).collect();
-        known.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        leaving.extend(known);
+        let leaving = self.leaving(gains, device.id, coming.len(), view);
         let horizon = self.constants.horizon.as_secs_f64();
         for (gain, (loss, victim)) in coming.into_iter().zip(leaving) {
             let price = |from, to| self.price(from, to, self.waiting_for(from, to), view).alone();

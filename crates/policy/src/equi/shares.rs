@@ -56,10 +56,10 @@ impl Shares {
         self.probes[device.index()][direction] += 1;
     }
 
-    /// The device of a new extent: that which is owed most, among those with room for more than moves need.
-    pub fn next(&mut self, view: &View) -> Option<DeviceId> {
+    /// The device of a new extent: that which is owed most, among those with room for more than moves need and than is kept for copies.
+    pub fn next(&mut self, view: &View, kept: impl Fn(&DeviceView) -> u32) -> Option<DeviceId> {
         let least = self.constants.least;
-        let open = |d: &&DeviceView| f64::from(d.free) > f64::from(d.slots) * least;
+        let open = |d: &&DeviceView| f64::from(d.free.saturating_sub(kept(d))) > f64::from(d.slots) * least;
         let sum: f64 = view.devices.iter().filter(open).map(|d| self.shares[d.id.index()]).sum();
         for device in view.devices.iter().filter(open) {
             self.credit[device.id.index()] += self.shares[device.id.index()] / sum;

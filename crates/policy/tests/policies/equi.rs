@@ -1,9 +1,10 @@
 //! `equi`: what it moves, what it leaves alone, and when it stops.
 
-use crate::volume::{HDD, SSD, Volume, complete_write, devices};
-use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
+use crate::volume::{HDD, SSD, Volume, complete_write, devices, extra_of};
+use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
 use braid_policy::{
-    Completion, Direction, Equi, Move, Occasion, Origin, Outcome, Piece, Policy, Settings, parse, written,
+    Completion, Direction, Equi, Move, Occasion, Origin, Outcome, Piece, Placement, Policy, Settings, parse,
+    written,
 };
 
 const EXTENTS: u32 = 4000;
@@ -299,4 +300,113 @@ fn settings_have_bounds_and_come_out_as_they_went_in() {
     // A constant is a setting too, which is written if it is not the usual one.
     let shown = |text: &str| written(&*parse(text, &volume.devices).expect("they are right"));
     assert_eq!(shown("equi,group=16,margin=2"), "equi,memory=16s,horizon=10s,group=16");
+}
+
+/// 2000 extents fill the SSD.
+fn full_ssd() -> Volume {
+    let mut volume = on_disk(2000);
+    (0..2000).for_each(|extent| volume.settle(extent, SSD));
+    volume
+}
+
+/// The slots of the SSD that hold homes, once copies have come as long as there was room for them, and plans were made.
+fn homes_beside_copies(volume: &mut Volume, policy: &mut dyn Policy) -> u32 {
+    let mut copies = 0;
+    loop {
+        scattered(volume, policy, &[0]);
+        moved(volume, policy);
+        let ssd = volume.devices[SSD.index()];
+        if ssd.free == 0 || copies == policy.extra_slots(&ssd) {
+            return ssd.slots - ssd.free - copies;
+        }
+        let blocks = (0..32).map(|block| BlockId(u64::from(copies) * 32 + block));
+        blocks.for_each(|block| policy.extra_changed(block, None, Some(extra_of(block))));
+        volume.devices[SSD.index()].free -= 1;
+        copies += 1;
+    }
+}
+
+#[test]
+fn homes_leave_the_ssd_as_copies_come_as_far_as_the_mode_says() {
+    for (mode, left) in [("tier", 2000), ("mixed", 1600), ("cache", 0)] {
+        let mut volume = full_ssd();
+        let mut policy = equi(&volume, &format!("equi,mode={mode}"));
+        assert_eq!(homes_beside_copies(&mut volume, &mut policy), left, "{mode}");
+    }
+}
+
+/// A switch to another mode does not send away what is hot.
+#[test]
+fn homes_leave_only_as_copies_come_and_those_first_that_nobody_asks_for() {
+    let mut volume = full_ssd();
+    let mut policy = equi(&volume, "equi,mode=cache");
+    let hot: Vec<u32> = (0..1000).map(|n| 2 * n).collect();
+    let mut all = Vec::new();
+    for _ in 0..50 {
+        scattered(&volume, &mut policy, &hot);
+        all.extend(moved(&mut volume, &mut policy));
+    }
+    assert_eq!(all.len(), 20, "a hundredth of the slots is made free");
+    assert!(all.iter().all(|(extent, to)| extent % 2 == 1 && *to == HDD), "{all:?}");
+}
+
+#[test]
+fn a_policy_with_modes_goes_on_in_each_and_a_policy_in_one_has_no_choice() {
+    let mut volume = full_ssd();
+    let mut policy = equi(&volume, "equi,horizon=9s,mode=auto");
+    let modes = policy.modes();
+    assert_eq!(
+        modes.iter().map(|mode| mode.split("mode=").nth(1)).collect::<Vec<_>>(),
+        [None, Some("mixed"), Some("cache")]
+    );
+    for (place, mode) in modes.iter().enumerate() {
+        assert!(mode.starts_with("equi,memory=16s,horizon=9s"), "{mode}");
+        let alone = equi(&volume, mode);
+        assert!(alone.modes().is_empty(), "{mode}");
+        policy.switch(place);
+        let ssd = &volume.devices[SSD.index()];
+        assert_eq!((policy.mode(), policy.extra_slots(ssd)), (place, alone.extra_slots(ssd)), "{mode}");
+        assert_eq!(written(&policy), "equi,memory=16s,horizon=9s,mode=auto");
+    }
+    policy.switch(1);
+    assert_eq!(homes_beside_copies(&mut volume, &mut policy), 1600, "what it asks for follows the mode");
+}
+
+#[test]
+fn blocks_of_what_lies_on_a_disk_have_copies_and_streams_pass_by() {
+    let mut volume = on_disk(100);
+    volume.settle(7, SSD);
+    let mut policy = equi(&volume, "equi,mode=mixed");
+    let write = |policy: &mut Equi, extent| volume.access(policy, extent, Direction::Write);
+    assert_eq!(write(&mut policy, 100), Placement::write_back(SSD));
+    assert_eq!(write(&mut policy, 7), Placement::ALONE, "its home is on the SSD");
+    assert_eq!(volume.access(&mut policy, 300, Direction::Read), Placement::cached(Some(SSD)));
+    let stream = (500..520).map(|extent| volume.access_blocks(&mut policy, extent, 32, Direction::Write));
+    assert_eq!(stream.last(), Some(Placement::ALONE));
+    let mut tier = equi(&volume, "equi");
+    assert_eq!(write(&mut tier, 100), Placement::KEEP);
+}
+
+/// Here all blocks have copies on the SSD, which serve what is read: hot extents stay where they are.
+#[test]
+fn what_a_copy_serves_is_no_reason_to_move_a_home() {
+    for (mode, moves) in [("tier", true), ("mixed", false)] {
+        let mut volume = on_disk(100);
+        let mut policy = equi(&volume, &format!("equi,mode={mode}"));
+        let mut all = Vec::new();
+        for _ in 0..20 {
+            scattered(&volume, &mut policy, &(0..20).map(|n| n * 100).collect::<Vec<_>>());
+            all.extend(moved(&mut volume, &mut policy));
+        }
+        assert_eq!(!all.is_empty(), moves, "{mode}: {all:?}");
+    }
+}
+
+#[test]
+fn modes_with_copies_need_both_classes() {
+    let disks = devices(&[(DeviceClass::Hdd, 100), (DeviceClass::Hdd, 100)]);
+    for mode in ["mixed", "cache", "auto"] {
+        assert!(parse(&format!("equi,mode={mode}"), &disks).is_err(), "{mode}");
+    }
+    assert!(parse("equi,mode=tier", &disks).is_ok() && parse("equi,mode=fast", &disks).is_err());
 }

@@ -11,6 +11,8 @@ fn three() -> Vec<DeviceView> {
 /// Every policy, so that between them every setting is taken: some are taken only beside others.
 const ALL: &[&str] = &[
     "equi,memory=90s,horizon=1500ms,margin=3",
+    "equi,mode=mixed",
+    "equi,mode=auto",
     "wardrop,period=12500us,alpha=0.1,allocation-only",
     "wardrop,period=1min,average=period,no-migration",
     "working-set,window=7%,water-mark=20GB,idle=1500us,new-data=64MiB,change=7%,rows=1K,reorganizations=2",

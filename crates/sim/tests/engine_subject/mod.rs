@@ -229,6 +229,11 @@ impl Subject for Engine {
     }
 
     async fn change_policy(self, volume: Volume<World, Disk>, mut rng: Rng) -> Result<()> {
+        let (modes, _) = volume.modes();
+        if !modes.is_empty() {
+            volume.switch_mode(rng.below(modes.len() as u64) as usize);
+            return Ok(());
+        }
         if !self.changes.is_empty() {
             return volume.set_policy(&self.changes[rng.below(self.changes.len() as u64) as usize]).await;
         }

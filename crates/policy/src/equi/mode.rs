@@ -1,0 +1,82 @@
+//! What the SSDs are used for: homes, copies of blocks, or both.
+
+use super::Equi;
+use crate::{BadSetting, Policy, Settings};
+
+/// A mode. Of three, one is near the best for most loads; which, a simulation of the load tells, and no rule that was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Mode {
+    /// The SSDs hold homes alone.
+    #[default]
+    Tier,
+    /// A fifth of the SSDs holds copies of blocks, as under `exclusive`, the rest homes.
+    Mixed,
+    /// The SSDs hold copies alone: a write-back cache.
+    Cache,
+}
+
+impl Mode {
+    const ALL: [Mode; 3] = [Mode::Tier, Mode::Mixed, Mode::Cache];
+
+    fn name(self) -> &'static str {
+        match self {
+            Mode::Tier => "tier",
+            Mode::Mixed => "mixed",
+            Mode::Cache => "cache",
+        }
+    }
+
+    /// The share of the SSDs for copies.
+    pub fn copies(self) -> f64 {
+        match self {
+            Mode::Tier => 0.0,
+            Mode::Mixed => 0.2,
+            Mode::Cache => 1.0,
+        }
+    }
+
+    /// Setting: `mode` (tier), or `auto`, which begins as `tier`. Whether it is `auto`, too.
+    pub fn take(settings: &mut Settings) -> Result<(Mode, bool), BadSetting> {
+        let Some(text) = settings.take_text("mode") else { return Ok((Mode::default(), false)) };
+        if text == "auto" {
+            return Ok((Mode::default(), true));
+        }
+        let named = Mode::ALL.into_iter().find(|mode| mode.name() == text);
+        named
+            .map(|mode| (mode, false))
+            .ok_or_else(|| settings.bad("mode", &text, "tier, mixed, cache or auto"))
+    }
+}
+
+impl Equi {
+    /// The settings, for this mode.
+    pub(super) fn written(&self, mode: &str) -> String {
+        let usual = mode == Mode::default().name();
+        self.constants.written() + &if usual { String::new() } else { format!(",mode={mode}") }
+    }
+
+    /// The name of the mode that was asked for.
+    pub(super) fn asked_mode(&self) -> &'static str {
+        if self.is_auto { "auto" } else { self.mode.name() }
+    }
+
+    pub(super) fn in_each_mode(&self) -> Vec<String> {
+        let modes = if self.is_auto { &Mode::ALL[..] } else { &[] };
+        modes.iter().map(|mode| crate::as_written(self.name(), &self.written(mode.name()))).collect()
+    }
+
+    pub(super) fn go_on_in(&mut self, place: usize) {
+        if let Some(&mode) = Mode::ALL.get(place) {
+            self.mode = mode;
+            self.copies.resize(mode.copies());
+        }
+    }
+
+    pub(super) fn mode_place(&self) -> usize {
+        Mode::ALL.iter().position(|&mode| mode == self.mode).unwrap_or(0)
+    }
+
+    pub(super) fn mode_name(&self) -> &'static str {
+        self.mode.name()
+    }
+}
