@@ -9,6 +9,7 @@
 
 use crate::computing::{Burst, Processors};
 use crate::gate::Gate;
+use crate::guard::{Batch, Watch};
 use crate::memory::Memory;
 use crate::parts::TimedSource;
 use crate::recorder::Recorder;
@@ -60,6 +61,8 @@ pub(crate) struct Guests<D: Device> {
     failure: RefCell<Option<Error>>,
     ended: Event,
     gauge: Arc<Gauge>,
+    /// What they ask for, if somebody wants to know.
+    watch: RefCell<Option<Watch>>,
 }
 
 /// Where clients wait for each other.
@@ -112,6 +115,7 @@ impl<D: Device> Guests<D> {
             failure: RefCell::default(),
             ended: Event::default(),
             gauge,
+            watch: RefCell::default(),
         }
     }
 
@@ -165,6 +169,16 @@ impl<D: Device> Guests<D> {
     /// Completes when the first request begins that is recorded.
     pub async fn recorded(&self) {
         self.ended.wait_for(|| self.past_unrecorded.get().then_some(())).await;
+    }
+
+    /// Watches what they ask for from now on.
+    pub fn begin_watch(&self) {
+        *self.watch.borrow_mut() = Some(Watch::new(self.rt.now()));
+    }
+
+    /// What they asked for since it was last taken, if that is enough.
+    pub fn watched(&self) -> Option<Batch> {
+        self.watch.borrow_mut().as_mut()?.take(self.rt.now())
     }
 
     /// Requests begun.
@@ -310,7 +324,7 @@ impl<D: Device> Guests<D> {
     }
 
     /// Makes a request that has arrived, and notes how long it took.
-    async fn request(&self, &Arrival { at, request }: &Arrival) -> Result<()> {
+    pub async fn request(&self, &Arrival { at, request }: &Arrival) -> Result<()> {
         let is_recorded = self.past_unrecorded.get() || self.passes_unrecorded();
         self.recorder.borrow_mut().arrive(request.op, self.rt.now());
         let request = match self.fits(&request) {
@@ -324,6 +338,9 @@ impl<D: Device> Guests<D> {
             },
         };
         let (admitted, Request { op, offset, len }) = (self.rt.now(), request);
+        if let Some(watch) = &mut *self.watch.borrow_mut() {
+            watch.begins(admitted, request);
+        }
         match (&self.memory, op) {
             (Memory::Shared(views), Op::Read) if len <= Arena::LARGEST => {
                 self.volume_at(offset).read(offset, &views[sectors(len)]).await?;
@@ -333,6 +350,9 @@ impl<D: Device> Guests<D> {
             }
             (_, Op::Flush) => Box::pin(self.volume.flush()).await?,
             _ => Box::pin(self.in_parts(request)).await?,
+        }
+        if let Some(watch) = &mut *self.watch.borrow_mut() {
+            watch.ends(self.rt.now() - admitted);
         }
         if is_recorded || !self.past_unrecorded.get() {
             let (mut recorder, now) = (self.recorder.borrow_mut(), self.rt.now());

@@ -12,6 +12,7 @@
 //! source.rs       where requests come from    parts.rs  of several workloads, each for a time    replay.rs  those of a trace
 //! computing.rs    what clients do between requests                settling.rs  when their throughput was steady
 //! recorder.rs     what guests saw     series.rs  how it changed    verify.rs  whether every read was right
+//! guard/          which mode of a policy is the best for the load, told by simulations of it
 //! outcome.rs      what comes out: plain data                        notes.rs   what to know of it
 //!
 //! experiment.rs   what an experiment is: a declaration            experiments/  those of each paper
@@ -36,6 +37,7 @@ pub mod experiment;
 pub mod experiments;
 mod fill;
 mod gate;
+mod guard;
 mod guests;
 pub mod judge;
 mod measure;
@@ -65,8 +67,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use fill::OWN;
 pub use network::parse_network;
 pub use outcome::{
-    Background, Batch, DeviceOutcome, Distribution, Interval, IntervalDevice, LinkOutcome, NetworkOutcome,
-    Operation, Outcome, Programme, TraceOutcome,
+    Background, Batch, DeviceOutcome, Distribution, Interval, IntervalDevice, LinkOutcome, ModeSwitch,
+    NetworkOutcome, Operation, Outcome, Programme, TraceOutcome,
 };
 pub use setup::{Beyond, Load, Part, Prefill, Recorded, Setup, Trace, WarmUp};
 pub use simulation::{Run, simulate};

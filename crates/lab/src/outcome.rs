@@ -96,8 +96,19 @@ pub struct Outcome {
     pub network: Option<NetworkOutcome>,
     /// What to know before believing it: sentences.
     pub notes: Vec<String>,
+    /// When the policy went on in another of its modes.
+    pub mode_switches: Vec<ModeSwitch>,
     /// How it changed over time: intervals of equal length, but for the last.
     pub intervals: Vec<Interval>,
+}
+
+/// A policy goes on in another of its modes.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ModeSwitch {
+    /// When, from the beginning of the load, warm-up included.
+    pub seconds: f64,
+    /// The policy in that mode.
+    pub policy: String,
 }
 
 /// Reads and writes that came within a time.

@@ -1,5 +1,6 @@
 //! One simulation: build, warm up, measure, and put together what came out.
 
+use crate::guard::{self, Kept};
 use crate::guests::Guests;
 use crate::network::Nodes;
 use crate::notes;
@@ -117,6 +118,8 @@ async fn measure(
     let is_open_loop = source.is_open_loop();
     guests.begin(source, setup.outstanding);
     world.spawn(settling::keep(guests.clone()));
+    let (kinds, kept) = (Rc::<[DeviceKind]>::from(kinds), Rc::new(RefCell::new(Kept::default())));
+    world.spawn(guard::keep(guests.clone(), setup.clone(), kinds.clone(), kept.clone()));
     let ended = match ahead {
         Ahead::Time(time) => within(&guests, world.sleep_until(world.now() + time)).await?,
         Ahead::Requests(_) => within(&guests, guests.recorded()).await?,
@@ -150,9 +153,10 @@ async fn measure(
     let pairs = nodes.as_ref().zip(carried.as_ref());
     outcome.network = pairs.map(|(nodes, before)| nodes.outcome(before, outcome.measured_seconds));
     let unwritten = after.guests.unwritten - before.guests.unwritten;
-    let of_load = notes;
-    outcome.notes =
-        of_load.into_iter().chain(notes::notes(&outcome, &kinds, is_open_loop, unwritten)).collect();
+    let Kept { switches, notes: of_guard } = kept.take();
+    outcome.mode_switches = switches;
+    let of_run = notes::notes(&outcome, &kinds, is_open_loop, unwritten);
+    outcome.notes = notes.into_iter().chain(of_guard).chain(of_run).collect();
     (outcome.warm_up_seconds, outcome.warm_up_requests) = (warm_up.0.as_secs_f64(), warm_up.1);
     outcome.think_seconds = (guests.thought() - thought).as_secs_f64();
     Ok(Measured { outcome, begun: guests.begun(), filled })
@@ -318,6 +322,7 @@ fn put_together(
         devices: (0..kinds.len()).map(device).collect(),
         network: None,
         notes: Vec::new(),
+        mode_switches: Vec::new(),
         intervals: series.intervals(),
     }
 }

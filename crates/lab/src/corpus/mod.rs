@@ -33,6 +33,7 @@ pub use kept::Kept;
 pub(crate) use layout::ranges;
 pub use layout::room;
 pub use picture::page;
+pub(crate) use rows::AUTO;
 pub use rows::{Group, Row, rows};
 pub use run::{CellRun, Figures, How, Ran, RowRun, run};
 pub use score::{RowScore, Scores, score};

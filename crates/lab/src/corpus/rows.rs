@@ -38,8 +38,9 @@ impl Group {
 
 /// Policies that begin with the cell's own layout: all that there are but `static` and `hdd-only`, which leave it untouched, and those that mirror. Caches
 /// as in the literature: write-back by both rules of eviction, and write-through. `exclusive` ranks pages once an hour, which no cell lasts: so also every ten seconds.
-const POLICIES: [&str; 14] = [
+const POLICIES: [&str; 15] = [
     "equi",
+    AUTO,
     "wardrop",
     "working-set",
     "hystor",
@@ -54,6 +55,8 @@ const POLICIES: [&str; 14] = [
     "exclusive,page=1MiB,period=10s",
     "inclusive,page=1MiB,period=10s",
 ];
+/// A simulation has ghosts for each mode; a daemon has none yet.
+pub(crate) const AUTO: &str = "equi,mode=auto";
 const MIRRORS: [&str; 2] = ["pass", "raid1"];
 /// Splits, in per cent of the data on the SSD.
 const SPLITS: [u32; 9] = [10, 20, 30, 40, 50, 60, 70, 80, 90];

@@ -1,0 +1,161 @@
+//! A volume in one mode, which serves what guests ask the real one for: on a thread and in a world of its own.
+
+use super::watch::{Batch, Guests as Loop};
+use crate::guests::Guests;
+use crate::rig::{self, Need, Reached};
+use crate::sweep::Gauge;
+use crate::{Error, Result, Setup};
+use braid_base::{Arrival, Nanos, Op};
+use braid_runtime::{Event, Runtime};
+use braid_sim::World;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+/// A ghost, which ends when this is dropped.
+pub(super) struct Ghost {
+    batches: Option<Sender<Batch>>,
+    means: Receiver<Result<Option<f64>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ghost {
+    /// A volume that is about to be made; what is wrong with it, the first [`Ghost::mean`] says.
+    pub fn new(setup: Setup, need: Need) -> Ghost {
+        let (to_ghost, batches) = channel();
+        let (to_guard, means) = channel();
+        let thread = std::thread::spawn(move || {
+            let world = World::in_order(setup.seed);
+            let served = world.block_on(serve(world.clone(), setup, need, batches, to_guard.clone()));
+            world.halt();
+            if let Err(error) = served {
+                // Nobody is there to be told once the guard has gone.
+                let _ = to_guard.send(Err(error));
+            }
+        });
+        Ghost { batches: Some(to_ghost), means, thread: Some(thread) }
+    }
+
+    /// Gives it a batch. One that has ended says why in place of an answer.
+    pub fn give(&self, batch: &Batch) {
+        let batches = self.batches.as_ref().expect("it has not been dropped");
+        let _ = batches.send(batch.clone());
+    }
+
+    /// What requests of the batch took on average, in nanoseconds; none if nothing of it takes time.
+    pub fn mean(&self) -> Result<Option<f64>> {
+        self.means.recv().unwrap_or_else(|_| Err(Error::setup("a ghost has ended")))
+    }
+}
+
+impl Drop for Ghost {
+    fn drop(&mut self) {
+        self.batches = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve(
+    world: World,
+    setup: Setup,
+    need: Need,
+    batches: Receiver<Batch>,
+    means: Sender<Result<Option<f64>>>,
+) -> Result<()> {
+    let gauge = Arc::<Gauge>::default();
+    let rig = rig::build(&world, &setup, &need, None, &gauge, |_| ()).await?;
+    let guests = Guests::new(&world, rig.volume, &setup, 0, None, gauge, None);
+    let server = Rc::new(Server {
+        world,
+        guests,
+        in_flight: Cell::new(0),
+        ended: Event::default(),
+        requests: Cell::new(0),
+        took: Cell::new(Nanos::ZERO),
+        failure: RefCell::default(),
+    });
+    while let Ok(batch) = batches.recv() {
+        let mean = server.clone().serve(&batch).await?;
+        if means.send(Ok(mean)).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+struct Server {
+    world: World,
+    guests: Guests<Reached>,
+    in_flight: Cell<usize>,
+    ended: Event,
+    requests: Cell<u64>,
+    took: Cell<Nanos>,
+    failure: RefCell<Option<Error>>,
+}
+
+impl Server {
+    /// Serves a batch to its end: what it is late is not added to the next one.
+    async fn serve(self: Rc<Self>, batch: &Batch) -> Result<Option<f64>> {
+        self.requests.set(0);
+        self.took.set(Nanos::ZERO);
+        let begin = self.world.now();
+        match batch.guests {
+            Loop::Open { most } => {
+                for arrival in batch.arrivals.iter() {
+                    self.world.sleep_until(begin + arrival.at).await;
+                    self.wait_until(|in_flight| in_flight < most.max(1)).await;
+                    let (server, arrival) = (self.clone(), *arrival);
+                    self.spawn(async move { server.request(arrival).await });
+                }
+            }
+            Loop::Closed { clients, think } => {
+                let next = Rc::new(Cell::new(0));
+                for _ in 0..clients {
+                    let client = self.clone().client(batch.arrivals.clone(), next.clone(), think);
+                    self.spawn(client);
+                }
+            }
+        }
+        self.wait_until(|in_flight| in_flight == 0).await;
+        let requests = self.requests.get();
+        let mean = (requests > 0).then(|| self.took.get().0 as f64 / requests as f64);
+        self.failure.take().map_or(Ok(mean.filter(|&mean| mean > 0.0)), Err)
+    }
+
+    async fn client(self: Rc<Self>, arrivals: Arc<[Arrival]>, next: Rc<Cell<usize>>, think: Nanos) {
+        while let Some(&arrival) = arrivals.get(next.get()) {
+            next.set(next.get() + 1);
+            self.world.sleep(think).await;
+            self.request(arrival).await;
+        }
+    }
+
+    async fn request(&self, arrival: Arrival) {
+        let begun = self.world.now();
+        if let Err(error) = self.guests.request(&Arrival { at: begun, ..arrival }).await {
+            self.failure.borrow_mut().get_or_insert(error);
+        }
+        if arrival.request.op != Op::Discard {
+            self.requests.set(self.requests.get() + 1);
+            self.took.set(self.took.get() + (self.world.now() - begun));
+        }
+    }
+
+    fn spawn(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
+        self.in_flight.set(self.in_flight.get() + 1);
+        let server = self.clone();
+        self.world.spawn(async move {
+            task.await;
+            server.in_flight.set(server.in_flight.get() - 1);
+            server.ended.notify();
+        });
+    }
+
+    async fn wait_until(&self, is_so: impl Fn(usize) -> bool) {
+        self.ended.wait_for(|| is_so(self.in_flight.get()).then_some(())).await;
+    }
+}

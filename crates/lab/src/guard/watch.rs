@@ -1,0 +1,156 @@
+//! What guests ask for, and how many of them wait at once.
+
+use braid_base::{Arrival, Nanos, Request};
+use std::sync::Arc;
+
+/// What guests asked for since it was last taken.
+#[derive(Default)]
+pub(crate) struct Watch {
+    arrivals: Vec<Arrival>,
+    in_flight: u64,
+    /// The most that were under way, and how many requests brought it there.
+    peak: u64,
+    at_peak: u64,
+    /// What ended requests took.
+    ended: u64,
+    took: Nanos,
+    begin: Nanos,
+    /// Requests that a ghost has under way at most, in an open loop: as many as there were, and of batches before, most of that.
+    most: f64,
+}
+
+/// What guests asked for in a time, for ghosts.
+#[derive(Clone)]
+pub(crate) struct Batch {
+    /// At times from its beginning.
+    pub(super) arrivals: Arc<[Arrival]>,
+    pub(super) length: Nanos,
+    pub(super) guests: Guests,
+}
+
+/// Who asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Guests {
+    /// Requests came at times of their own; so many are under way at most.
+    Open { most: usize },
+    /// So many clients wait for each answer, and think for so long.
+    Closed { clients: usize, think: Nanos },
+}
+
+/// Fewer requests wait for the next batch.
+const FEWEST: usize = 50;
+/// If more than this part of all requests bring as many under way as ever at once, these are all the clients.
+const CLOSED: f64 = 0.05;
+/// What is left of the peak from one batch to the next.
+const FADES: f64 = 0.9;
+
+impl Watch {
+    pub fn new(now: Nanos) -> Watch {
+        Watch { begin: now, ..Watch::default() }
+    }
+
+    /// A request begins.
+    pub fn begins(&mut self, at: Nanos, request: Request) {
+        self.arrivals.push(Arrival { at, request });
+        self.in_flight += 1;
+        if self.in_flight > self.peak {
+            (self.peak, self.at_peak) = (self.in_flight, 0);
+        }
+        self.at_peak += u64::from(self.in_flight == self.peak);
+    }
+
+    /// One has ended that took so long.
+    pub fn ends(&mut self, took: Nanos) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.ended += 1;
+        self.took += took;
+    }
+
+    /// What came until now, if that is enough to tell something.
+    pub fn take(&mut self, now: Nanos) -> Option<Batch> {
+        if self.arrivals.len() < FEWEST {
+            return None;
+        }
+        let (begin, length) = (self.begin, now - self.begin);
+        let arrivals: Arc<[Arrival]> = std::mem::take(&mut self.arrivals)
+            .into_iter()
+            .map(|arrival| Arrival { at: arrival.at.saturating_sub(begin), ..arrival })
+            .collect();
+        let guests = self.guests(arrivals.len(), length);
+        let most = match guests {
+            Guests::Open { most } => most as f64,
+            Guests::Closed { clients, .. } => clients as f64,
+        };
+        *self = Watch { in_flight: self.in_flight, begin: now, most, ..Watch::default() };
+        Some(Batch { arrivals, length, guests })
+    }
+
+    fn guests(&self, requests: usize, length: Nanos) -> Guests {
+        let peak = self.peak as f64;
+        if self.at_peak as f64 <= CLOSED * requests as f64 {
+            return Guests::Open { most: peak.max(self.most * FADES).round() as usize };
+        }
+        // Little's law: clients = rate × (time in the volume + time to think).
+        let between = peak * length.0 as f64 / requests as f64;
+        let think = between - self.took.0 as f64 / self.ended.max(1) as f64;
+        Guests::Closed { clients: self.peak as usize, think: Nanos(think.max(0.0) as u64) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{Bytes, Op, Rng};
+
+    const READ: Request = Request { op: Op::Read, offset: Bytes(0), len: Bytes(4096) };
+
+    /// Requests with their times and what each takes, in milliseconds.
+    fn watched(requests: &[(u64, u64)]) -> Guests {
+        let mut watch = Watch::new(Nanos::ZERO);
+        let mut ends: Vec<(u64, u64)> = Vec::new();
+        for &(at, took) in requests {
+            ends.sort_unstable();
+            while ends.first().is_some_and(|&(end, _)| end <= at) {
+                watch.ends(Nanos::from_millis(ends.remove(0).1));
+            }
+            watch.begins(Nanos::from_millis(at), READ);
+            ends.push((at + took, took));
+        }
+        let last = requests.last().expect("there are some").0;
+        watch.take(Nanos::from_millis(last + 1)).expect("there are enough").guests
+    }
+
+    #[test]
+    fn clients_that_wait_for_answers_are_told_with_their_time_to_think() {
+        let two = |number: u64| [(10 * number, 8), (10 * number + 1, 8)];
+        let Guests::Closed { clients, think } = watched(&(0..500).flat_map(two).collect::<Vec<_>>()) else {
+            panic!("it is a closed loop")
+        };
+        assert_eq!(clients, 2);
+        assert!((1_900_000..2_100_000).contains(&think.0), "{think}");
+    }
+
+    #[test]
+    fn requests_at_times_of_their_own_are_an_open_loop() {
+        let mut rng = Rng::new(3);
+        let mut at = 0;
+        let requests: Vec<(u64, u64)> = (0..2000)
+            .map(|_| {
+                at += rng.below(10);
+                (at, 1 + rng.below(20))
+            })
+            .collect();
+        let guests = watched(&requests);
+        assert!(matches!(guests, Guests::Open { most: 4.. }), "{guests:?}");
+    }
+
+    #[test]
+    fn few_requests_wait_for_more() {
+        let mut watch = Watch::new(Nanos::ZERO);
+        (0..FEWEST as u64 - 1).for_each(|n| watch.begins(Nanos(n), READ));
+        assert!(watch.take(Nanos(100)).is_none());
+        watch.begins(Nanos(150), READ);
+        let batch = watch.take(Nanos(200)).expect("there are enough");
+        assert_eq!((batch.arrivals.len(), batch.length), (FEWEST, Nanos(200)));
+    }
+}
