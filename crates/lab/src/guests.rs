@@ -9,7 +9,7 @@
 
 use crate::computing::{Burst, Processors};
 use crate::gate::Gate;
-use crate::guard::{Batch, Watch};
+use crate::guard::Watch;
 use crate::memory::Memory;
 use crate::parts::TimedSource;
 use crate::recorder::Recorder;
@@ -62,7 +62,7 @@ pub(crate) struct Guests<D: Device> {
     ended: Event,
     gauge: Arc<Gauge>,
     /// What they ask for, if somebody wants to know.
-    watch: RefCell<Option<Watch>>,
+    pub watch: RefCell<Option<Watch>>,
 }
 
 /// Where clients wait for each other.
@@ -169,16 +169,6 @@ impl<D: Device> Guests<D> {
     /// Completes when the first request begins that is recorded.
     pub async fn recorded(&self) {
         self.ended.wait_for(|| self.past_unrecorded.get().then_some(())).await;
-    }
-
-    /// Watches what they ask for from now on.
-    pub fn begin_watch(&self) {
-        *self.watch.borrow_mut() = Some(Watch::new(self.rt.now()));
-    }
-
-    /// What they asked for since it was last taken, if that is enough.
-    pub fn watched(&self) -> Option<Batch> {
-        self.watch.borrow_mut().as_mut()?.take(self.rt.now())
     }
 
     /// Requests begun.

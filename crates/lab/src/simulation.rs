@@ -153,8 +153,9 @@ async fn measure(
     let pairs = nodes.as_ref().zip(carried.as_ref());
     outcome.network = pairs.map(|(nodes, before)| nodes.outcome(before, outcome.measured_seconds));
     let unwritten = after.guests.unwritten - before.guests.unwritten;
-    let Kept { switches, notes: of_guard } = kept.take();
-    outcome.mode_switches = switches;
+    let kept = kept.take();
+    let of_guard = kept.told();
+    outcome.mode_switches = kept.switches;
     let of_run = notes::notes(&outcome, &kinds, is_open_loop, unwritten);
     outcome.notes = notes.into_iter().chain(of_guard).chain(of_run).collect();
     (outcome.warm_up_seconds, outcome.warm_up_requests) = (warm_up.0.as_secs_f64(), warm_up.1);

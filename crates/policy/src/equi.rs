@@ -26,6 +26,9 @@
 //! device copies for next to nothing. A disk that has been saturated for a time is expected to be so for as long again, which is
 //! the horizon of what fills such room: else it would stay free for ever.
 //!
+//! In two of its modes (`equi/mode.rs`) a part of the SSDs, or all, holds copies of blocks of what has its home on a disk (`equi/copies.rs`). What a copy
+//! serves costs the disk nothing, so it is no reason to move a home.
+//!
 //! Each number that this assumes is a field of [`Constants`], with its reason.
 //!
 //! New extents go to devices by shares, which grow where what guests ask for takes less time than on average (`equi/shares.rs`).

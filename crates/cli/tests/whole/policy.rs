@@ -118,6 +118,20 @@ fn create_says_which_policies_fit_later_and_each_of_them_does() {
     assert!(text.contains("exclusive") && text.contains("--copies 2") && text.contains("--size"), "{text}");
 }
 
+/// A daemon makes no simulations, and would stay in one mode without a word.
+#[test]
+fn a_mode_that_simulations_choose_is_refused_where_there_are_none() {
+    let machine = Machine::new();
+    let create =
+        ["create", "vault", "--ssd", "s,size=64MiB", "--hdd", "h,size=128MiB", "--policy", "equi,mode=auto"];
+    machine.refused(&create, "unsupported", &["mode=mixed", "mode=cache"]);
+    machine.create("vault", &["--policy", "equi,mode=mixed", "--size", "64MiB"]);
+    machine.refused(&["policy", "vault", "equi,mode=auto"], "unsupported", &["mode=cache"]);
+    let _daemon = machine.serve(&["vault"]);
+    machine.refused(&["policy", "vault", "equi,mode=auto"], "unsupported", &["mode=cache"]);
+    assert!(machine.ok(&["policy", "vault", "equi,mode=cache"]).trim().ends_with("mode=cache"));
+}
+
 #[test]
 fn explain_says_where_a_byte_lies_and_why() {
     if !have(&["qemu-io"]) {

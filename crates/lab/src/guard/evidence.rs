@@ -9,8 +9,8 @@ use braid_base::Nanos;
 /// For each mode: seconds, times the logarithm of the factor by which it was faster than the present one.
 pub(super) struct Evidence(Vec<f64>);
 
-/// A switch moves data, while guests wait: with half as much evidence, unseen loads of which the best mode changes got no slower or faster in the
-/// mean, but overloaded ones switched too early.
+/// A switch moves data, while guests wait. Of 26 unseen loads, half as much made the mean 1.03 ± 0.06 times as long, and the worst 1.7 times; of 60, twice as
+/// much 1.04 times.
 const ENOUGH: f64 = 15.0;
 /// Taken off for each second: ghosts of modes that are alike differ by a few per cent.
 const SLACK: f64 = 0.05;

@@ -2,6 +2,7 @@
 
 use super::evidence::Evidence;
 use super::ghost::Ghost;
+use super::watch::Watch;
 use crate::guests::Guests;
 use crate::outcome::ModeSwitch;
 use crate::rig::{Kind, Need, Reached};
@@ -19,6 +20,17 @@ pub(crate) struct Kept {
     pub switches: Vec<ModeSwitch>,
     /// Why modes were left out, or the guard ended.
     pub notes: Vec<String>,
+}
+
+impl Kept {
+    /// What a reader should know.
+    pub fn told(&self) -> Vec<String> {
+        let to = |to: &ModeSwitch| format!("{} at {:.0} s", to.policy, to.seconds);
+        let switches: Vec<String> = self.switches.iter().map(to).collect();
+        let told =
+            (!switches.is_empty()).then(|| format!("its mode was switched: {}", switches.join(", then ")));
+        self.notes.iter().cloned().chain(told).collect()
+    }
 }
 
 /// The time of a batch.
@@ -45,10 +57,11 @@ pub(crate) async fn keep(
     };
     let mut evidence = Evidence::of(modes.len());
     let begun = guests.rt.now();
-    guests.begin_watch();
+    *guests.watch.borrow_mut() = Some(Watch::new(begun));
     loop {
         guests.rt.sleep(BATCH).await;
-        let Some(batch) = guests.watched() else { continue };
+        let batch = guests.watch.borrow_mut().as_mut().and_then(|watch| watch.take(guests.rt.now()));
+        let Some(batch) = batch else { continue };
         ghosts.iter().flatten().for_each(|ghost| ghost.give(&batch));
         let means: Vec<Option<f64>> = ghosts
             .iter_mut()

@@ -14,8 +14,8 @@
 //! faster volume for more: if as many requests as ever at once are under way again and again, so many clients are taken to
 //! ask, each after a time to think that Little's law gives (`watch.rs`). Clients that think for long look like an open loop.
 //!
-//! **Cost.** A ghost takes about as much memory and processor time as a simulation of the volume: some 2 µs for each request. Here a ghost has the very models that
-//! the devices have; with models that were measured, its figures are as good as these.
+//! **Cost.** A ghost takes about as much memory and processor time as a simulation of the volume: some 2 µs for each request. Its devices have the very models
+//! of the simulated ones; on a volume it could be no better than models that were measured.
 
 mod evidence;
 mod ghost;
@@ -23,7 +23,7 @@ mod keep;
 mod watch;
 
 pub(crate) use keep::{Kept, keep};
-pub(crate) use watch::{Batch, Watch};
+pub(crate) use watch::Watch;
 
 #[cfg(test)]
 mod tests;

@@ -21,11 +21,11 @@ pub(crate) struct Watch {
 
 /// What guests asked for in a time, for ghosts.
 #[derive(Clone)]
-pub(crate) struct Batch {
+pub(super) struct Batch {
     /// At times from its beginning.
-    pub(super) arrivals: Arc<[Arrival]>,
-    pub(super) length: Nanos,
-    pub(super) guests: Guests,
+    pub arrivals: Arc<[Arrival]>,
+    pub length: Nanos,
+    pub guests: Guests,
 }
 
 /// Who asked.
@@ -67,7 +67,7 @@ impl Watch {
     }
 
     /// What came until now, if that is enough to tell something.
-    pub fn take(&mut self, now: Nanos) -> Option<Batch> {
+    pub(super) fn take(&mut self, now: Nanos) -> Option<Batch> {
         if self.arrivals.len() < FEWEST {
             return None;
         }
