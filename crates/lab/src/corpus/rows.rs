@@ -40,7 +40,6 @@ impl Group {
 /// as in the literature: write-back by both rules of eviction, and write-through. `exclusive` ranks pages once an hour, which no cell lasts: so also every ten seconds.
 const POLICIES: [&str; 15] = [
     "equi",
-    AUTO,
     "wardrop",
     "working-set",
     "hystor",
@@ -54,6 +53,7 @@ const POLICIES: [&str; 15] = [
     "cache,mode=write-back,evict=s3-fifo",
     "exclusive,page=1MiB,period=10s",
     "inclusive,page=1MiB,period=10s",
+    AUTO,
 ];
 /// A simulation has ghosts for each mode; a daemon has none yet.
 pub(crate) const AUTO: &str = "equi,mode=auto";
