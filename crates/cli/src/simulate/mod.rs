@@ -68,6 +68,7 @@ policy (with all settings), prefill_policy (null if nothing was filled), load, s
 extent_bytes, measured_seconds, warm_up_seconds, warm_up_requests, think_seconds,
 throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, programme,
 settled_seconds (from the load's beginning on; null if throughput was not near its mean at the end),
+mode_switches (of equi,mode=auto: seconds from the load's beginning, and the policy in its mode),
 dropped_requests, bad_records, trace, cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes,
 behind_mean_bytes and behind_highest_bytes (of the volume: what a copy lacked), map_memory_bytes, policy_memory_bytes, verified_bytes, devices, network, notes (what to know of it: sentences),
 intervals.
