@@ -141,6 +141,13 @@ class Programme(TypedDict):
     operation_ns_p90: int
 
 
+class ModeSwitches(TypedDict, total=False):
+    """When the policy went on in another of its modes; empty if it never did."""
+
+    seconds: Column
+    policy: Column
+
+
 class Trace(TypedDict):
     """How the addresses of a trace lie in the volume."""
 
@@ -187,6 +194,7 @@ class Run(TypedDict):
     devices: Devices
     network: Optional[Network]
     notes: List[str]
+    mode_switches: ModeSwitches
     intervals: Intervals
     wall_seconds: float
     requests_per_wall_second: float

@@ -24,7 +24,7 @@ use braid_policy::{DeviceView, Policy};
 pub enum Left {
     /// Nothing but slots for moves.
     Nothing,
-    /// Of a volume with SSDs and disks, [`SHARE`] of the SSDs; or all of the SSDs, if that makes the volume smaller by [`SMALL`] at most.
+    /// Of a volume with SSDs and disks, 20 % of the SSDs; or all of the SSDs, if that makes the volume smaller by a ninth at most.
     /// Of a volume under a policy that mirrors everything, nothing.
     ForPolicies,
 }
