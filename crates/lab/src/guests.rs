@@ -61,7 +61,7 @@ pub(crate) struct Guests<D: Device> {
     failure: RefCell<Option<Error>>,
     ended: Event,
     gauge: Arc<Gauge>,
-    /// What they ask for, if somebody wants to know.
+    /// The requests of the clients, recorded for the ghosts of the guard.
     pub watch: RefCell<Option<Watch>>,
 }
 

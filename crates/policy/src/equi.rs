@@ -22,7 +22,7 @@
 //! the extents of which the gain over `horizon` exceeds the price move, neighbours together, which costs one positioning of a disk instead of
 //! many; what nobody asked for between them goes along. On a full device another extent must leave, whose loss
 //! counts. An SSD that is not saturated gives back only what costs several times as much there, a few extents in each plan: how
-//! disks respond to more load is measured, and not predicted. Room that is free on an SSD is filled while nobody waits: an idle
+//! disks respond to more load is measured, and not predicted. Free room on an SSD is filled while no guest waits: an idle
 //! device copies for next to nothing. A disk that has been saturated for a time is expected to be so for as long again, which is
 //! the horizon of what fills such room: else it would stay free for ever.
 //!
@@ -81,7 +81,7 @@ pub struct Equi {
     /// By device.
     queues: Vec<Queue>,
     mode: Mode,
-    /// Whether the mode may be changed by whoever simulates the load.
+    /// Whether the guard may switch the mode (`mode=auto`).
     is_auto: bool,
     copies: Copies,
     /// When moves are planned next.

@@ -31,7 +31,7 @@ impl Ghost {
             let served = world.block_on(serve(world.clone(), setup, need, batches, to_guard.clone()));
             world.halt();
             if let Err(error) = served {
-                // Nobody is there to be told once the guard has gone.
+                // The guard may have ended already.
                 let _ = to_guard.send(Err(error));
             }
         });

@@ -28,7 +28,7 @@ pub(super) struct Batch {
     pub guests: Guests,
 }
 
-/// Who asked.
+/// How requests arrive: open loop or closed loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Guests {
     /// Requests came at times of their own; so many are under way at most.
