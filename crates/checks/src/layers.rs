@@ -50,7 +50,7 @@ const CRATES: &[Crate] = &[
         Met,
         &[
             "base", "format", "policy", "model", "trace", "runtime", "engine", "emulated", "uring", "sim",
-            "nbd", "fuse",
+            "nbd", "fuse", "lab",
         ],
     ),
     of(6, "cli", Met, &["base", "control", "lab", "trace"]),

@@ -58,6 +58,13 @@ pub struct Arguments {
     /// Write back what the SSD alone holds, though the adopted disk was changed while it was not served: that may destroy its file system
     #[arg(long = "force-write-back")]
     force_write_back: bool,
+    /// How fast the SSDs are, for simulations of the volume beside it (equi,mode=auto), if they emulate no model: one of braid device show, or
+    /// a file that braid device calibrate made
+    #[arg(long, value_name = "MODEL")]
+    ssd_model: Option<String>,
+    /// The same of the disks
+    #[arg(long, value_name = "MODEL")]
+    hdd_model: Option<String>,
     /// Make the volume now, and remove it and the files made for it at the end
     #[arg(long)]
     temporary: bool,
@@ -94,6 +101,8 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         detach: Some(detach_command(name)),
         distrust: arguments.distrust.clone(),
         force: arguments.force_write_back,
+        ssd_model: arguments.ssd_model.clone(),
+        hdd_model: arguments.hdd_model.clone(),
     };
     let ready = |ready: &Ready| output.announce(ready, || ready.nbd_uris.join(" "));
     match (&arguments.name, arguments.temporary) {

@@ -24,13 +24,14 @@ Examples:
   braid status vault --json | jq '.devices[] | {device, requests_share, response_ns_p99}'
 
 JSON of a volume that is served: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
-nbd_connections, nbd_clients, attached_file, policy, policy_lacks, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
+nbd_connections, nbd_clients, attached_file, policy, guard, policy_lacks, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
 lost_bytes, lost (offset_bytes, length_bytes), extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes,
 map_memory_bytes, journal_bytes,
 behind_bytes, caught_up_bytes_per_second, behind_left_seconds, deferred_bytes, journaled_bytes, epoch, epoch_failure, unapplied_bytes, unapplied_failure,
 written_lately_bytes, stale_pages, pending_changes, pending_log, pending_log_failure,
 failure, over_committed_bytes,
 durability (power_cut, daemon_crash or none: what a flush survives), guests, background, devices.
+  guard (of equi,mode=auto): mode, switches, switched_seconds_ago, modes (mode, latency_ns_mean), one_in, processor_share, problem
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
     discard_requests, cache_hits, cache_misses, errors, latency_ns_counts (pairs: time, requests)
   background: migrations, migrations_stopped, migrated_bytes, mirrors, promotions,
@@ -256,6 +257,7 @@ fn head(status: &StatusReport) -> String {
     text += &format!("  size    {size}, {mapped} mapped ({share}); extents of {extent}, {copies}\n");
     text += &policy::lines(status);
     text += &format!("  policy  {policy}\n");
+    text += &policy::guard(status);
     for uri in &status.nbd_uris {
         text += &format!("  nbd     {uri}\n");
     }

@@ -10,6 +10,7 @@
 //!           at many paths)
 //! model/    library (models by name, or from a file of your own), calibrate (made from measurements)
 //! serve/    daemon (open, serve, drain, close), devices (that come and leave), address (where clients connect)
+//! guard/    simulations beside a volume, which choose the mode of its policy
 //! record/   notes → recorded → send → recording: a trace, from the guests' requests to the client's file
 //! attach/   a kernel block device: block_device, the command line's part; file, the daemon's part
 //! admin/    the admin socket: server and client, protocol its words, silence (a daemon that does not answer)
@@ -21,6 +22,7 @@ mod admin;
 mod attach;
 mod device;
 mod error;
+mod guard;
 mod model;
 mod record;
 mod report;
@@ -39,8 +41,9 @@ pub use model::calibrate::{CalibrateOptions, CalibrateReport, MeasuredReport, ca
 pub use model::library::{ModelReport, find_model, models, show_model};
 pub use record::recording::{Received, Recording};
 pub use report::types::{
-    BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
-    OperationReport, ResponseReport, RestingReport, SilentReport, StatusReport, VolumeReport,
+    BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuardReport, GuestReport,
+    LatencyReport, ModeReport, OperationReport, ResponseReport, RestingReport, SilentReport, StatusReport,
+    VolumeReport,
 };
 pub use serve::address::NbdAddress;
 pub use serve::daemon::{Ready, ServeOptions, serve, serve_temporary};

@@ -8,7 +8,7 @@ pub(crate) use empty::write_empty_regions;
 pub use layout::record_len;
 pub(crate) use layout::{added_regions, room_for_slots};
 pub(crate) use room::room;
-pub use room::{Fit, Left, RoomLeft, room_left};
+pub use room::{Fit, Left, RoomLeft, SPARE_SLOTS, room_left};
 
 use crate::adopted::{fingerprint_of, refuse_moving_homes, write_first_sums};
 use crate::map::State;

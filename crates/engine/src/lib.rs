@@ -45,7 +45,7 @@ pub use adopted::{Likeness, Wanted};
 pub use braid_format::pending_log::LARGEST as LARGEST_LOG;
 pub use check::{Report, check, check_noted};
 pub use create::{
-    Adoption, CreateOptions, Fit, Left, RoomLeft, create, planned_slots, record_len, room_left,
+    Adoption, CreateOptions, Fit, Left, RoomLeft, SPARE_SLOTS, create, planned_slots, record_len, room_left,
 };
 pub use epochs::{Past, PastState};
 pub use error::{Error, ErrorKind, Result};

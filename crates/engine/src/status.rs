@@ -265,6 +265,14 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
     }
 
+    /// The device of a byte's home; none if the byte has none.
+    pub fn home(&self, offset: Bytes) -> Option<DeviceId> {
+        let core = &self.core;
+        core.check_range(offset, Bytes(1)).ok()?;
+        let home = core.state.borrow().map.get(core.shape.extent_of(offset)).home;
+        (home != SlotNumber::NONE && home != SlotNumber::LOST).then(|| core.locate(home).0.id)
+    }
+
     /// Where a byte lies, and why.
     pub fn explain(&self, offset: Bytes) -> Result<Explanation> {
         let core = &self.core;

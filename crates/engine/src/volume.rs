@@ -219,10 +219,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     }
 
     /// The policy in each mode that [`Volume::switch_mode`] may choose, and the place of the present one. None if the policy has no choice, and on
-    /// a volume of two copies: a mode may keep on one SSD alone what was written.
-    pub fn modes(&self) -> (Vec<String>, usize) {
+    /// a volume of two copies: a mode may keep on one SSD alone what was written. Where time passes `haste` times as fast, times of the policy are as
+    /// much shorter.
+    pub fn modes(&self, haste: u32) -> (Vec<String>, usize) {
         let policy = self.core.policy.borrow();
-        let modes = if self.core.shape.copies > 1 { Vec::new() } else { policy.modes() };
+        let modes = if self.core.shape.copies > 1 { Vec::new() } else { policy.modes(haste) };
         (modes, policy.mode())
     }
 

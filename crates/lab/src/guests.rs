@@ -329,7 +329,8 @@ impl<D: Device> Guests<D> {
         };
         let (admitted, Request { op, offset, len }) = (self.rt.now(), request);
         if let Some(watch) = &mut *self.watch.borrow_mut() {
-            watch.begins(admitted, request);
+            watch.asks(admitted, request);
+            watch.begins();
         }
         match (&self.memory, op) {
             (Memory::Shared(views), Op::Read) if len <= Arena::LARGEST => {
@@ -342,7 +343,7 @@ impl<D: Device> Guests<D> {
             _ => Box::pin(self.in_parts(request)).await?,
         }
         if let Some(watch) = &mut *self.watch.borrow_mut() {
-            watch.ends(self.rt.now() - admitted);
+            watch.ends(Some(self.rt.now() - admitted));
         }
         if is_recorded || !self.past_unrecorded.get() {
             let (mut recorder, now) = (self.recorder.borrow_mut(), self.rt.now());

@@ -37,7 +37,7 @@ pub mod experiment;
 pub mod experiments;
 mod fill;
 mod gate;
-mod guard;
+pub mod guard;
 mod guests;
 pub mod judge;
 mod measure;

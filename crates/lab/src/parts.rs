@@ -47,7 +47,7 @@ pub(crate) fn open(parts: &[Part]) -> Result<OpenedParts> {
         let source = source(part, workload.start());
         sources.push(TimedSource { from: part.from, until: part.until, source });
     }
-    let need = Need { span: Some(span), filled: Some(joined(filled)), data: Some(span) };
+    let need = Need { span: Some(span), filled: Some(joined(filled)), data: Some(span), specs: None };
     Ok(OpenedParts { sources, need, metadata: joined(metadata) })
 }
 

@@ -49,6 +49,7 @@ pub(crate) struct Kind {
     pub class: DeviceClass,
     /// The model's own name.
     pub model: String,
+    pub spec: Spec,
     pub size: Bytes,
     /// The size of the real device.
     pub capacity: Bytes,
@@ -64,6 +65,8 @@ pub(crate) struct Need {
     pub filled: Option<Vec<Range<Bytes>>>,
     /// How much data there is: what shares of it are taken of.
     pub data: Option<Bytes>,
+    /// The model of each device, if names do not tell.
+    pub specs: Option<Vec<Spec>>,
 }
 
 /// Makes the devices and the volume, fills it, and leaves it open with the devices' timing on. `prepare` may
@@ -78,12 +81,12 @@ pub(crate) async fn build(
 ) -> Result<Rig> {
     let places = places(setup);
     let nodes = Nodes::of(setup, world, &places)?;
-    let (kinds, specs): (Vec<DeviceSetup>, Vec<Spec>) = models(setup)?.into_iter().unzip();
+    let (kinds, specs): (Vec<DeviceSetup>, Vec<Spec>) = models(setup, need)?.into_iter().unzip();
     let options = options(setup, need, &kinds)?;
     let sizes = sizes(setup, &kinds, need, &options)?;
     let kind = |(((kind, size), spec), &node): (((DeviceSetup, Bytes), &Spec), &Option<NodeId>)| {
         let DeviceSetup { class, model, .. } = kind;
-        Kind { class, model, size, capacity: spec.capacity, node }
+        Kind { class, model, spec: spec.clone(), size, capacity: spec.capacity, node }
     };
     let kinds: Vec<Kind> = kinds.into_iter().zip(sizes).zip(&specs).zip(&places).map(kind).collect();
     let mut rng = Rng::new(setup.seed);
@@ -134,7 +137,10 @@ fn places(setup: &Setup) -> Vec<Option<NodeId>> {
 }
 
 /// Each device with its model; the setup names the model by its own name.
-fn models(setup: &Setup) -> Result<Vec<(DeviceSetup, Spec)>> {
+fn models(setup: &Setup, need: &Need) -> Result<Vec<(DeviceSetup, Spec)>> {
+    if let Some(specs) = &need.specs {
+        return Ok(setup.devices.iter().cloned().zip(specs.iter().cloned()).collect());
+    }
     let mut models = Vec::new();
     for kind in &setup.devices {
         // Found once for all of a kind: a file may change meanwhile.

@@ -73,7 +73,7 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
         Load::Workload(text) => {
             let workload = braid_workload::parse(text, setup.seed)?;
             let span = Some(workload.span());
-            let need = Need { span, filled: Some(workload.filled().to_vec()), data: span };
+            let need = Need { span, filled: Some(workload.filled().to_vec()), data: span, specs: None };
             let source = match workload.start() {
                 braid_workload::Load::Open(arrivals) => Source::Open(Arrivals::Generated(arrivals)),
                 braid_workload::Load::Closed(clients) => Source::Closed(clients),
@@ -126,7 +126,7 @@ fn open_recorded(recorded: &Arc<Recorded>) -> Opened {
     let data = recorded.data();
     Opened {
         source: Source::Open(Arrivals::Recorded(Box::new(arrivals))),
-        need: Need { span: Some(*span), filled: Some(filled.clone()), data: Some(data) },
+        need: Need { span: Some(*span), filled: Some(filled.clone()), data: Some(data), specs: None },
         metadata: Vec::new(),
         name: name.clone(),
         requests: Some(count as u64),
@@ -172,7 +172,7 @@ fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
     };
     Ok(Opened {
         source,
-        need: Need { span, filled: Some(vec![Bytes::ZERO..span.unwrap_or(survey.span)]), data },
+        need: Need { span, filled: Some(vec![Bytes::ZERO..span.unwrap_or(survey.span)]), data, specs: None },
         // No format of traces says which requests these are.
         metadata: Vec::new(),
         name: path.display().to_string(),

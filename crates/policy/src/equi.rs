@@ -210,11 +210,11 @@ impl Policy for Equi {
     }
 
     fn settings(&self) -> String {
-        self.written(self.asked_mode())
+        self.written(self.asked_mode(), 1)
     }
 
-    fn modes(&self) -> Vec<String> {
-        self.in_each_mode()
+    fn modes(&self, haste: u32) -> Vec<String> {
+        self.in_each_mode(haste)
     }
 
     fn mode(&self) -> usize {
@@ -223,6 +223,17 @@ impl Policy for Equi {
 
     fn switch(&mut self, mode: usize) {
         self.go_on_in(mode);
+    }
+
+    /// The mode that a guard had found.
+    fn save(&self, _: &View) -> Vec<u8> {
+        if self.is_auto { self.mode_name().into() } else { Vec::new() }
+    }
+
+    fn restore(&mut self, state: &[u8], _: &View) {
+        if self.is_auto {
+            self.go_on_as(state);
+        }
     }
 
     fn observes(&self) -> bool {

@@ -125,8 +125,8 @@ pub trait Policy {
     }
 
     /// The policy in each mode between which it can be switched while it is in charge, as [`written`]; none if it has no choice. Simulations of the
-    /// load tell which is the best.
-    fn modes(&self) -> Vec<String> {
+    /// load tell which is the best; where time passes `haste` times as fast, times of the policy are as much shorter.
+    fn modes(&self, _haste: u32) -> Vec<String> {
         Vec::new()
     }
 

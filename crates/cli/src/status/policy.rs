@@ -2,7 +2,7 @@
 
 use super::{is_lost, name_of, percent};
 use braid_base::{Bytes, Nanos};
-use braid_control::{DeviceReport, StatusReport};
+use braid_control::{DeviceReport, ModeReport, StatusReport};
 
 /// Lines of the status of a volume, before that of the policy itself.
 pub fn lines(status: &StatusReport) -> String {
@@ -11,6 +11,28 @@ pub fn lines(status: &StatusReport) -> String {
         _ => deferred(status),
     };
     of_pass + &epochs(status) + &gain(status)
+}
+
+/// In which mode the policy is, and what simulations say of all.
+pub fn guard(status: &StatusReport) -> String {
+    let Some(guard) = &status.guard else { return String::new() };
+    let short = |mode: &str| mode.split_once(",mode=").map_or("tier", |(_, name)| name).to_owned();
+    let mut text = format!("  mode    {}", short(&guard.mode));
+    if let Some(seconds) = guard.switched_seconds_ago {
+        text += &format!(" for {}, {} switches", Nanos::from_secs(seconds as u64), guard.switches);
+    }
+    let mean = |mode: &ModeReport| {
+        let mean = mode.latency_ns_mean?;
+        Some(format!("{} {}", short(&mode.mode), Nanos(mean)))
+    };
+    let means: Vec<String> = guard.modes.iter().filter_map(mean).collect();
+    if !means.is_empty() {
+        text += &format!("; a request would take: {}", means.join(", "));
+    }
+    if let Some(problem) = &guard.problem {
+        text += &format!("; {problem}");
+    }
+    text + "\n"
 }
 
 /// A figure that the policy has of some devices: the highest.

@@ -1,6 +1,8 @@
 //! A change of policy, and the reasons that are given for where data lies.
 
 use crate::machine::{Machine, have, number, qemu_io_ok};
+use crate::replace::wait_until;
+use serde_json::Value;
 
 #[test]
 fn a_change_of_policy_copies_nothing_and_outlives_the_daemon() {
@@ -118,18 +120,43 @@ fn create_says_which_policies_fit_later_and_each_of_them_does() {
     assert!(text.contains("exclusive") && text.contains("--copies 2") && text.contains("--size"), "{text}");
 }
 
-/// A daemon makes no simulations, and would stay in one mode without a word.
 #[test]
-fn a_mode_that_simulations_choose_is_refused_where_there_are_none() {
+fn simulations_choose_a_mode_where_devices_have_models() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
     let machine = Machine::new();
-    let create =
-        ["create", "vault", "--ssd", "s,size=64MiB", "--hdd", "h,size=128MiB", "--policy", "equi,mode=auto"];
-    machine.refused(&create, "unsupported", &["mode=mixed", "mode=cache"]);
-    machine.create("vault", &["--policy", "equi,mode=mixed", "--size", "64MiB"]);
-    machine.refused(&["policy", "vault", "equi,mode=auto"], "unsupported", &["mode=cache"]);
-    let _daemon = machine.serve(&["vault"]);
-    machine.refused(&["policy", "vault", "equi,mode=auto"], "unsupported", &["mode=cache"]);
-    assert!(machine.ok(&["policy", "vault", "equi,mode=cache"]).trim().ends_with("mode=cache"));
+    machine.create("vault", &["--policy", "equi,mode=auto", "--size", "96MiB"]);
+    machine.refused(&["serve", "vault", "--hdd-model", "x25-m"], "usage", &["x25-m"]);
+    let guard = |until: &dyn Fn(&Value) -> bool| {
+        let mut guard = Value::Null;
+        wait_until("the guard is so", || {
+            guard = machine.json(&["status", "vault"])["guard"].clone();
+            until(&guard)
+        });
+        guard
+    };
+    let daemon = machine.serve(&["vault"]);
+    let without = guard(&|guard| guard["problem"].is_string());
+    let problem = without["problem"].as_str().unwrap();
+    assert!(problem.contains("--ssd-model") && problem.contains("braid device calibrate"), "{problem}");
+    assert_eq!((&without["one_in"], &without["switches"]), (&0.into(), &0.into()));
+    assert!(machine.ok(&["status", "vault"]).contains("--ssd-model"));
+    daemon.terminate();
+    let _daemon = machine.serve(&["vault", "--ssd-model", "x25-m", "--hdd-model", "mba3073"]);
+    let uri = machine.json(&["status", "vault"])["nbd_uris"][0].as_str().unwrap().to_owned();
+    guard(&|guard| guard["one_in"] == 1);
+    let known = |guard: &Value| {
+        let commands: Vec<String> = (0..60).map(|n| format!("write {}k 4k", n * 1024)).collect();
+        qemu_io_ok(&uri, &commands.iter().map(String::as_str).collect::<Vec<_>>());
+        let modes = guard["modes"].as_array().unwrap();
+        modes.len() == 3 && modes.iter().all(|mode| mode["latency_ns_mean"].is_u64())
+    };
+    let judged = guard(&known);
+    assert!(judged["problem"].is_null() && judged["processor_share"].is_f64(), "{judged}");
+    assert!(judged["mode"].as_str().unwrap().starts_with("equi,"), "{judged}");
+    machine.ok(&["policy", "vault", "equi,mode=cache"]);
+    guard(&Value::is_null);
 }
 
 #[test]

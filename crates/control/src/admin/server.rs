@@ -4,7 +4,7 @@ use crate::admin::protocol::{Envelope, LONGEST_REQUEST, PROTOCOL_VERSION, Reply,
 use crate::device::spec::DeviceSpec;
 use crate::record::send::send_recording;
 use crate::serve::daemon::Daemon;
-use crate::volume::policy::{refuse_modes, refused};
+use crate::volume::policy::refused;
 use crate::{Error, ErrorKind, PolicyReport, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::Export;
@@ -118,7 +118,6 @@ async fn answer(daemon: &Rc<Daemon>, request: Request) -> Result<Value> {
         Request::Explain { offset_bytes } => value(&daemon.explain(Bytes(offset_bytes))?),
         Request::Policy => value(&policy(daemon)),
         Request::SetPolicy { policy: text } => {
-            refuse_modes(&text)?;
             daemon.volume.set_policy(&text).await.map_err(refused)?;
             tracing::info!("policy {}", daemon.volume.policy());
             value(&policy(daemon))

@@ -1,4 +1,5 @@
-//! A volume whose guests' requests can be noted while it is served: the export that the daemon's fronts serve.
+//! A volume whose guests' requests can be noted while it is served: the export that the daemon's fronts serve. For a recording, and for the guard
+//! ([`crate::guard`]), which also wants to know how many requests are under way, and what they take.
 //!
 //! While nobody records, that costs the test of a flag for each request. While somebody does, a look at the clock and a
 //! note of 24 bytes. Zeroing that may discard is noted as a discard, zeroing that may not as a write; prefetches are not.
@@ -8,8 +9,9 @@
 //! verbs are what the front made of a request; a trace holds what the guest made.
 
 use crate::record::notes::{Note, Notes};
-use braid_base::{Bytes, Op, Request};
+use braid_base::{Bytes, Nanos, Op, Request};
 use braid_engine::{Allocation, Durability, Export, Hints, Result, Zeroing};
+use braid_lab::guard::{Scale, Watch};
 use braid_runtime::{Buf, Event, Runtime};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -27,6 +29,10 @@ pub(crate) struct Recorder<R> {
     runtime: R,
     records: Cell<bool>,
     notes: RefCell<Notes>,
+    /// What ghosts are given.
+    watch: RefCell<Option<Watch>>,
+    watches: Cell<bool>,
+    in_flight: Cell<u64>,
     /// Notified when a recording has ended.
     ended: Event,
     busy: Cell<bool>,
@@ -50,12 +56,33 @@ impl<R: Runtime, E: Export> Recorded<R, E> {
     }
 }
 
+/// A request that is served. One that a front gives up ends, too.
+struct UnderWay<'a, R: Runtime> {
+    recorder: &'a Recorder<R>,
+    /// When it began, if that was watched.
+    begun: Option<Nanos>,
+}
+
+impl<R: Runtime> Drop for UnderWay<'_, R> {
+    fn drop(&mut self) {
+        let recorder = self.recorder;
+        recorder.in_flight.set(recorder.in_flight.get() - 1);
+        if recorder.watches.get() {
+            let now = recorder.runtime.now();
+            recorder.with_watch(|watch| watch.ends(self.begun.map(|begun| now - begun)));
+        }
+    }
+}
+
 impl<R: Runtime> Recorder<R> {
     fn new(runtime: R) -> Recorder<R> {
         Recorder {
             runtime,
             records: Cell::new(false),
             notes: RefCell::new(Notes::new(1)),
+            watch: RefCell::default(),
+            watches: Cell::new(false),
+            in_flight: Cell::new(0),
             ended: Event::default(),
             busy: Cell::new(false),
         }
@@ -76,12 +103,40 @@ impl<R: Runtime> Recorder<R> {
         self.ended.wait_for(|| (!self.busy.get()).then_some(())).await;
     }
 
-    /// Notes a request, if somebody records.
+    /// Watches for ghosts of this scale from now on, or no longer.
+    pub fn watch(&self, scale: Option<Scale>) {
+        let begun = |scale| Watch::new(self.runtime.now(), self.in_flight.get(), scale);
+        self.watches.set(scale.is_some());
+        *self.watch.borrow_mut() = scale.map(begun);
+    }
+
+    /// What the watch says; nothing if there is none.
+    pub fn with_watch<T: Default>(&self, ask: impl FnOnce(&mut Watch) -> T) -> T {
+        self.watch.borrow_mut().as_mut().map_or_else(T::default, ask)
+    }
+
+    /// Notes a request, if somebody records or watches.
     #[inline]
     fn asked(&self, request: Request) {
         if self.records.get() {
             self.note(request);
         }
+        if self.watches.get() {
+            self.with_watch(|watch| watch.asks(self.runtime.now(), request));
+        }
+    }
+
+    /// Serves a request, and tells who watches when it begins and ends.
+    async fn served<T>(&self, serve: impl Future<Output = T>) -> T {
+        self.in_flight.set(self.in_flight.get() + 1);
+        let mut under_way = UnderWay { recorder: self, begun: None };
+        if self.watches.get() {
+            under_way.begun = Some(self.runtime.now());
+            self.with_watch(Watch::begins);
+        }
+        let result = serve.await;
+        drop(under_way);
+        result
     }
 
     fn note(&self, request: Request) {
@@ -140,19 +195,19 @@ impl<R: Runtime, E: Export> Export for Recorded<R, E> {
     }
 
     fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = Result<()>> {
-        self.export.read(offset, into)
+        self.recorder.served(self.export.read(offset, into))
     }
 
     fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> impl Future<Output = Result<()>> {
-        self.export.write(offset, from, durability)
+        self.recorder.served(self.export.write(offset, from, durability))
     }
 
     fn flush(&self) -> impl Future<Output = Result<()>> {
-        self.export.flush()
+        self.recorder.served(self.export.flush())
     }
 
     fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = Result<()>> {
-        self.export.discard(offset, len)
+        self.recorder.served(self.export.discard(offset, len))
     }
 
     fn discards_to_zeros(&self) -> bool {
@@ -166,7 +221,7 @@ impl<R: Runtime, E: Export> Export for Recorded<R, E> {
         zeroing: Zeroing,
         durability: Durability,
     ) -> impl Future<Output = Result<()>> {
-        self.export.write_zeroes(offset, len, zeroing, durability)
+        self.recorder.served(self.export.write_zeroes(offset, len, zeroing, durability))
     }
 
     fn prefetch(&self, offset: Bytes, len: Bytes) -> impl Future<Output = Result<()>> {
@@ -234,6 +289,41 @@ mod tests {
             let again = recorder.start().expect("nobody records any more");
             assert_eq!(taken(&again, start), []);
         });
+    }
+
+    #[test]
+    fn who_watches_learns_how_many_requests_are_under_way_at_once() {
+        let world = World::new(1);
+        let recorder = Rc::new(Recorder::new(world.clone()));
+        world.clone().block_on(async move {
+            let serve = |millis| {
+                let (recorder, world) = (recorder.clone(), world.clone());
+                async move { recorder.served(world.sleep(Nanos::from_millis(millis))).await }
+            };
+            world.spawn(serve(90));
+            world.sleep(Nanos::from_millis(1)).await;
+            assert_eq!(recorder.in_flight.get(), 1, "it counts before somebody watches");
+            recorder.watch(Some(Scale::WHOLE));
+            for _ in 0..20 {
+                (0..8).for_each(|_| recorder.asked(request(Op::Read, 4096, Bytes(4096))));
+                braid_runtime::join_all((0..8).map(|_| serve(2))).await;
+            }
+            // A front that gives a request up.
+            drop(first_poll(serve(1000)).await);
+            world.sleep(Nanos::from_millis(60)).await;
+            assert_eq!(recorder.in_flight.get(), 0);
+            let batch = recorder.with_watch(|watch| watch.take(world.now())).expect("it is enough");
+            assert!(format!("{batch:?}").contains("clients: 9"), "{batch:?}");
+            recorder.watch(None);
+            recorder.asked(request(Op::Read, 4096, Bytes(4096)));
+            assert!(recorder.with_watch(|watch| watch.take(world.now())).is_none());
+        });
+    }
+
+    async fn first_poll<F: Future>(future: F) -> std::pin::Pin<Box<F>> {
+        let mut future = Box::pin(future);
+        let _pending = std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx))).await;
+        future
     }
 
     #[test]

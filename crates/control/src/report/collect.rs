@@ -63,6 +63,7 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         pending_changes: status.pending_changes as u64,
         pending_log: None,
         pending_log_failure: None,
+        guard: None,
         durability: durability(members),
         failure: status.failure,
         guests: guest_report(&status.guests),

@@ -32,6 +32,9 @@ pub struct StatusReport {
     pub attached_file: Option<PathBuf>,
     /// The policy with its settings, as `name,key=value,…`.
     pub policy: String,
+    /// What the guard of `equi,mode=auto` knows; null of a policy without a choice.
+    #[serde(default)]
+    pub guard: Option<GuardReport>,
     /// What the guest sees.
     pub size_bytes: u64,
     /// The unit of placement.
@@ -452,4 +455,32 @@ pub struct CopyReport {
     pub device_offset_bytes: Option<u64>,
     /// `current`, `behind` (a second copy that is older), `clean` or `dirty` (extra copies).
     pub copy_state: String,
+}
+
+/// What simulations beside a volume say of the modes of its policy.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct GuardReport {
+    /// The policy in the present mode.
+    pub mode: String,
+    /// How often the mode was switched since the daemon started.
+    pub switches: u64,
+    /// When it was switched last.
+    pub switched_seconds_ago: Option<f64>,
+    /// All modes.
+    pub modes: Vec<ModeReport>,
+    /// Ghosts have one part of the volume in so many; 0 if there are none.
+    pub one_in: u32,
+    /// The share of a processor that the ghosts took for the last batch.
+    pub processor_share: f64,
+    /// Why there are none, or not of all modes.
+    pub problem: Option<String>,
+}
+
+/// A mode of a policy.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ModeReport {
+    /// The policy in this mode.
+    pub mode: String,
+    /// What requests of the last batch took on average in the simulation; null if that is not known.
+    pub latency_ns_mean: Option<u64>,
 }

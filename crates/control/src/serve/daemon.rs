@@ -8,6 +8,7 @@
 use crate::admin::server::serve_admin;
 use crate::attach::file::Attachment;
 use crate::device::open::OpenDevice;
+use crate::guard::{self, Guard, Models};
 use crate::record::recorded::{Recorded, Recorder};
 use crate::report::collect::{durability, explain_report, status_report};
 use crate::report::types::{Durability, ExplainReport, StatusReport};
@@ -15,6 +16,7 @@ use crate::serve::address::{NbdAddress, nbd_uri};
 use crate::serve::catch_up::CatchUp;
 use crate::serve::devices::{note_changes, note_those_removed};
 use crate::serve::doors::Doors;
+use crate::serve::recovered::log_recovery;
 use crate::volume::create::{make, refuse_known, remove_made};
 use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
@@ -25,7 +27,7 @@ use crate::volume::policy::check_policy;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, NewVolume, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
-use braid_engine::{AdoptedDisk, OpenOptions, Readahead, Recovery, Volume};
+use braid_engine::{AdoptedDisk, OpenOptions, Readahead, Volume};
 use braid_nbd::{Server, ServerConfig};
 use braid_runtime::{Arena, Event, Runtime, Semaphore};
 use braid_uring::{Ring, Signal, Signals};
@@ -58,6 +60,10 @@ pub struct ServeOptions {
     pub distrust: Vec<DeviceId>,
     /// Whether dirty blocks are written back to an adopted disk though it was changed while Braid did not serve it.
     pub force: bool,
+    /// A model of the SSDs that have none, by name or file: for simulations of the volume (`equi,mode=auto`).
+    pub ssd_model: Option<String>,
+    /// The same of the disks.
+    pub hdd_model: Option<String>,
 }
 
 impl Default for ServeOptions {
@@ -73,6 +79,8 @@ impl Default for ServeOptions {
             detach: None,
             distrust: Vec::new(),
             force: false,
+            ssd_model: None,
+            hdd_model: None,
         }
     }
 }
@@ -105,9 +113,13 @@ pub(crate) struct Daemon {
     /// The volume as fronts serve it.
     pub export: Export,
     pub recorder: Rc<Recorder<Ring>>,
+    pub guard: Guard,
+    /// Of devices, for ghosts.
+    pub models: Models,
+    pub options: ServeOptions,
     pub attachment: Attachment,
     pub(crate) state: StateDir,
-    pub(super) members: RefCell<Vec<Member>>,
+    pub(crate) members: RefCell<Vec<Member>>,
     /// The devices that the record calls outdated; none if that is not known.
     pub(super) noted: RefCell<Option<Vec<DeviceId>>>,
     /// Where the devices are that were opened, until that is noted.
@@ -117,7 +129,6 @@ pub(crate) struct Daemon {
     pub(super) catch_up: CatchUp,
     nbd: Server<Export>,
     nbd_uris: Vec<String>,
-    detach: Option<Vec<OsString>>,
     started: Nanos,
     /// Notified at every change of what follows.
     changed: Event,
@@ -285,57 +296,6 @@ fn describe(signal: Signal) -> &'static str {
     }
 }
 
-fn log_recovery(name: &VolumeName, recovery: &Recovery) {
-    let Recovery { pages_from_one_image, batches, records, spans, extras_forgotten, .. } = recovery;
-    let Recovery { lost, changed_elsewhere, has_log, changes_of_log, log_refused, flush_had_failed, .. } =
-        recovery;
-    match records {
-        0 => tracing::info!("volume '{name}' is open: its journal had nothing to replay"),
-        _ => tracing::info!(
-            "volume '{name}' is open; replayed {records} records in {batches} batches of its journal"
-        ),
-    }
-    if *has_log {
-        tracing::info!(
-            "the daemon before died: {changes_of_log} changes of volume '{name}' that were in no journal are recovered from its pending log"
-        );
-    }
-    if let Some(why) = log_refused {
-        tracing::warn!(
-            "the pending log of volume '{name}' does not count: {why}; it is as after a power cut"
-        );
-    }
-    if *flush_had_failed {
-        tracing::error!(
-            "a flush of volume '{name}' had failed before its daemon died: what was written since the last good one may be lost, and the \
-             first flush of a guest fails to say so"
-        );
-    }
-    if !lost.is_empty() {
-        tracing::error!(
-            "{} extents of volume '{name}' lay on a device that was given up: they read as errors until they are written, in whole parts of them, or \
-             discarded",
-            lost.len()
-        );
-    }
-    if *changed_elsewhere {
-        tracing::warn!(
-            "the disk that volume '{name}' adopted was changed while it was not served: what was cached of it is forgotten"
-        );
-    }
-    if *spans > 0 {
-        tracing::info!("copies may differ in {spans} spans of volume '{name}': resynchronising them");
-    }
-    if *extras_forgotten > 0 {
-        tracing::info!(
-            "{extras_forgotten} cached blocks of volume '{name}' may be older than their homes: forgotten"
-        );
-    }
-    if *pages_from_one_image > 0 {
-        tracing::warn!("{pages_from_one_image} map pages lack one image: stop, then braid check {name}");
-    }
-}
-
 impl Daemon {
     fn start(
         world: &World,
@@ -346,6 +306,7 @@ impl Daemon {
         doors: Doors,
     ) -> Result<Rc<Daemon>> {
         let (ring, arena) = (&world.ring, &world.arena);
+        let models = doors.models;
         let (export, recorder) = Recorded::new(ring.clone(), volume.clone());
         let config = ServerConfig {
             max_connections: doors.options.clients,
@@ -375,7 +336,9 @@ impl Daemon {
             catch_up: CatchUp::default(),
             nbd,
             nbd_uris,
-            detach: doors.options.detach,
+            guard: Guard::default(),
+            models,
+            options: doors.options,
             started: ring.now(),
             changed: Event::default(),
             stopping: Cell::new(false),
@@ -384,6 +347,7 @@ impl Daemon {
         });
         ring.spawn(serve_admin(daemon.clone(), doors.admin));
         ring.spawn(note_changes(daemon.clone()));
+        ring.spawn(guard::keep(daemon.clone()));
         Ok(daemon)
     }
 
@@ -402,6 +366,7 @@ impl Daemon {
             attached_file: self.attachment.file(),
             pending_log: self.lasting.path().filter(|_| self.volume.has_pending_log()),
             pending_log_failure: self.lasting.failure(self.volume.has_pending_log()),
+            guard: self.guard.report(self.volume.modes(1), self.ring.now()),
             ..status_report(self.name.as_str(), uptime, status, &self.members.borrow())
         }
     }
@@ -430,7 +395,7 @@ impl Daemon {
     async fn close(&self, signals: &Signals) -> Result<()> {
         let guests = async {
             self.nbd.shutdown().await;
-            self.attachment.end(self.detach.as_deref()).await;
+            self.attachment.end(self.options.detach.as_deref()).await;
         };
         if let First::Right(_) = first_of(guests, signals.recv()).await {
             tracing::warn!("a second signal: not waiting for guests any longer");

@@ -1,6 +1,7 @@
 //! Where clients and commands come in: the sockets of a daemon.
 
 use crate::Result;
+use crate::guard::Models;
 use crate::serve::address::NbdAddress;
 use crate::serve::daemon::ServeOptions;
 use crate::volume::state_dir::{StateDir, VolumeName};
@@ -12,10 +13,13 @@ pub(super) struct Doors {
     pub nbd: Vec<Listener>,
     pub admin: Listener,
     pub options: ServeOptions,
+    /// The models that the options name.
+    pub models: Models,
 }
 
 impl Doors {
     pub fn bind(ring: &Ring, state: &StateDir, name: &VolumeName, options: &ServeOptions) -> Result<Doors> {
+        let models = Models::find(options.ssd_model.as_deref(), options.hdd_model.as_deref())?;
         let usual = [NbdAddress::Unix(state.nbd_socket(name))];
         let addresses = if options.nbd.is_empty() { &usual[..] } else { &options.nbd };
         let bind = |address: &NbdAddress| match address {
@@ -27,7 +31,7 @@ impl Doors {
         };
         let nbd = addresses.iter().map(bind).collect::<std::io::Result<_>>()?;
         let admin = Listener::bind_unix(ring, &state.admin_socket(name))?;
-        Ok(Doors { nbd, admin, options: options.clone() })
+        Ok(Doors { nbd, admin, options: options.clone(), models })
     }
 }
 

@@ -5,4 +5,5 @@ pub(crate) mod catch_up;
 pub(crate) mod daemon;
 pub(crate) mod devices;
 pub(crate) mod doors;
+pub(crate) mod recovered;
 pub(crate) mod ring;

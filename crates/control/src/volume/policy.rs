@@ -12,7 +12,7 @@ use crate::volume::members::{Purpose, handles, lacks_all, open_members, open_opt
 use crate::volume::noted::with_notes;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
-use braid_base::{DeviceClass, DeviceId};
+use braid_base::DeviceId;
 use braid_engine::Volume;
 use braid_policy::DeviceView;
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,6 @@ pub fn policy(state: &StateDir, name: &VolumeName) -> Result<PolicyReport> {
 /// Puts another policy in charge. No data is copied now; what the policy wants elsewhere moves in the background while
 /// the volume is served.
 pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<PolicyReport> {
-    refuse_modes(text)?;
     match Client::connect(state, name) {
         Ok(mut client) => client.call(Request::SetPolicy { policy: text.to_owned() }),
         Err(error) if error.kind() == ErrorKind::NotServed => {
@@ -83,23 +82,7 @@ pub fn check_policy(text: &str, devices: &[DeviceSpec]) -> Result<()> {
     let view =
         |(place, spec): (usize, &DeviceSpec)| DeviceView::empty(DeviceId(place as u16), spec.class, SLOTS);
     let views: Vec<DeviceView> = devices.iter().enumerate().map(view).collect();
-    braid_policy::parse(text, &views).map_err(|e| Error::new(ErrorKind::Usage, e.to_string()))?;
-    refuse_modes(text)
-}
-
-/// Refuses a policy that waits for simulations to choose its mode: a daemon makes none.
-pub(crate) fn refuse_modes(text: &str) -> Result<()> {
-    let classes = [DeviceClass::Ssd, DeviceClass::Hdd];
-    let views = [0, 1].map(|place| DeviceView::empty(DeviceId(place), classes[usize::from(place)], SLOTS));
-    let modes = braid_policy::parse(text, &views).map_or(Vec::new(), |policy| policy.modes());
-    if modes.is_empty() {
-        return Ok(());
-    }
-    let problem = format!(
-        "policy '{text}' needs simulations beside it, which braid simulate has and a served volume has not: use {}",
-        modes.join(" or ")
-    );
-    Err(Error::new(ErrorKind::Unsupported, problem))
+    braid_policy::parse(text, &views).map(drop).map_err(|e| Error::new(ErrorKind::Usage, e.to_string()))
 }
 
 /// Any number of slots will do to read a policy's settings.

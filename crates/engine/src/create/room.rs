@@ -52,7 +52,7 @@ pub struct Fit {
 }
 
 /// Slots that no volume may count on: moves need somewhere to go.
-pub(super) const SPARE_SLOTS: u32 = 4;
+pub const SPARE_SLOTS: u32 = 4;
 /// The share of slots kept free for moves: one in this many.
 const SPARE_SHARE: u32 = 100;
 /// The part of the SSDs that is left: what `exclusive` and `inclusive` need, and a cache with `cache=20%`.

@@ -1,17 +1,14 @@
 //! The guard of a simulated volume: gives ghosts what guests asked for, and switches the volume's mode.
 
-use super::evidence::Evidence;
-use super::ghost::Ghost;
-use super::watch::Watch;
+use super::{BATCH, Ghosts, Homes, Like, LikeDevice, Scale, Verdict, Watch};
 use crate::guests::Guests;
 use crate::outcome::ModeSwitch;
-use crate::rig::{Kind, Need, Reached};
-use crate::{DeviceSetup, Load, Result, Setup, Size};
-use braid_base::{Bytes, DeviceClass, Nanos};
+use crate::rig::{Kind, Reached};
+use crate::{Setup, Size};
+use braid_base::Bytes;
 use braid_engine::Export;
 use braid_runtime::Runtime;
 use std::cell::RefCell;
-use std::ops::Range;
 use std::rc::Rc;
 
 /// What the guard did.
@@ -33,9 +30,6 @@ impl Kept {
     }
 }
 
-/// The time of a batch.
-const BATCH: Nanos = Nanos::from_secs(5);
-
 /// Guards a volume until the world ends, if its policy has modes.
 pub(crate) async fn keep(
     guests: Rc<Guests<Reached>>,
@@ -43,7 +37,7 @@ pub(crate) async fn keep(
     kinds: Rc<[Kind]>,
     kept: Rc<RefCell<Kept>>,
 ) {
-    let (modes, mut present) = guests.volume.modes();
+    let (modes, mut present) = guests.volume.modes(1);
     if modes.is_empty() {
         return;
     }
@@ -51,31 +45,18 @@ pub(crate) async fn keep(
         let why = "mode=auto stays in one mode on devices of other machines: ghosts have no network";
         return kept.borrow_mut().notes.push(why.to_owned());
     }
-    let mut ghosts = match ghosts(&guests, &setup, &kinds, &modes) {
-        Ok(ghosts) => ghosts,
-        Err(error) => return kept.borrow_mut().notes.push(format!("mode=auto has no ghosts: {error}")),
-    };
-    let mut evidence = Evidence::of(modes.len());
+    let mut ghosts = Ghosts::new(&like(&guests, &setup, &kinds), &modes);
     let begun = guests.rt.now();
-    *guests.watch.borrow_mut() = Some(Watch::new(begun));
+    *guests.watch.borrow_mut() = Some(Watch::new(begun, 0, Scale::WHOLE));
     loop {
         guests.rt.sleep(BATCH).await;
         let batch = guests.watch.borrow_mut().as_mut().and_then(|watch| watch.take(guests.rt.now()));
         let Some(batch) = batch else { continue };
-        ghosts.iter().flatten().for_each(|ghost| ghost.give(&batch));
-        let means: Vec<Option<f64>> = ghosts
-            .iter_mut()
-            .zip(&modes)
-            .map(|(place, mode)| match place.as_ref().map(Ghost::mean)? {
-                Ok(mean) => mean,
-                Err(error) => {
-                    kept.borrow_mut().notes.push(format!("mode=auto leaves out {mode}: {error}"));
-                    *place = None;
-                    None
-                }
-            })
-            .collect();
-        if let Some(mode) = evidence.add(batch.length, &means, present) {
+        let Verdict { switch, left_out, .. } = ghosts.serve(&batch, present);
+        for (mode, error) in left_out {
+            kept.borrow_mut().notes.push(format!("mode=auto leaves out {}: {error}", modes[mode]));
+        }
+        if let Some(mode) = switch {
             guests.volume.switch_mode(mode);
             present = mode;
             let seconds = (guests.rt.now() - begun).as_secs_f64();
@@ -84,64 +65,30 @@ pub(crate) async fn keep(
     }
 }
 
-/// A ghost for each mode, with homes as they are now.
-fn ghosts(
-    guests: &Guests<Reached>,
-    setup: &Setup,
-    kinds: &[Kind],
-    modes: &[String],
-) -> Result<Vec<Option<Ghost>>> {
-    let (filled, on_ssd) = homes(guests, setup.extent_size, kinds)?;
+/// The volume as it is now.
+fn like(guests: &Guests<Reached>, setup: &Setup, kinds: &[Kind]) -> Like {
     let size = guests.volume.size();
-    let device = |kind: &Kind| DeviceSetup {
-        class: kind.class,
-        size: Size::Bytes(kind.size),
-        model: kind.model.clone(),
-        count: 1,
-        nodes: None,
-        group: None,
-    };
-    let devices: Vec<DeviceSetup> = kinds.iter().map(device).collect();
-    let ghost = |policy: &String| {
-        let ghost = Setup {
-            size: Some(size),
-            extent_size: setup.extent_size,
-            block_size: setup.block_size,
-            cache_extents: setup.cache_extents,
-            readahead: setup.readahead,
-            ahead: setup.ahead,
-            prefill_ssd: Some(on_ssd.clone()),
-            seed: setup.seed,
-            ..Setup::new(devices.clone(), policy.clone(), Load::Parts(Vec::new()))
-        };
-        Some(Ghost::new(ghost, Need { span: Some(size), filled: Some(filled.clone()), data: None }))
-    };
-    Ok(modes.iter().map(ghost).collect())
-}
-
-type Ranges = Vec<Range<Bytes>>;
-
-/// What has homes, and what of it has them on SSDs.
-fn homes(guests: &Guests<Reached>, extent: Bytes, kinds: &[Kind]) -> Result<(Ranges, Ranges)> {
-    let size = guests.volume.size();
-    let (mut filled, mut on_ssd) = (Ranges::new(), Ranges::new());
+    let device =
+        |kind: &Kind| LikeDevice { class: kind.class, spec: kind.spec.clone(), size: Size::Bytes(kind.size) };
+    let mut homes = Homes::default();
     let mut at = Bytes::ZERO;
     while at < size {
-        let range = at..(at + extent).min(size);
+        let range = at..(at + setup.extent_size).min(size);
         at = range.end;
-        let Some((device, _)) = guests.volume.explain(range.start)?.home else { continue };
-        if kinds[device.index()].class == DeviceClass::Ssd {
-            add(&mut on_ssd, range.clone());
+        if let Some(device) = guests.volume.home(range.start) {
+            homes.add(range, kinds[device.index()].class);
         }
-        add(&mut filled, range);
     }
-    Ok((filled, on_ssd))
-}
-
-/// Neighbours become one range.
-fn add(ranges: &mut Ranges, range: Range<Bytes>) {
-    match ranges.last_mut() {
-        Some(last) if last.end == range.start => last.end = range.end,
-        _ => ranges.push(range),
+    Like {
+        scale: Scale::WHOLE,
+        size,
+        extent_size: setup.extent_size,
+        block_size: setup.block_size,
+        cache_extents: setup.cache_extents,
+        readahead: setup.readahead,
+        ahead: setup.ahead,
+        devices: kinds.iter().map(device).collect(),
+        homes,
+        seed: setup.seed,
     }
 }

@@ -1,5 +1,6 @@
-use crate::{DeviceSetup, Load, Outcome, Setup, WarmUp, simulate};
-use braid_base::{DeviceClass, Nanos};
+use super::{Ghosts, Homes, Like, LikeDevice, Scale, Watch};
+use crate::{DeviceSetup, Load, Outcome, Readahead, Setup, Size, WarmUp, simulate};
+use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Op, Request, Rng};
 
 /// Small writes and reads of 64 MiB here and there by two clients, which a write-back cache on a tenth of it serves best.
 fn scattered(policy: &str, disk: &str) -> Setup {
@@ -45,4 +46,68 @@ fn a_volume_of_two_copies_stays_in_its_mode() {
     let devices = setup.devices.iter().map(|device| DeviceSetup { count: 2, ..device.clone() }).collect();
     let outcome = simulate(&Setup { devices, ..setup }).expect("it runs").outcome;
     assert!(outcome.mode_switches.is_empty(), "{:?}", outcome.mode_switches);
+}
+
+/// What a request takes on average in each mode, of 40 s after 20, if ghosts have one part of the volume in so many: 120 requests/s, most of them to one
+/// of eight places of 8 KiB.
+fn means(one_in: u64) -> Vec<f64> {
+    let (size, extent_size) = (MIB * 2048, KIB * 128);
+    let scale = Scale::of(one_in, size, extent_size);
+    let image = scale.image(size);
+    assert_eq!((u64::from(scale.one_in()), image), (one_in, size / one_in));
+    let device = |(class, model, share): (DeviceClass, &str, f64)| LikeDevice {
+        class,
+        spec: braid_model::by_name(model).expect("it is in the library").clone(),
+        size: Size::Share(share),
+    };
+    let devices =
+        [(DeviceClass::Ssd, "x25-m", 0.15), (DeviceClass::Hdd, "barracuda-7200.12", 1.2)].map(device).into();
+    let mut homes = Homes::default();
+    homes.add(Bytes::ZERO..image, DeviceClass::Hdd);
+    let like = Like {
+        scale,
+        size,
+        extent_size,
+        block_size: KIB * 4,
+        cache_extents: 0,
+        readahead: Readahead::Off,
+        ahead: Bytes::ZERO,
+        devices,
+        homes,
+        seed: 1,
+    };
+    let horizon = Nanos::from_secs(10) / one_in;
+    let modes = ["tier", "cache"].map(|mode| format!("equi,horizon={}ns,mode={mode}", horizon.0));
+    let mut ghosts = Ghosts::new(&like, &modes);
+    let (mut rng, mut at) = (Rng::new(4), Nanos::ZERO);
+    let mut watch = Watch::new(at, 0, scale);
+    let (mut sums, mut batch_end) = (vec![0.0; 2], Nanos::from_secs(5));
+    while at < Nanos::from_secs(60) {
+        at += Nanos(rng.below(16_666_666));
+        let place = rng.below(size / (KIB * 8));
+        let place = if rng.below(10) > 0 { place / 8 * 8 } else { place };
+        let op = if rng.below(3) == 0 { Op::Write } else { Op::Read };
+        watch.asks(at, Request { op, offset: KIB * 8 * place, len: KIB * 8 });
+        watch.begins();
+        watch.ends(Some(Nanos::from_millis(1)));
+        if at >= batch_end {
+            batch_end += Nanos::from_secs(5);
+            let Some(batch) = watch.take(at) else { continue };
+            let verdict = ghosts.serve(&batch, 0);
+            assert!(verdict.left_out.is_empty(), "{}", verdict.left_out[0].1);
+            if at > Nanos::from_secs(20) {
+                let means = verdict.means.iter().map(|mean| mean.expect("it is known"));
+                sums.iter_mut().zip(means).for_each(|(sum, mean)| *sum += mean);
+            }
+        }
+    }
+    sums
+}
+
+#[test]
+fn ghosts_of_a_part_of_a_volume_compare_as_those_of_the_whole_do() {
+    let ratio = |means: Vec<f64>| means[1] / means[0];
+    let (whole, part) = (ratio(means(1)), ratio(means(4)));
+    assert!(whole < 0.9, "the load tells modes apart: {whole}");
+    assert!((part / whole).ln().abs() < 0.25, "{part} {whole}");
 }

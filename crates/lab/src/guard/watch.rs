@@ -1,13 +1,20 @@
 //! What guests ask for, and how many of them wait at once.
 
+use super::scale::{Scale, cost};
 use braid_base::{Arrival, Nanos, Request};
 use std::sync::Arc;
 
 /// What guests asked for since it was last taken.
-#[derive(Default)]
-pub(crate) struct Watch {
+pub struct Watch {
+    scale: Scale,
+    /// What of it ghosts are asked for.
     arrivals: Vec<Arrival>,
+    asked: u64,
+    /// What all requests cost, and those of ghosts.
+    cost: u64,
+    cost_of_ghosts: u64,
     in_flight: u64,
+    begun: u64,
     /// The most that were under way, and how many requests brought it there.
     peak: u64,
     at_peak: u64,
@@ -20,12 +27,12 @@ pub(crate) struct Watch {
 }
 
 /// What guests asked for in a time, for ghosts.
-#[derive(Clone)]
-pub(super) struct Batch {
+#[derive(Clone, Debug)]
+pub struct Batch {
     /// At times from its beginning.
-    pub arrivals: Arc<[Arrival]>,
-    pub length: Nanos,
-    pub guests: Guests,
+    pub(super) arrivals: Arc<[Arrival]>,
+    pub(super) length: Nanos,
+    pub(super) guests: Guests,
 }
 
 /// How requests arrive: open loop or closed loop.
@@ -39,19 +46,54 @@ pub(super) enum Guests {
 
 /// Fewer requests wait for the next batch.
 const FEWEST: usize = 50;
+/// More requests than this are no part of a batch: it ends with them. They are 10 MiB, and more than a simulation has in 5 s.
+const MOST: usize = 1 << 18;
 /// If more than this part of all requests bring as many under way as ever at once, these are all the clients.
 const CLOSED: f64 = 0.05;
 /// What is left of the peak from one batch to the next.
 const FADES: f64 = 0.9;
 
 impl Watch {
-    pub fn new(now: Nanos) -> Watch {
-        Watch { begin: now, ..Watch::default() }
+    /// From now on, while so many requests are under way.
+    pub fn new(now: Nanos, in_flight: u64, scale: Scale) -> Watch {
+        Watch {
+            scale,
+            arrivals: Vec::new(),
+            asked: 0,
+            cost: 0,
+            cost_of_ghosts: 0,
+            in_flight,
+            begun: 0,
+            peak: 0,
+            at_peak: 0,
+            ended: 0,
+            took: Nanos::ZERO,
+            begin: now,
+            most: 0.0,
+        }
+    }
+
+    /// A guest asks for this.
+    pub fn asks(&mut self, at: Nanos, request: Request) {
+        if self.is_full() {
+            return;
+        }
+        self.asked += 1;
+        self.cost += cost(&request);
+        if let Some(request) = self.scale.request(request, self.asked) {
+            self.cost_of_ghosts += cost(&request);
+            self.arrivals.push(Arrival { at, request });
+        }
+    }
+
+    /// Whether there is no room for more.
+    pub fn is_full(&self) -> bool {
+        self.arrivals.len() >= MOST
     }
 
     /// A request begins.
-    pub fn begins(&mut self, at: Nanos, request: Request) {
-        self.arrivals.push(Arrival { at, request });
+    pub fn begins(&mut self) {
+        self.begun += 1;
         self.in_flight += 1;
         if self.in_flight > self.peak {
             (self.peak, self.at_peak) = (self.in_flight, 0);
@@ -59,39 +101,45 @@ impl Watch {
         self.at_peak += u64::from(self.in_flight == self.peak);
     }
 
-    /// One has ended that took so long.
-    pub fn ends(&mut self, took: Nanos) {
+    /// One has ended; how long it took, if that is known.
+    pub fn ends(&mut self, took: Option<Nanos>) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        self.ended += 1;
-        self.took += took;
+        self.ended += u64::from(took.is_some());
+        self.took += took.unwrap_or_default();
     }
 
     /// What came until now, if that is enough to tell something.
-    pub(super) fn take(&mut self, now: Nanos) -> Option<Batch> {
+    pub fn take(&mut self, now: Nanos) -> Option<Batch> {
         if self.arrivals.len() < FEWEST {
             return None;
         }
         let (begin, length) = (self.begin, now - self.begin);
+        // What a ghost has less of comes the faster.
+        let share = self.cost_of_ghosts as f64 / self.cost as f64;
+        let time = |at: Nanos| match self.scale.one_in() {
+            1 => at,
+            _ => Nanos((at.0 as f64 * share) as u64),
+        };
         let arrivals: Arc<[Arrival]> = std::mem::take(&mut self.arrivals)
             .into_iter()
-            .map(|arrival| Arrival { at: arrival.at.saturating_sub(begin), ..arrival })
+            .map(|arrival| Arrival { at: time(arrival.at.saturating_sub(begin)), ..arrival })
             .collect();
-        let guests = self.guests(arrivals.len(), length);
+        let guests = self.guests(length);
         let most = match guests {
             Guests::Open { most } => most as f64,
             Guests::Closed { clients, .. } => clients as f64,
         };
-        *self = Watch { in_flight: self.in_flight, begin: now, most, ..Watch::default() };
+        *self = Watch { most, ..Watch::new(now, self.in_flight, self.scale) };
         Some(Batch { arrivals, length, guests })
     }
 
-    fn guests(&self, requests: usize, length: Nanos) -> Guests {
+    fn guests(&self, length: Nanos) -> Guests {
         let peak = self.peak as f64;
-        if self.at_peak as f64 <= CLOSED * requests as f64 {
+        if self.at_peak as f64 <= CLOSED * self.begun as f64 {
             return Guests::Open { most: peak.max(self.most * FADES).round() as usize };
         }
         // Little's law: clients = rate × (time in the volume + time to think).
-        let between = peak * length.0 as f64 / requests as f64;
+        let between = peak * length.0 as f64 / self.begun as f64;
         let think = between - self.took.0 as f64 / self.ended.max(1) as f64;
         Guests::Closed { clients: self.peak as usize, think: Nanos(think.max(0.0) as u64) }
     }
@@ -106,14 +154,15 @@ mod tests {
 
     /// Requests with their times and what each takes, in milliseconds.
     fn watched(requests: &[(u64, u64)]) -> Guests {
-        let mut watch = Watch::new(Nanos::ZERO);
+        let mut watch = Watch::new(Nanos::ZERO, 0, Scale::WHOLE);
         let mut ends: Vec<(u64, u64)> = Vec::new();
         for &(at, took) in requests {
             ends.sort_unstable();
             while ends.first().is_some_and(|&(end, _)| end <= at) {
-                watch.ends(Nanos::from_millis(ends.remove(0).1));
+                watch.ends(Some(Nanos::from_millis(ends.remove(0).1)));
             }
-            watch.begins(Nanos::from_millis(at), READ);
+            watch.asks(Nanos::from_millis(at), READ);
+            watch.begins();
             ends.push((at + took, took));
         }
         let last = requests.last().expect("there are some").0;
@@ -146,10 +195,10 @@ mod tests {
 
     #[test]
     fn few_requests_wait_for_more() {
-        let mut watch = Watch::new(Nanos::ZERO);
-        (0..FEWEST as u64 - 1).for_each(|n| watch.begins(Nanos(n), READ));
+        let mut watch = Watch::new(Nanos::ZERO, 0, Scale::WHOLE);
+        (0..FEWEST as u64 - 1).for_each(|n| watch.asks(Nanos(n), READ));
         assert!(watch.take(Nanos(100)).is_none());
-        watch.begins(Nanos(150), READ);
+        watch.asks(Nanos(150), READ);
         let batch = watch.take(Nanos(200)).expect("there are enough");
         assert_eq!((batch.arrivals.len(), batch.length), (FEWEST, Nanos(200)));
     }

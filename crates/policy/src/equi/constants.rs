@@ -46,6 +46,9 @@ pub(super) struct Constants {
     pub transfer: f64,
 }
 
+/// The shortest time of a setting.
+const SHORTEST: Nanos = Nanos::from_millis(20);
+
 impl Constants {
     const USUAL: Constants = Constants {
         memory: Nanos::from_secs(16),
@@ -89,12 +92,18 @@ impl Constants {
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
         let mut constants = Constants::USUAL;
         for (key, time) in [("memory", &mut constants.memory), ("horizon", &mut constants.horizon)] {
-            *time = settings.take_time(key, *time, Nanos::from_millis(20)..=Nanos::from_secs(3600))?;
+            *time = settings.take_time(key, *time, SHORTEST..=Nanos::from_secs(3600))?;
         }
         for (key, number, [least, most]) in constants.numbers() {
             *number = settings.take_within(key, *number, least, most)?;
         }
         Ok(constants)
+    }
+
+    /// The same where time passes so many times as fast.
+    pub fn hastened(self, haste: u32) -> Constants {
+        let shorter = |time: Nanos| (time / u64::from(haste.max(1))).max(SHORTEST);
+        Constants { memory: shorter(self.memory), horizon: shorter(self.horizon), ..self }
     }
 
     /// As [`Constants::read`] takes them, without what is as usual for research.

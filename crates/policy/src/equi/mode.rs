@@ -49,10 +49,11 @@ impl Mode {
 }
 
 impl Equi {
-    /// The settings, for this mode.
-    pub(super) fn written(&self, mode: &str) -> String {
+    /// The settings, for this mode, where time passes so many times as fast.
+    pub(super) fn written(&self, mode: &str, haste: u32) -> String {
         let usual = mode == Mode::default().name();
-        self.constants.written() + &if usual { String::new() } else { format!(",mode={mode}") }
+        self.constants.hastened(haste).written()
+            + &if usual { String::new() } else { format!(",mode={mode}") }
     }
 
     /// The name of the mode that was asked for.
@@ -60,15 +61,22 @@ impl Equi {
         if self.is_auto { "auto" } else { self.mode.name() }
     }
 
-    pub(super) fn in_each_mode(&self) -> Vec<String> {
+    pub(super) fn in_each_mode(&self, haste: u32) -> Vec<String> {
         let modes = if self.is_auto { &Mode::ALL[..] } else { &[] };
-        modes.iter().map(|mode| crate::as_written(self.name(), &self.written(mode.name()))).collect()
+        modes.iter().map(|mode| crate::as_written(self.name(), &self.written(mode.name(), haste))).collect()
     }
 
     pub(super) fn go_on_in(&mut self, place: usize) {
         if let Some(&mode) = Mode::ALL.get(place) {
             self.mode = mode;
             self.copies.resize(mode.copies());
+        }
+    }
+
+    /// Goes on in the mode of that name, if there is one.
+    pub(super) fn go_on_as(&mut self, name: &[u8]) {
+        if let Some(place) = Mode::ALL.iter().position(|mode| mode.name().as_bytes() == name) {
+            self.go_on_in(place);
         }
     }
 

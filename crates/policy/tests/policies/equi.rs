@@ -354,7 +354,7 @@ fn homes_leave_only_as_copies_come_and_those_first_that_nobody_asks_for() {
 fn a_policy_with_modes_goes_on_in_each_and_a_policy_in_one_has_no_choice() {
     let mut volume = full_ssd();
     let mut policy = equi(&volume, "equi,horizon=9s,mode=auto");
-    let modes = policy.modes();
+    let modes = policy.modes(1);
     assert_eq!(
         modes.iter().map(|mode| mode.split("mode=").nth(1)).collect::<Vec<_>>(),
         [None, Some("mixed"), Some("cache")]
@@ -362,14 +362,35 @@ fn a_policy_with_modes_goes_on_in_each_and_a_policy_in_one_has_no_choice() {
     for (place, mode) in modes.iter().enumerate() {
         assert!(mode.starts_with("equi,memory=16s,horizon=9s"), "{mode}");
         let alone = equi(&volume, mode);
-        assert!(alone.modes().is_empty(), "{mode}");
+        assert!(alone.modes(1).is_empty(), "{mode}");
         policy.switch(place);
         let ssd = &volume.devices[SSD.index()];
         assert_eq!((policy.mode(), policy.extra_slots(ssd)), (place, alone.extra_slots(ssd)), "{mode}");
         assert_eq!(written(&policy), "equi,memory=16s,horizon=9s,mode=auto");
     }
+    let hasty = policy.modes(1 << 20);
+    assert_eq!(hasty[2], "equi,memory=20ms,horizon=20ms,mode=cache", "the shortest that there are");
+    assert!(policy.modes(8)[0].starts_with("equi,memory=2s,horizon=1125ms"), "{:?}", policy.modes(8));
     policy.switch(1);
     assert_eq!(homes_beside_copies(&mut volume, &mut policy), 1600, "what it asks for follows the mode");
+}
+
+#[test]
+fn the_mode_that_a_guard_found_outlives_an_opening() {
+    let volume = full_ssd();
+    let mut policy = equi(&volume, "equi,mode=auto");
+    policy.switch(2);
+    let saved = policy.save(&volume.view());
+    let mut again = equi(&volume, "equi,mode=auto");
+    again.restore(&saved, &volume.view());
+    assert_eq!((again.mode(), written(&again)), (2, written(&policy)));
+    let mut fixed = equi(&volume, "equi,mode=mixed");
+    fixed.restore(&saved, &volume.view());
+    assert_eq!(written(&fixed), "equi,memory=16s,horizon=10s,mode=mixed", "what was asked for counts");
+    for strange in [&b"caches"[..], b"", &[0xff; 4096]] {
+        again.restore(strange, &volume.view());
+        assert_eq!(again.mode(), 2, "{strange:?}");
+    }
 }
 
 #[test]

@@ -229,7 +229,7 @@ impl Subject for Engine {
     }
 
     async fn change_policy(self, volume: Volume<World, Disk>, mut rng: Rng) -> Result<()> {
-        let (modes, _) = volume.modes();
+        let (modes, _) = volume.modes(1);
         if !modes.is_empty() {
             volume.switch_mode(rng.below(modes.len() as u64) as usize);
             return Ok(());

@@ -1,0 +1,199 @@
+//! The daemon's end of the guard.
+
+use super::like::{devices, is_in_use, like};
+use super::worker::{Served, Worker};
+use crate::Result;
+use crate::report::types::{GuardReport, ModeReport};
+use crate::serve::daemon::Daemon;
+use crate::volume::state_dir::StateDir;
+use braid_base::{DeviceId, Nanos};
+use braid_engine::Export;
+use braid_lab::guard::{BATCH, Scale, Verdict};
+use braid_model::Spec;
+use braid_runtime::Runtime;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// What the guard did, for the status.
+#[derive(Default)]
+pub(crate) struct Guard {
+    /// What ghosts said last, by mode.
+    means: RefCell<Vec<Option<f64>>>,
+    switches: Cell<u64>,
+    switched_at: Cell<Option<Nanos>>,
+    one_in: Cell<u32>,
+    share: Cell<f64>,
+    /// Why there are no ghosts, or not of all modes.
+    problem: RefCell<Option<String>>,
+}
+
+/// The share of a processor that ghosts have.
+const MOST_SHARE: f64 = 0.02;
+/// Batches in a row that cost more than that before ghosts have a smaller part of the volume.
+const PATIENCE: u32 = 3;
+/// How long it waits to look again.
+const LOOK: Nanos = Nanos::from_millis(100);
+/// The same where there is nothing to guard.
+const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
+
+/// Guards a volume as long as the daemon runs.
+pub(crate) async fn keep(daemon: Rc<Daemon>) {
+    let guard = &daemon.guard;
+    let mut one_in = 1;
+    while !daemon.is_stopping() {
+        let known = Known::of(&daemon);
+        let ended = match known.modes.is_empty() {
+            true => None,
+            false => guarded(&daemon, &known, one_in).await.transpose(),
+        };
+        daemon.recorder.watch(None);
+        guard.means.borrow_mut().clear();
+        guard.one_in.set(0);
+        let problem = match ended {
+            Some(Ok(more)) => {
+                one_in = more;
+                None
+            }
+            Some(Err(error)) => Some(error.to_string()),
+            None => {
+                one_in = 1;
+                None
+            }
+        };
+        if let Some(problem) = problem.as_ref().filter(|new| guard.problem.borrow().as_ref() != Some(new)) {
+            let name = &daemon.name;
+            tracing::warn!("volume '{name}' stays in its mode, for mode=auto has no simulations: {problem}");
+        }
+        *guard.problem.borrow_mut() = problem;
+        daemon.ring.sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// What ghosts are made for.
+#[derive(PartialEq)]
+struct Known {
+    modes: Vec<String>,
+    /// Which, with how many slots, and whether they are in use.
+    devices: Vec<(DeviceId, u32, bool)>,
+}
+
+impl Known {
+    fn of(daemon: &Daemon) -> Known {
+        let devices = devices(daemon);
+        Known {
+            modes: daemon.volume.modes(1).0,
+            devices: devices.iter().map(|(id, device)| (*id, device.slots, is_in_use(device))).collect(),
+        }
+    }
+}
+
+/// Guards it until its policy or its devices change, or ghosts had better have a smaller part of it: one in how many.
+async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<Option<u64>> {
+    let (guard, ring) = (&daemon.guard, &daemon.ring);
+    let like = like(daemon, specs(daemon)?, one_in).await;
+    let scale = like.scale;
+    let modes = daemon.volume.modes(scale.one_in()).0;
+    let worker = Worker::new(like, modes)?;
+    guard.one_in.set(scale.one_in());
+    *guard.problem.borrow_mut() = None;
+    guard.share.set(0.0);
+    let (mut is_first, mut over) = (true, 0);
+    loop {
+        let begun = ring.now();
+        daemon.recorder.watch(Some(scale));
+        let batch = loop {
+            ring.sleep(LOOK).await;
+            if *known != Known::of(daemon) || daemon.is_stopping() {
+                return Ok(None);
+            }
+            let is_over = ring.now() - begun >= BATCH || daemon.recorder.with_watch(|watch| watch.is_full());
+            if is_over && let Some(batch) = daemon.recorder.with_watch(|watch| watch.take(ring.now())) {
+                break batch;
+            }
+        };
+        daemon.recorder.watch(None);
+        worker.give(batch, daemon.volume.modes(1).1);
+        let Served { verdict, processor } = loop {
+            if let Some(served) = worker.served()? {
+                break served;
+            }
+            ring.sleep(LOOK).await;
+        };
+        if *known != Known::of(daemon) {
+            return Ok(None);
+        }
+        judge(daemon, known, verdict);
+        // Ghosts are filled before the first.
+        if std::mem::take(&mut is_first) {
+            continue;
+        }
+        let rest = processor.as_secs_f64() / MOST_SHARE - (ring.now() - begun).as_secs_f64();
+        guard.share.set(processor.as_secs_f64() / (ring.now() - begun).as_secs_f64());
+        over = if rest > 0.0 { over + 1 } else { 0 };
+        if over == PATIENCE {
+            over = 0;
+            let times = (guard.share.get() / MOST_SHARE).ceil() as u64;
+            let more = u64::from(scale.one_in()) * times.max(2);
+            if Scale::of(more, daemon.volume.size(), daemon.volume.superblock().extent_size) != scale {
+                return Ok(Some(more));
+            }
+        }
+        let until = ring.now() + Nanos::from_secs_f64(rest.max(0.0));
+        while ring.now() < until && !daemon.is_stopping() && *known == Known::of(daemon) {
+            ring.sleep(LOOK).await;
+        }
+    }
+}
+
+fn specs(daemon: &Daemon) -> Result<Vec<Spec>> {
+    let record = StateDir::load(&daemon.state, &daemon.name)?;
+    let members = daemon.members.borrow();
+    let path = |id| members.iter().find(|member| member.id == id).map(|member| member.name.clone());
+    daemon.models.of(&devices(daemon), &record, |device| path(device).unwrap_or_default())
+}
+
+fn judge(daemon: &Daemon, known: &Known, verdict: Verdict) {
+    let (guard, volume, name) = (&daemon.guard, &daemon.volume, &daemon.name);
+    for (mode, error) in verdict.left_out {
+        let problem = format!("{} is left out: {error}", known.modes[mode]);
+        tracing::warn!("mode=auto of volume '{name}': {problem}");
+        *guard.problem.borrow_mut() = Some(problem);
+    }
+    if let Some(mode) = verdict.switch {
+        let told =
+            |mode: usize| verdict.means[mode].map_or("?".to_owned(), |mean| Nanos(mean as u64).to_string());
+        let present = volume.modes(1).1;
+        volume.switch_mode(mode);
+        guard.switches.set(guard.switches.get() + 1);
+        guard.switched_at.set(Some(daemon.ring.now()));
+        tracing::info!(
+            "volume '{name}' goes on as {}: requests of the last batch would take {}, and {} as until now",
+            known.modes[mode],
+            told(mode),
+            told(present)
+        );
+    }
+    *guard.means.borrow_mut() = verdict.means;
+}
+
+impl Guard {
+    /// What there is to know; none of a policy without a choice.
+    pub fn report(&self, modes: (Vec<String>, usize), now: Nanos) -> Option<GuardReport> {
+        let (modes, present) = modes;
+        let mode = modes.get(present)?.clone();
+        let means = self.means.borrow();
+        let of_mode = |(place, mode): (usize, String)| ModeReport {
+            mode,
+            latency_ns_mean: means.get(place).copied().flatten().map(|mean| mean as u64),
+        };
+        Some(GuardReport {
+            mode,
+            switches: self.switches.get(),
+            switched_seconds_ago: self.switched_at.get().map(|at| (now - at).as_secs_f64()),
+            modes: modes.into_iter().enumerate().map(of_mode).collect(),
+            one_in: self.one_in.get(),
+            processor_share: self.share.get(),
+            problem: self.problem.borrow().clone(),
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! The volume as ghosts need it: its devices with models of their timing, and what has homes.
+
+use crate::model::library::{find_model, reopen};
+use crate::serve::daemon::Daemon;
+use crate::volume::state_dir::VolumeRecord;
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceClass, DeviceId, Nanos};
+use braid_engine::{Export, SPARE_SLOTS};
+use braid_format::superblock::{DeviceEntry, DeviceState};
+use braid_lab::Size;
+use braid_lab::guard::{Homes, Like, LikeDevice, Scale};
+use braid_model::Spec;
+use braid_runtime::Runtime;
+
+/// Models of devices, for those that are none themselves.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(crate) struct Models {
+    ssd: Option<Spec>,
+    hdd: Option<Spec>,
+}
+
+impl Models {
+    /// By names of the library or files.
+    ///
+    /// # Errors
+    /// `Usage` if there is none of a name, or a file is wrong or of the other class.
+    pub fn find(ssd: Option<&str>, hdd: Option<&str>) -> Result<Models> {
+        let find = |class, model: Option<&str>| model.map(|model| find_model(class, model)).transpose();
+        Ok(Models { ssd: find(DeviceClass::Ssd, ssd)?, hdd: find(DeviceClass::Hdd, hdd)? })
+    }
+
+    /// Of each device of a volume.
+    ///
+    /// # Errors
+    /// `Invalid` if a device is not in use, or has no model, with the way to one.
+    pub fn of(
+        &self,
+        devices: &[(DeviceId, DeviceEntry)],
+        record: &VolumeRecord,
+        path: impl Fn(DeviceId) -> String,
+    ) -> Result<Vec<Spec>> {
+        let of_device = |(id, device): &(DeviceId, DeviceEntry)| {
+            let invalid = |problem: String| Err(Error::new(ErrorKind::Invalid, problem));
+            if !is_in_use(device) {
+                return invalid(format!("{id} is {}, and ghosts are of devices in use", device.state));
+            }
+            if !device.model.is_empty() {
+                return reopen(device.class, &device.model, &record.models);
+            }
+            let given = if device.class == DeviceClass::Ssd { &self.ssd } else { &self.hdd };
+            let (class, path) = (device.class, path(*id));
+            given.clone().map_or_else(
+                || {
+                    invalid(format!(
+                        "{id} ({path}) has no model of its timing: serve with --{class}-model, the most alike of braid device show, or one that \
+                         braid device calibrate {path} --output mine.toml measures"
+                    ))
+                },
+                Ok,
+            )
+        };
+        devices.iter().map(of_device).collect()
+    }
+}
+
+/// Whether a device is used as it always is.
+pub(super) fn is_in_use(device: &DeviceEntry) -> bool {
+    matches!(device.state, DeviceState::Active | DeviceState::Slow)
+}
+
+/// The devices of a volume, without those that were removed.
+pub(super) fn devices(daemon: &Daemon) -> Vec<(DeviceId, DeviceEntry)> {
+    let entries = daemon.volume.superblock().devices;
+    let all = (0..).map(DeviceId).zip(entries);
+    all.filter(|(_, device)| device.state != DeviceState::Removed).collect()
+}
+
+/// Extents that a ghost has at most, but where a part as small as that does not stand for the volume: some 100 bytes each.
+const MOST_EXTENTS: u64 = 1 << 17;
+/// Extents whose homes are looked up before guests have their turn.
+const AT_ONCE: usize = 1 << 10;
+
+/// The volume, in ghosts of one part in `one_in` at least.
+pub(super) async fn like(daemon: &Daemon, specs: Vec<Spec>, one_in: u64) -> Like {
+    let (volume, superblock) = (&daemon.volume, daemon.volume.superblock());
+    let (extent, size) = (superblock.extent_size, volume.size());
+    let scale = Scale::of(one_in.max((size / extent).div_ceil(MOST_EXTENTS)), size, extent);
+    let image = scale.image(size);
+    let share = |device: &DeviceEntry| {
+        let slots = u64::from(device.slots.saturating_sub(SPARE_SLOTS)) / u64::from(scale.one_in());
+        (slots + u64::from(SPARE_SLOTS)) as f64 / image.0.div_ceil(extent.0) as f64
+    };
+    let device = |((_, device), spec): (&(DeviceId, DeviceEntry), Spec)| LikeDevice {
+        class: device.class,
+        spec,
+        size: Size::Share(share(device)),
+    };
+    let devices = devices(daemon).iter().zip(specs).map(device).collect();
+    let class = |id: DeviceId| superblock.devices.get(id.index()).map(|device| device.class);
+    let (mut homes, mut at, mut looked) = (Homes::default(), Bytes::ZERO, 0);
+    while at < image {
+        let range = at..(at + extent).min(image);
+        if let Some(class) = volume.home(scale.place(at)).and_then(class) {
+            homes.add(range.clone(), class);
+        }
+        (at, looked) = (range.end, looked + 1);
+        if looked % AT_ONCE == 0 {
+            daemon.ring.sleep(Nanos::from_millis(1)).await;
+        }
+    }
+    Like {
+        scale,
+        size,
+        extent_size: extent,
+        block_size: superblock.block_size,
+        cache_extents: daemon.options.cache_extents,
+        readahead: daemon.options.readahead,
+        ahead: daemon.options.ahead,
+        devices,
+        homes,
+        seed: 1,
+    }
+}
