@@ -1,7 +1,7 @@
 //! The daemon's end of the guard.
 
 use super::like::{devices, is_in_use, like};
-use super::worker::{Served, Worker};
+use super::worker::Worker;
 use crate::Result;
 use crate::report::types::{GuardReport, ModeReport};
 use crate::serve::daemon::Daemon;
@@ -97,10 +97,10 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<Option<u
     guard.one_in.set(scale.one_in());
     *guard.problem.borrow_mut() = None;
     guard.share.set(0.0);
-    let (mut is_first, mut over) = (true, 0);
+    let mut over = 0;
+    daemon.recorder.watch(Some(scale));
     loop {
         let begun = ring.now();
-        daemon.recorder.watch(Some(scale));
         let batch = loop {
             ring.sleep(LOOK).await;
             if *known != Known::of(daemon) || daemon.is_stopping() {
@@ -111,25 +111,25 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<Option<u
                 break batch;
             }
         };
-        daemon.recorder.watch(None);
         worker.give(batch, daemon.volume.modes(1).1);
-        let Served { verdict, processor } = loop {
-            if let Some(served) = worker.served()? {
-                break served;
+        let verdict = loop {
+            if let Some(verdict) = worker.verdict()? {
+                break verdict;
             }
             ring.sleep(LOOK).await;
         };
         if *known != Known::of(daemon) {
             return Ok(None);
         }
+        let processor = verdict.processor.as_secs_f64();
         judge(daemon, known, verdict);
-        // Ghosts are filled before the first.
-        if std::mem::take(&mut is_first) {
+        let rest = processor / MOST_SHARE - (ring.now() - begun).as_secs_f64();
+        guard.share.set(processor / (ring.now() - begun).as_secs_f64());
+        if rest <= 0.0 {
+            over = 0;
             continue;
         }
-        let rest = processor.as_secs_f64() / MOST_SHARE - (ring.now() - begun).as_secs_f64();
-        guard.share.set(processor.as_secs_f64() / (ring.now() - begun).as_secs_f64());
-        over = if rest > 0.0 { over + 1 } else { 0 };
+        over += 1;
         if over == PATIENCE {
             over = 0;
             let times = (guard.share.get() / MOST_SHARE).ceil() as u64;
@@ -138,10 +138,12 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<Option<u
                 return Ok(Some(more));
             }
         }
-        let until = ring.now() + Nanos::from_secs_f64(rest.max(0.0));
+        daemon.recorder.watch(None);
+        let until = ring.now() + Nanos::from_secs_f64(rest);
         while ring.now() < until && !daemon.is_stopping() && *known == Known::of(daemon) {
             ring.sleep(LOOK).await;
         }
+        daemon.recorder.watch(Some(scale));
     }
 }
 

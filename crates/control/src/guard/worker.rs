@@ -3,19 +3,12 @@
 use crate::{Error, Result};
 use braid_lab::guard::{Batch, Ghosts, Like, Verdict};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Ghosts, on threads at the lowest priority. They end some time after this is dropped: nobody waits for them.
 pub(super) struct Worker {
     batches: Sender<(Batch, usize)>,
-    served: Receiver<Served>,
-}
-
-/// A batch that was served.
-pub(super) struct Served {
-    pub verdict: Verdict,
-    /// What that took, of all ghosts together.
-    pub processor: Duration,
+    verdicts: Receiver<Verdict>,
 }
 
 /// The priority of what may wait.
@@ -28,31 +21,27 @@ impl Worker {
     /// If there can be no more threads.
     pub fn new(like: Like, modes: Vec<String>) -> Result<Worker> {
         let (batches, to_serve) = channel::<(Batch, usize)>();
-        let (done, served) = channel();
+        let (to_daemon, verdicts) = channel();
         let work = move || {
             // The threads of the ghosts inherit it.
             if let Err(error) = rustix::process::setpriority_process(None, NICE) {
                 tracing::warn!("ghosts run at the usual priority: {error}");
             }
-            let mut ghosts = Ghosts::new(&like, &modes);
+            let mut ghosts = Ghosts::new(&like, &modes, processor_time);
             while let Ok((batch, present)) = to_serve.recv() {
-                let begun = Instant::now();
-                let verdict = ghosts.serve(&batch, present);
-                // At most that: they run side by side, and may have waited for a processor.
-                let processor = begun.elapsed() * modes.len() as u32;
-                if done.send(Served { verdict, processor }).is_err() {
+                if to_daemon.send(ghosts.serve(&batch, present)).is_err() {
                     break;
                 }
             }
         };
         let spawned = std::thread::Builder::new().name("ghosts".to_owned()).spawn(work);
         spawned.map_err(|error| Error::io("no thread for ghosts", &error))?;
-        Ok(Worker { batches, served })
+        Ok(Worker { batches, verdicts })
     }
 
     /// Gives them a batch, while the policy is in that mode.
     pub fn give(&self, batch: Batch, present: usize) {
-        // Ghosts that have ended are met by `served`.
+        // Ghosts that have ended are met by `verdict`.
         let _ = self.batches.send((batch, present));
     }
 
@@ -60,13 +49,19 @@ impl Worker {
     ///
     /// # Errors
     /// If they have ended.
-    pub fn served(&self) -> Result<Option<Served>> {
-        match self.served.try_recv() {
-            Ok(served) => Ok(Some(served)),
+    pub fn verdict(&self) -> Result<Option<Verdict>> {
+        match self.verdicts.try_recv() {
+            Ok(verdict) => Ok(Some(verdict)),
             Err(TryRecvError::Empty) => Ok(None),
             Err(TryRecvError::Disconnected) => {
                 Err(Error::new(crate::ErrorKind::Io, "a simulation beside the volume failed"))
             }
         }
     }
+}
+
+/// Of the calling thread.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec as u32)
 }

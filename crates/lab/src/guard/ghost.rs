@@ -13,29 +13,41 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// A ghost, which ends when this is dropped.
 pub(super) struct Ghost {
     batches: Option<Sender<Batch>>,
-    means: Receiver<Result<Option<f64>>>,
+    served: Receiver<Result<Served>>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// A batch that a ghost has served.
+pub(super) struct Served {
+    /// What its requests took on average, in nanoseconds; none if nothing of it takes time.
+    pub mean: Option<f64>,
+    /// The processor time that serving it took.
+    pub processor: Duration,
+}
+
+/// The processor time that the calling thread has taken: whoever meets the kernel knows it.
+pub type Clock = fn() -> Duration;
+
 impl Ghost {
-    /// A volume that is about to be made; what is wrong with it, the first [`Ghost::mean`] says.
-    pub fn new(setup: Setup, need: Need) -> Ghost {
+    /// A volume that is about to be made; what is wrong with it, the first [`Ghost::served`] says.
+    pub fn new(setup: Setup, need: Need, clock: Clock) -> Ghost {
         let (to_ghost, batches) = channel();
-        let (to_guard, means) = channel();
+        let (to_guard, served) = channel();
         let thread = std::thread::spawn(move || {
             let world = World::in_order(setup.seed);
-            let served = world.block_on(serve(world.clone(), setup, need, batches, to_guard.clone()));
+            let ended = world.block_on(serve(world.clone(), (setup, need, clock), batches, to_guard.clone()));
             world.halt();
-            if let Err(error) = served {
+            if let Err(error) = ended {
                 // The guard may have ended already.
                 let _ = to_guard.send(Err(error));
             }
         });
-        Ghost { batches: Some(to_ghost), means, thread: Some(thread) }
+        Ghost { batches: Some(to_ghost), served, thread: Some(thread) }
     }
 
     /// Gives it a batch. One that has ended says why in place of an answer.
@@ -44,9 +56,9 @@ impl Ghost {
         let _ = batches.send(batch.clone());
     }
 
-    /// What requests of the batch took on average, in nanoseconds; none if nothing of it takes time.
-    pub fn mean(&self) -> Result<Option<f64>> {
-        self.means.recv().unwrap_or_else(|_| Err(Error::setup("a ghost has ended")))
+    /// Waits for the batch to be served.
+    pub fn served(&self) -> Result<Served> {
+        self.served.recv().unwrap_or_else(|_| Err(Error::setup("a ghost has ended")))
     }
 }
 
@@ -61,10 +73,9 @@ impl Drop for Ghost {
 
 async fn serve(
     world: World,
-    setup: Setup,
-    need: Need,
+    (setup, need, clock): (Setup, Need, Clock),
     batches: Receiver<Batch>,
-    means: Sender<Result<Option<f64>>>,
+    to_guard: Sender<Result<Served>>,
 ) -> Result<()> {
     let gauge = Arc::<Gauge>::default();
     let rig = rig::build(&world, &setup, &need, None, &gauge, |_| ()).await?;
@@ -79,8 +90,10 @@ async fn serve(
         failure: RefCell::default(),
     });
     while let Ok(batch) = batches.recv() {
+        let begun = clock();
         let mean = server.clone().serve(&batch).await?;
-        if means.send(Ok(mean)).is_err() {
+        let processor = clock().saturating_sub(begun);
+        if to_guard.send(Ok(Served { mean, processor })).is_err() {
             break;
         }
     }

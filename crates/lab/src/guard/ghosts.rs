@@ -1,7 +1,7 @@
 //! A ghost for each mode, and what they say together.
 
 use super::evidence::Evidence;
-use super::ghost::Ghost;
+use super::ghost::{Clock, Ghost};
 use super::scale::Scale;
 use super::watch::Batch;
 use crate::rig::Need;
@@ -9,6 +9,7 @@ use crate::{DeviceSetup, Error, Load, Readahead, Setup, Size};
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_model::Spec;
 use std::ops::Range;
+use std::time::Duration;
 
 /// A volume that ghosts are to be like.
 #[derive(Clone)]
@@ -85,31 +86,34 @@ pub struct Verdict {
     pub switch: Option<usize>,
     /// Modes that are left out from now on, and why.
     pub left_out: Vec<(usize, Error)>,
+    /// The processor time of all ghosts together.
+    pub processor: Duration,
 }
 
 impl Ghosts {
-    /// Each is a thread, and as much memory as the map and the policy of such a volume.
-    pub fn new(like: &Like, modes: &[String]) -> Ghosts {
-        let ghost = |mode: &String| Some(Ghost::new(setup(like, mode), need(like)));
+    /// Each is a thread, whose processor time the clock tells, and as much memory as the map and the policy of such a volume.
+    pub fn new(like: &Like, modes: &[String], clock: Clock) -> Ghosts {
+        let ghost = |mode: &String| Some(Ghost::new(setup(like, mode), need(like), clock));
         Ghosts { all: modes.iter().map(ghost).collect(), evidence: Evidence::of(modes.len()) }
     }
 
     /// Has all ghosts serve a batch, and waits for them.
     pub fn serve(&mut self, batch: &Batch, present: usize) -> Verdict {
         self.all.iter().flatten().for_each(|ghost| ghost.give(batch));
-        let (mut means, mut left_out) = (Vec::new(), Vec::new());
+        let (mut means, mut left_out, mut processor) = (Vec::new(), Vec::new(), Duration::ZERO);
         for (mode, place) in self.all.iter_mut().enumerate() {
-            let mean = place.as_ref().map_or(Ok(None), Ghost::mean).unwrap_or_else(|error| {
+            let served = place.as_ref().map(Ghost::served).transpose().unwrap_or_else(|error| {
                 *place = None;
                 left_out.push((mode, error));
                 None
             });
-            means.push(mean);
+            processor += served.as_ref().map(|served| served.processor).unwrap_or_default();
+            means.push(served.and_then(|served| served.mean));
         }
         // Many requests say as much in less time, and few no more in a long one.
         let time = batch.length.clamp(BATCH, BATCH * 2);
         let switch = self.evidence.add(time, &means, present);
-        Verdict { means, switch, left_out }
+        Verdict { means, switch, left_out, processor }
     }
 }
 

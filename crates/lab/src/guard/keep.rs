@@ -10,6 +10,7 @@ use braid_engine::Export;
 use braid_runtime::Runtime;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// What the guard did.
 #[derive(Default)]
@@ -45,7 +46,7 @@ pub(crate) async fn keep(
         let why = "mode=auto stays in one mode on devices of other machines: ghosts have no network";
         return kept.borrow_mut().notes.push(why.to_owned());
     }
-    let mut ghosts = Ghosts::new(&like(&guests, &setup, &kinds), &modes);
+    let mut ghosts = Ghosts::new(&like(&guests, &setup, &kinds), &modes, || Duration::ZERO);
     let begun = guests.rt.now();
     *guests.watch.borrow_mut() = Some(Watch::new(begun, 0, Scale::WHOLE));
     loop {

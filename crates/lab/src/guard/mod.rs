@@ -26,6 +26,7 @@ mod keep;
 mod scale;
 mod watch;
 
+pub use ghost::Clock;
 pub use ghosts::{BATCH, Ghosts, Homes, Like, LikeDevice, Verdict};
 pub(crate) use keep::{Kept, keep};
 pub use scale::Scale;
