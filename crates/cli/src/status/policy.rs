@@ -27,7 +27,9 @@ pub fn guard(status: &StatusReport) -> String {
     };
     let means: Vec<String> = guard.modes.iter().filter_map(mean).collect();
     if !means.is_empty() {
-        text += &format!("; a request would take: {}", means.join(", "));
+        let measured =
+            guard.measured_ns_mean.map_or(String::new(), |mean| format!("takes {}, and ", Nanos(mean)));
+        text += &format!("; a request {measured}would take: {}", means.join(", "));
     }
     if let Some(problem) = &guard.problem {
         text += &format!("; {problem}");

@@ -153,6 +153,7 @@ fn simulations_choose_a_mode_where_devices_have_models() {
         modes.len() == 3 && modes.iter().all(|mode| mode["latency_ns_mean"].is_u64())
     };
     let judged = guard(&known);
+    assert!(judged["measured_ns_mean"].is_u64(), "{judged}");
     assert!(judged["problem"].is_null() && judged["processor_share"].is_f64(), "{judged}");
     assert!(judged["mode"].as_str().unwrap().starts_with("equi,"), "{judged}");
     machine.ok(&["policy", "vault", "equi,mode=cache"]);

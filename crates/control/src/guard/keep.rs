@@ -17,7 +17,9 @@ use std::rc::Rc;
 /// What the guard did, for the status.
 #[derive(Default)]
 pub(crate) struct Guard {
-    /// What ghosts said last, by mode.
+    /// What requests of the last batch took.
+    took: Cell<Option<Nanos>>,
+    /// What ghosts said of it, by mode.
     means: RefCell<Vec<Option<f64>>>,
     switches: Cell<u64>,
     switched_at: Cell<Option<Nanos>>,
@@ -48,6 +50,7 @@ pub(crate) async fn keep(daemon: Rc<Daemon>) {
         };
         daemon.recorder.watch(None);
         guard.means.borrow_mut().clear();
+        guard.took.set(None);
         guard.one_in.set(0);
         let problem = match ended {
             Some(Ok(more)) => {
@@ -111,6 +114,7 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<Option<u
                 break batch;
             }
         };
+        let took = batch.took;
         worker.give(batch, daemon.volume.modes(1).1);
         let verdict = loop {
             if let Some(verdict) = worker.verdict()? {
@@ -123,6 +127,7 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<Option<u
         }
         let processor = verdict.processor.as_secs_f64();
         judge(daemon, known, verdict);
+        guard.took.set(took);
         let rest = processor / MOST_SHARE - (ring.now() - begun).as_secs_f64();
         guard.share.set(processor / (ring.now() - begun).as_secs_f64());
         if rest <= 0.0 {
@@ -193,6 +198,7 @@ impl Guard {
             switches: self.switches.get(),
             switched_seconds_ago: self.switched_at.get().map(|at| (now - at).as_secs_f64()),
             modes: modes.into_iter().enumerate().map(of_mode).collect(),
+            measured_ns_mean: self.took.get().map(|took| took.0),
             one_in: self.one_in.get(),
             processor_share: self.share.get(),
             problem: self.problem.borrow().clone(),

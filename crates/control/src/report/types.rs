@@ -466,6 +466,8 @@ pub struct GuardReport {
     pub switches: u64,
     /// When it was switched last.
     pub switched_seconds_ago: Option<f64>,
+    /// What requests of the last batch took on average in the volume; far from what the present mode's simulation says, a model is wrong.
+    pub measured_ns_mean: Option<u64>,
     /// All modes.
     pub modes: Vec<ModeReport>,
     /// Ghosts have one part of the volume in so many; 0 if there are none.

@@ -33,6 +33,8 @@ pub struct Batch {
     pub(super) arrivals: Arc<[Arrival]>,
     pub(super) length: Nanos,
     pub(super) guests: Guests,
+    /// What requests that ended took on average; none if none did.
+    pub took: Option<Nanos>,
 }
 
 /// How requests arrive: open loop or closed loop.
@@ -125,12 +127,13 @@ impl Watch {
             .map(|arrival| Arrival { at: time(arrival.at.saturating_sub(begin)), ..arrival })
             .collect();
         let guests = self.guests(length);
+        let took = (self.ended > 0).then(|| self.took / self.ended);
         let most = match guests {
             Guests::Open { most } => most as f64,
             Guests::Closed { clients, .. } => clients as f64,
         };
         *self = Watch { most, ..Watch::new(now, self.in_flight, self.scale) };
-        Some(Batch { arrivals, length, guests })
+        Some(Batch { arrivals, length, guests, took })
     }
 
     fn guests(&self, length: Nanos) -> Guests {
