@@ -43,10 +43,9 @@ pub(crate) async fn keep(daemon: Rc<Daemon>) {
     let guard = &daemon.guard;
     let mut one_in = 1;
     while !daemon.is_stopping() {
-        let known = Known::of(&daemon);
-        let ended = match known.modes.is_empty() {
+        let ended = match daemon.volume.modes(1).0.is_empty() {
             true => None,
-            false => guarded(&daemon, &known, one_in).await.transpose(),
+            false => guarded(&daemon, &Known::of(&daemon), one_in).await.transpose(),
         };
         daemon.recorder.watch(None);
         guard.means.borrow_mut().clear();
