@@ -52,7 +52,9 @@ impl Equi {
     /// The settings, for this mode.
     pub(super) fn written(&self, mode: &str) -> String {
         let usual = mode == Mode::default().name();
-        self.constants.written() + &if usual { String::new() } else { format!(",mode={mode}") }
+        self.constants.written()
+            + &self.wishes.written()
+            + &if usual { String::new() } else { format!(",mode={mode}") }
     }
 
     /// The name of the mode that was asked for.

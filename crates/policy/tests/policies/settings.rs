@@ -12,7 +12,7 @@ fn three() -> Vec<DeviceView> {
 const ALL: &[&str] = &[
     "equi,memory=90s,horizon=1500ms,margin=3",
     "equi,mode=mixed",
-    "equi,mode=auto",
+    "equi,mode=auto,wear=0.3DWPD",
     "wardrop,period=12500us,alpha=0.1,allocation-only",
     "wardrop,period=1min,average=period,no-migration",
     "working-set,window=7%,water-mark=20GB,idle=1500us,new-data=64MiB,change=7%,rows=1K,reorganizations=2",

@@ -1,0 +1,67 @@
+//! What an owner may wish for: bounds on what the policy does by itself. Without a wish nothing is bounded.
+
+use super::wear::Wear;
+use crate::{BadSetting, Completion, DeviceView, Plan, Settings, View};
+use braid_base::{DeviceClass, DeviceId, Nanos};
+
+#[derive(Default)]
+pub(super) struct Wishes {
+    pub wear: Option<Wear>,
+}
+
+impl Wishes {
+    /// Setting: `wear`.
+    pub fn take(settings: &mut Settings, devices: &[DeviceView]) -> Result<Wishes, BadSetting> {
+        let classes: Vec<DeviceClass> = devices.iter().map(|device| device.class).collect();
+        let wear = Wear::take(settings, &classes)?;
+        if wear.is_some() && !DeviceView::are_of_both_classes(devices) {
+            return Err(BadSetting::new(
+                "policy equi needs an SSD and a disk to spare the SSD, and the volume has one class of device: leave out wear",
+            ));
+        }
+        Ok(Wishes { wear })
+    }
+
+    /// As [`Wishes::take`] takes them.
+    pub fn written(&self) -> String {
+        self.wear.as_ref().map(Wear::written).unwrap_or_default()
+    }
+
+    /// Time has passed. `memory` is how long what was written counts as of late.
+    pub fn see(&mut self, view: &View, memory: Nanos) {
+        if let Some(wear) = &mut self.wear {
+            wear.see(view, memory);
+        }
+    }
+
+    pub fn completed(&mut self, io: &Completion) {
+        if let Some(wear) = &mut self.wear {
+            wear.completed(io);
+        }
+    }
+
+    /// At each plan.
+    pub fn plan(&mut self, view: &View, memory: Nanos, _plan: &mut Plan) {
+        if let Some(wear) = &mut self.wear {
+            wear.count(view);
+        }
+        self.see(view, memory);
+    }
+
+    /// Whether what need not go to a device may go there.
+    pub fn may_write(&self, device: DeviceId) -> bool {
+        self.wear.as_ref().is_none_or(|wear| wear.may_write(device))
+    }
+
+    /// What is refused now, and why.
+    pub fn refusals(&self, view: &View) -> Vec<String> {
+        let of = |device: &DeviceView| self.wear.as_ref().and_then(|wear| wear.refusal(device.id));
+        view.devices.iter().filter_map(of).collect()
+    }
+
+    /// What is known of a device.
+    pub fn figures(&self, device: DeviceId) -> Option<(&'static str, f64)> {
+        let left = self.wear.as_ref().and_then(|wear| wear.left(device))?;
+        Some(("wear_left_bytes", left))
+    }
+}
