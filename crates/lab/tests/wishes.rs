@@ -1,4 +1,4 @@
-//! Wishes of an owner (`equi,wear=…`), on simulated devices.
+//! Wishes of an owner (`equi,wear=…,slo=…`), on simulated devices.
 
 use braid_base::{DeviceClass, MIB, Nanos};
 use braid_lab::{DeviceOutcome, DeviceSetup, Load, Outcome, Setup, simulate};
@@ -45,4 +45,25 @@ fn an_ssd_is_written_as_much_as_its_owner_wishes() {
         assert!(unbounded > 3 * most, "{mode}: {unbounded} MiB without a bound");
         assert!(spared.verified_bytes > 0 && reads > 0.0, "{mode}: {reads}");
     }
+}
+
+/// Ten minutes of a load of which other places are popular every half minute. An owner who hopes for more than that (`horizon`) has much moved.
+fn restless(policy: &str) -> Outcome {
+    let mut setup =
+        setup(policy, "zipf,span=512MiB,theta=0.9,read=100%,rate=200,every=6000,requests=endless");
+    setup.duration = Some(Nanos::from_secs(600));
+    simulate(&setup).expect("the load fits").outcome
+}
+
+#[test]
+fn moves_make_no_more_requests_slow_than_the_owner_wishes() {
+    let (free, bounded) = (restless("equi,horizon=60s"), restless("equi,horizon=60s,slo=p99<30ms"));
+    let [without, with] =
+        [&free, &bounded].map(|run| (run.all.latency.p99 as f64 / 1e6, run.background.migrations));
+    println!("p99 in ms and moves: {without:?}, with the wish {with:?}");
+    assert!(without.0 > 33.0 && with.0 <= 30.0, "{without:?} {with:?}");
+    assert!(with.1 > 1000, "there is slack for moves: {with:?}");
+    // The load alone has 27 ms.
+    let none = restless("equi,horizon=60s,slo=p99<20ms");
+    assert_eq!(none.background.migrations, 0, "the load alone is slower");
 }

@@ -41,6 +41,7 @@ mod mode;
 mod moves;
 mod quiet;
 mod shares;
+mod slo;
 mod slowness;
 mod wear;
 mod wishes;
@@ -57,6 +58,7 @@ use demand::{Demand, Runs, Times, direction};
 use mode::Mode;
 use quiet::Quiet;
 use shares::Shares;
+use slo::Slack;
 use slowness::{Queue, Slowness};
 use wishes::Wishes;
 
@@ -93,7 +95,7 @@ pub struct Equi {
 }
 
 impl Equi {
-    /// Settings: `memory` (16s), `horizon` (10s), `mode` (tier), `wear` (none).
+    /// Settings: `memory` (16s), `horizon` (10s), `mode` (tier), `wear` (none), `slo` (none).
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Equi, BadSetting> {
         let constants = Constants::read(settings)?;
         let (mode, is_auto) = Mode::take(settings)?;
@@ -162,7 +164,7 @@ impl Equi {
             return Placement::KEEP;
         }
         let placement = self.copies.place_read(read, view);
-        Placement::cached(placement.extra.filter(|&ssd| self.wishes.may_write(ssd)))
+        Placement::cached(placement.extra.filter(|&ssd| self.wishes.may_fill(ssd)))
     }
 
     fn place_write(&mut self, write: &Piece, home: Option<DeviceId>, view: &View) -> Placement<'static> {
@@ -252,7 +254,8 @@ impl Policy for Equi {
 
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
         self.copies.requested(view.now);
-        self.wishes.see(view, self.constants.memory);
+        let is_hit = matches!(occasion, Occasion::ReadHit(_));
+        self.wishes.requested(is_hit, view, self.constants.memory);
         match occasion {
             // No device has to do with it.
             Occasion::ReadHit(piece) => {
@@ -306,18 +309,23 @@ impl Policy for Equi {
     /// Moves are planned for a time, and revised. What is written back ends first.
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         self.wishes.plan(view, self.constants.memory, plan);
-        let next = self.copies.plan(view, plan);
+        let may_work = self.wishes.slack() != Slack::None;
+        let next = self.copies.plan(!may_work, view, plan);
         plan.revise = plan.moves.is_empty();
         if view.now >= self.due {
             self.due = view.now + self.constants.tick();
             self.shares.share_out(&self.classes);
-            self.shares.probe(view, |device| self.wishes.may_write(device), &mut plan.moves);
+            if may_work {
+                self.shares.probe(view, |device| self.wishes.may_write(device), &mut plan.moves);
+            }
             let (left, long) = (self.constants.left(), self.constants.long);
             self.slowness.as_flattened_mut().iter_mut().for_each(|slowness| slowness.pass(left, long));
             self.watch_saturation(view);
             if self.quiet.is_plan_due() {
                 self.settle(view.now);
-                self.plan_moves(view, &mut plan.moves);
+                if may_work {
+                    self.plan_moves(view, &mut plan.moves);
+                }
             }
         }
         match plan.revise {

@@ -1,5 +1,6 @@
 //! What an owner may wish for: bounds on what the policy does by itself. Without a wish nothing is bounded.
 
+use super::slo::{Slack, Slo};
 use super::wear::Wear;
 use crate::{BadSetting, Completion, DeviceView, Plan, Settings, View};
 use braid_base::{DeviceClass, DeviceId, Nanos};
@@ -7,10 +8,11 @@ use braid_base::{DeviceClass, DeviceId, Nanos};
 #[derive(Default)]
 pub(super) struct Wishes {
     pub wear: Option<Wear>,
+    slo: Option<Slo>,
 }
 
 impl Wishes {
-    /// Setting: `wear`.
+    /// Settings: `wear`, `slo`.
     pub fn take(settings: &mut Settings, devices: &[DeviceView]) -> Result<Wishes, BadSetting> {
         let classes: Vec<DeviceClass> = devices.iter().map(|device| device.class).collect();
         let wear = Wear::take(settings, &classes)?;
@@ -19,16 +21,27 @@ impl Wishes {
                 "policy equi needs an SSD and a disk to spare the SSD, and the volume has one class of device: leave out wear",
             ));
         }
-        Ok(Wishes { wear })
+        Ok(Wishes { wear, slo: Slo::take(settings)? })
     }
 
     /// As [`Wishes::take`] takes them.
     pub fn written(&self) -> String {
-        self.wear.as_ref().map(Wear::written).unwrap_or_default()
+        let wear = self.wear.as_ref().map(Wear::written).unwrap_or_default();
+        wear + &self.slo.as_ref().map(Slo::written).unwrap_or_default()
     }
 
-    /// Time has passed. `memory` is how long what was written counts as of late.
-    pub fn see(&mut self, view: &View, memory: Nanos) {
+    /// A guest asks for something, which memory holds or not. `memory` is how long what was written counts as of late.
+    pub fn requested(&mut self, is_hit: bool, view: &View, memory: Nanos) {
+        self.see(view, memory);
+        if let Some(slo) = &mut self.slo {
+            slo.requested(view);
+            if is_hit {
+                slo.hit();
+            }
+        }
+    }
+
+    fn see(&mut self, view: &View, memory: Nanos) {
         if let Some(wear) = &mut self.wear {
             wear.see(view, memory);
         }
@@ -38,14 +51,30 @@ impl Wishes {
         if let Some(wear) = &mut self.wear {
             wear.completed(io);
         }
+        if let Some(slo) = &mut self.slo {
+            slo.completed(io);
+        }
     }
 
     /// At each plan.
-    pub fn plan(&mut self, view: &View, memory: Nanos, _plan: &mut Plan) {
+    pub fn plan(&mut self, view: &View, memory: Nanos, plan: &mut Plan) {
+        if let Some(slo) = &mut self.slo {
+            slo.plan(view, plan);
+        }
         if let Some(wear) = &mut self.wear {
             wear.count(view);
         }
         self.see(view, memory);
+    }
+
+    /// When background work may be done.
+    pub fn slack(&self) -> Slack {
+        self.slo.as_ref().map(Slo::slack).unwrap_or_default()
+    }
+
+    /// Whether what a guest has read may be written to a device, too.
+    pub fn may_fill(&self, device: DeviceId) -> bool {
+        self.slack() == Slack::Now && self.may_write(device)
     }
 
     /// Whether what need not go to a device may go there.
@@ -56,7 +85,8 @@ impl Wishes {
     /// What is refused now, and why.
     pub fn refusals(&self, view: &View) -> Vec<String> {
         let of = |device: &DeviceView| self.wear.as_ref().and_then(|wear| wear.refusal(device.id));
-        view.devices.iter().filter_map(of).collect()
+        let of_all = self.slo.as_ref().and_then(Slo::refusal);
+        of_all.into_iter().chain(view.devices.iter().filter_map(of)).collect()
     }
 
     /// What is known of a device.

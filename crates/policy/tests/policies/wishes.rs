@@ -1,8 +1,8 @@
 //! What an owner may wish for of `equi`.
 
-use crate::volume::{HDD, SSD, Volume, complete_write, devices, figure};
-use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
-use braid_policy::{Completion, Direction, Move, Origin, Placement, Plan, Policy, parse, written};
+use crate::volume::{HDD, SSD, Volume, complete_write, devices, extra_of, figure};
+use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
+use braid_policy::{Completion, Direction, ExtraCopy, Move, Origin, Placement, Plan, Policy, parse, written};
 
 /// An SSD of 128 MiB and a disk, with all extents on the disk.
 fn on_disk() -> Volume {
@@ -37,20 +37,42 @@ const HOURLY: u64 = (128 << 20) / 24;
 #[test]
 fn a_wish_is_read_and_shown_as_it_was_written_and_a_bad_one_is_refused() {
     let devices = on_disk().devices;
-    for (wish, shown) in
-        [("wear=0.3DWPD", "wear=0.3DWPD"), ("wear=2", "wear=2DWPD"), ("wear=1dwpd", "wear=1DWPD")]
-    {
+    for (wish, shown) in [
+        ("wear=0.3DWPD", "wear=0.3DWPD"),
+        ("wear=2", "wear=2DWPD"),
+        ("wear=1dwpd", "wear=1DWPD"),
+        ("slo=p99<5000us", "slo=p99<5ms"),
+        ("slo=p99.9<1s", "slo=p999<1s"),
+        ("slo=p50<1500us", "slo=p50<1500us"),
+    ] {
         let policy = parse(&format!("equi,{wish}"), &devices).expect(wish);
         assert_eq!(written(&*policy), format!("equi,memory=16s,horizon=10s,{shown}"));
         assert_eq!(written(&*parse(&written(&*policy), &devices).expect(shown)), written(&*policy));
     }
-    let ghosts = parse("equi,mode=auto,wear=0.3DWPD", &devices).expect("it is right").modes();
-    assert!(ghosts.len() == 3 && ghosts.iter().all(|mode| mode.contains(",wear=0.3DWPD")), "{ghosts:?}");
+    let ghosts = parse("equi,mode=auto,slo=p99<5ms,wear=0.3DWPD", &devices).expect("it is right").modes();
+    let has_both = |mode: &String| mode.contains(",wear=0.3DWPD,slo=p99<5ms");
+    assert!(ghosts.len() == 3 && ghosts.iter().all(has_both), "{ghosts:?}");
     for bad in
         ["wear=", "wear=0", "wear=-1DWPD", "wear=0.3TBW", "wear=DWPD", "wear=inf", "wear=NaN", "wear=1µDWP"]
     {
         let error = parse(&format!("equi,{bad}"), &devices).err().expect(bad).to_string();
         assert!(error.contains(bad) && error.contains("0.3DWPD"), "{error}");
+    }
+    for bad in [
+        "slo=",
+        "slo=p99",
+        "slo=p99<5",
+        "slo=p99<0s",
+        "slo=p9<5ms",
+        "slo=p49<5ms",
+        "slo=99<5ms",
+        "slo=p99>5ms",
+        "slo=p9999<1s",
+        "slo=p99<2min",
+        "slo=p1e5<5ms",
+    ] {
+        let error = parse(&format!("equi,{bad}"), &devices).err().expect(bad).to_string();
+        assert!(error.contains(bad) && error.contains("use a percentile"), "{error}");
     }
     assert!(parse("equi,wear=1", &devices[1..]).is_err(), "writes cannot go anywhere else");
 }
@@ -157,4 +179,88 @@ fn homes_that_are_written_leave_an_ssd_in_debt() {
         left.sort_unstable();
         assert_eq!(left, if leave { (0..20).collect() } else { vec![] }, "{text}");
     }
+}
+
+/// Requests that read extents far from each other, of which the last so many are slow.
+fn ask(volume: &mut Volume, policy: &mut dyn Policy, requests: u32, slow: u32) {
+    for request in 0..requests {
+        volume.access(policy, request % 20 * 97, Direction::Read);
+        ends(policy, HDD, Direction::Read, if request + slow < requests { 4.0 } else { 6.0 });
+    }
+}
+
+/// A plan half a second later: whether there are moves, and whether they end when a guest asks for something.
+fn planned(volume: &mut Volume, policy: &mut dyn Policy) -> (bool, bool) {
+    volume.now += Nanos::from_millis(500);
+    let mut plan = Plan::default();
+    policy.plan(&volume.view(), &mut plan);
+    (!plan.moves.is_empty(), plan.yields)
+}
+
+#[test]
+fn moves_wait_for_slack_and_resume_in_a_pause() {
+    let mut volume = on_disk();
+    let mut policy = begun("equi,slo=p90<5ms", &mut volume);
+    let policy = &mut *policy;
+    ask(&mut volume, policy, 50, 0);
+    assert_eq!(planned(&mut volume, policy), (true, false), "of 50 requests 5 may be slow");
+    ask(&mut volume, policy, 50, 2);
+    assert_eq!(planned(&mut volume, policy), (true, false), "there is some slack left");
+    ask(&mut volume, policy, 50, 30);
+    assert_eq!(planned(&mut volume, policy), (false, false));
+    assert!(policy.explain(ExtentId(0), &volume.view()).contains("slo=p90<5ms"));
+    ask(&mut volume, policy, 100, 0);
+    assert_eq!(planned(&mut volume, policy), (false, false), "the debt is not repaid yet");
+    volume.devices[HDD.index()].in_flight = 1;
+    volume.now += Nanos::from_secs(2);
+    assert_eq!(planned(&mut volume, policy), (false, false), "a request has waited for two seconds");
+    volume.devices[HDD.index()].in_flight = 0;
+    assert_eq!(planned(&mut volume, policy), (true, true), "nobody asks for anything");
+    ask(&mut volume, policy, 1, 0);
+    assert_eq!(planned(&mut volume, policy), (false, false));
+    for _ in 0..10 {
+        ask(&mut volume, policy, 50, 0);
+        planned(&mut volume, policy);
+    }
+    assert_eq!(planned(&mut volume, policy), (true, false));
+    assert!(!policy.explain(ExtentId(0), &volume.view()).contains("slo="));
+}
+
+/// A cache of 1024 extents, of which this share is dirty, and of which nothing is written back. A load that is too slow goes on, or not.
+fn written_back(dirty: f64, goes_on: bool) -> usize {
+    let mut volume = on_disk();
+    let mut policy = begun("equi,mode=cache,slo=p90<5ms", &mut volume);
+    volume.devices[SSD.index()].free = 0;
+    for block in (0..1024 * 32).map(BlockId) {
+        let dirty = (block.0 as f64) < 1024.0 * 32.0 * dirty;
+        policy.extra_changed(block, None, Some(ExtraCopy { dirty, ..extra_of(block) }));
+    }
+    ask(&mut volume, &mut *policy, 50, 50);
+    if !goes_on {
+        // When the last request ended is known as of this plan.
+        pass(&mut volume, &mut *policy, Nanos::from_millis(500));
+        volume.now += Nanos::from_millis(500);
+    }
+    let moves = pass(&mut volume, &mut *policy, Nanos::from_millis(500));
+    moves.iter().filter(|job| matches!(job, Move::WriteBack { .. })).count()
+}
+
+#[test]
+fn dirty_blocks_are_written_back_when_room_lacks_however_slow_requests_are() {
+    assert_eq!(written_back(0.7, true), 0);
+    assert!(written_back(0.8, true) > 0, "beyond the high mark");
+    assert!(written_back(0.7, false) > 0, "nobody asks for anything");
+}
+
+#[test]
+fn a_read_leaves_a_copy_only_if_there_is_slack() {
+    let mut volume = on_disk();
+    let mut policy = begun("equi,mode=cache,slo=p90<5ms", &mut volume);
+    let read = |volume: &Volume, policy: &mut dyn Policy| volume.access(policy, 7, Direction::Read);
+    assert_eq!(read(&volume, &mut *policy), Placement::cached(None), "nothing is known yet");
+    ask(&mut volume, &mut *policy, 50, 0);
+    pass(&mut volume, &mut *policy, Nanos::from_millis(500));
+    assert_eq!(read(&volume, &mut *policy), Placement::cached(Some(SSD)));
+    ask(&mut volume, &mut *policy, 50, 50);
+    assert_eq!(read(&volume, &mut *policy), Placement::cached(None));
 }
