@@ -351,6 +351,14 @@ impl Policy for Equi {
         self.known.memory() + self.groups.memory() + self.copies.memory()
     }
 
+    fn save(&self, _: &View) -> Vec<u8> {
+        self.wishes.save()
+    }
+
+    fn restore(&mut self, state: &[u8], _: &View) {
+        self.wishes.restore(state);
+    }
+
     fn explain(&self, extent: ExtentId, view: &View) -> String {
         let known = self.known.value(extent).unwrap_or_default();
         let demand = self.demand(extent, &known, view.now);

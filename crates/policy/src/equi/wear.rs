@@ -6,6 +6,8 @@
 //! A write to a home on the SSD must be written, and makes a debt, of a day's worth at most: older writes are no part of a day's average.
 //! While an SSD is in debt and is still written faster than its bound, homes that are written leave it.
 //!
+//! Buckets outlast a restart as of a few minutes before it; time in which no daemon ran fills none. A new policy has an hour's worth.
+//!
 //! An extent moves to such an SSD only if the bucket has room for the move and for the writes that the extent is asked for in an hour. Else
 //! the extents that are written most would come, and leave again in debt.
 
@@ -36,6 +38,8 @@ struct Bucket {
     told: u64,
     /// All that was written up to the last plan.
     counted: u64,
+    /// What was left is known from an earlier time.
+    is_restored: bool,
     /// Taken from the bucket since `seen`.
     taken: f64,
 }
@@ -78,9 +82,9 @@ impl Wear {
             let size = view.extent_size.0 as f64 * f64::from(device.slots);
             let rate = self.per_day * size / DAY;
             if bucket.rate == 0.0 {
-                // A volume that opens has an hour's worth. A policy that takes over does not count what was written before.
-                bucket.left += rate * HOUR;
+                // What was written before the policy took charge does not count.
                 bucket.counted = device.written.0;
+                bucket.left += if bucket.is_restored { 0.0 } else { rate * HOUR };
             }
             bucket.rate = rate;
             bucket.left = (bucket.left + rate * passed).clamp(-rate * DAY, rate * HOUR);
@@ -121,6 +125,22 @@ impl Wear {
     fn wears(&self, device: DeviceId) -> bool {
         self.buckets[device.index()]
             .is_some_and(|bucket| bucket.left < 0.0 && bucket.written_of_late > bucket.rate)
+    }
+
+    /// What is left in each bucket, by device: f64, little-endian, NaN of a disk.
+    pub fn save(&self) -> Vec<u8> {
+        let left = self.buckets.iter().map(|bucket| bucket.map_or(f64::NAN, |bucket| bucket.left));
+        left.flat_map(f64::to_le_bytes).collect()
+    }
+
+    /// Takes back what `save` returned; what else the bytes may be is ignored.
+    pub fn restore(&mut self, state: &[u8]) {
+        for (bucket, bytes) in self.buckets.iter_mut().zip(state.chunks_exact(size_of::<f64>())) {
+            let left = f64::from_le_bytes(bytes.try_into().expect("a chunk is an f64"));
+            if let Some(bucket) = bucket.as_mut().filter(|_| left.is_finite()) {
+                (bucket.left, bucket.is_restored) = (left, true);
+            }
+        }
     }
 
     /// Why a device takes nothing that can go elsewhere, if it does not.

@@ -89,6 +89,17 @@ impl Wishes {
         of_all.into_iter().chain(view.devices.iter().filter_map(of)).collect()
     }
 
+    /// What outlasts a restart.
+    pub fn save(&self) -> Vec<u8> {
+        self.wear.as_ref().map(Wear::save).unwrap_or_default()
+    }
+
+    pub fn restore(&mut self, state: &[u8]) {
+        if let Some(wear) = &mut self.wear {
+            wear.restore(state);
+        }
+    }
+
     /// What is known of a device.
     pub fn figures(&self, device: DeviceId) -> Option<(&'static str, f64)> {
         let left = self.wear.as_ref().and_then(|wear| wear.left(device))?;

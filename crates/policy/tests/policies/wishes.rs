@@ -100,6 +100,28 @@ fn writes_of_all_kinds_make_a_debt_that_time_repays() {
     assert!(policy.figures(HDD).iter().all(|(name, _)| *name != "wear_left_bytes"));
 }
 
+/// A daemon that was started anew had an hour of writes again, however much it had written before.
+#[test]
+fn debt_outlasts_a_restart() {
+    let mut volume = on_disk();
+    let mut policy = begun("equi,wear=1DWPD", &mut volume);
+    complete_write(&mut *policy, SSD, 1, Bytes(HOURLY * 3), 0.1);
+    let state = policy.save(&volume.view());
+    let restored = |text: &str, state: &[u8]| {
+        let mut volume = on_disk();
+        let mut policy = parse(text, &volume.devices).expect(text);
+        policy.restore(state, &volume.view());
+        pass(&mut volume, &mut *policy, Nanos(1));
+        (figure(&*policy, SSD, "wear_left_bytes") / HOURLY as f64).round()
+    };
+    assert_eq!(restored("equi,wear=1DWPD", &state), -2.0);
+    assert_eq!(restored("equi,wear=2DWPD", &state), -2.0);
+    for nonsense in [&[][..], &[0xff; 8], &[0xff; 400], &state[..7]] {
+        assert_eq!(restored("equi,wear=1DWPD", nonsense), 1.0, "{nonsense:?}");
+    }
+    assert!(begun("equi", &mut volume).save(&volume.view()).is_empty());
+}
+
 #[test]
 fn an_ssd_in_debt_gets_no_copy_no_new_home_and_no_move_and_says_why() {
     let mut volume = on_disk();
