@@ -31,6 +31,8 @@
 //!
 //! Each number that this assumes is a field of [`Constants`], with its reason.
 //!
+//! An owner may bound what is done so (`equi/wishes.rs`): the writes to SSDs (`equi/wear.rs`), and what guests wait for it (`equi/slo.rs`).
+//!
 //! New extents go to devices by shares, which grow where what guests ask for takes less time than on average (`equi/shares.rs`).
 
 mod calibration;
