@@ -341,10 +341,9 @@ fn wear(device: &DeviceReport) -> String {
         return String::new();
     }
     let (name, written) = (&device.device, Bytes(device.device_written_bytes));
-    let writes = device.drive_writes_per_day;
-    format!(
-        "  {name}: {written} written since the daemon started, {writes:.2} drive writes per day at this rate\n"
-    )
+    let per_day = device.drive_writes_per_day;
+    let rate = per_day.map(|writes| format!(", {writes:.2} drive writes per day at this rate"));
+    format!("  {name}: {written} written since the daemon started{}\n", rate.unwrap_or_default())
 }
 
 /// How far the removal of a device is; nothing if it stays.

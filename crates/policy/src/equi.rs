@@ -31,6 +31,8 @@
 //!
 //! Each number that this assumes is a field of [`Constants`], with its reason.
 //!
+//! An owner may bound what is done so (`equi/wishes.rs`): the writes to SSDs (`equi/wear.rs`), and what guests wait for it (`equi/slo.rs`).
+//!
 //! New extents go to devices by shares, which grow where what guests ask for takes less time than on average (`equi/shares.rs`).
 
 mod calibration;
@@ -41,7 +43,10 @@ mod mode;
 mod moves;
 mod quiet;
 mod shares;
+mod slo;
 mod slowness;
+mod wear;
+mod wishes;
 
 use crate::{
     BadSetting, Completion, DeviceView, ExtraCopy, Lru, Move, Occasion, Origin, Outcome, Piece, Placement,
@@ -55,7 +60,9 @@ use demand::{Demand, Runs, Times, direction};
 use mode::Mode;
 use quiet::Quiet;
 use shares::Shares;
+use slo::Slack;
 use slowness::{Queue, Slowness};
+use wishes::Wishes;
 
 /// Keep on the SSDs what would cost the disks most.
 pub struct Equi {
@@ -84,12 +91,13 @@ pub struct Equi {
     /// Whether the guard may switch the mode (`mode=auto`).
     is_auto: bool,
     copies: Copies,
+    wishes: Wishes,
     /// When moves are planned next.
     due: Nanos,
 }
 
 impl Equi {
-    /// Settings: `memory` (16s), `horizon` (10s), `mode` (tier).
+    /// Settings: `memory` (16s), `horizon` (10s), `mode` (tier), `wear` (none), `slo` (none).
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Equi, BadSetting> {
         let constants = Constants::read(settings)?;
         let (mode, is_auto) = Mode::take(settings)?;
@@ -117,6 +125,7 @@ impl Equi {
             mode,
             is_auto,
             copies: Copies::new(mode.copies(), devices)?,
+            wishes: Wishes::take(settings, devices)?,
             due: Nanos::ZERO,
         })
     }
@@ -153,7 +162,11 @@ impl Equi {
             Some(copy) => self.served_by_copy(copy.device, read, false),
             None => self.learn(read, false, home, view),
         }
-        if may_copy { self.copies.place_read(read, view) } else { Placement::KEEP }
+        if !may_copy {
+            return Placement::KEEP;
+        }
+        let placement = self.copies.place_read(read, view);
+        Placement::cached(placement.extra.filter(|&ssd| self.wishes.may_fill(ssd)))
     }
 
     fn place_write(&mut self, write: &Piece, home: Option<DeviceId>, view: &View) -> Placement<'static> {
@@ -161,7 +174,15 @@ impl Equi {
             (false, _) => Placement::KEEP,
             // What the copies still have of it would be a second write to the SSDs.
             (true, false) => Placement::ALONE,
-            (true, true) => self.copies.place_write(write, view),
+            (true, true) => {
+                let placement = self.copies.place_write(write, view);
+                // A copy that there is would be written, too.
+                let there = view.homes.extra(write.first_block).map(|copy| copy.device);
+                match there.or(placement.extra).is_none_or(|ssd| self.wishes.may_write(ssd)) {
+                    true => placement,
+                    false => Placement::ALONE,
+                }
+            }
         };
         match placement.extra {
             Some(ssd) => self.served_by_copy(ssd, write, true),
@@ -225,17 +246,6 @@ impl Policy for Equi {
         self.go_on_in(mode);
     }
 
-    /// The mode that a guard had found.
-    fn save(&self, _: &View) -> Vec<u8> {
-        if self.is_auto { self.mode_name().into() } else { Vec::new() }
-    }
-
-    fn restore(&mut self, state: &[u8], _: &View) {
-        if self.is_auto {
-            self.go_on_as(state);
-        }
-    }
-
     fn observes(&self) -> bool {
         self.is_auto || self.copies.are_wanted()
     }
@@ -246,6 +256,8 @@ impl Policy for Equi {
 
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
         self.copies.requested(view.now);
+        let is_hit = matches!(occasion, Occasion::ReadHit(_));
+        self.wishes.requested(is_hit, view, self.constants.memory);
         match occasion {
             // No device has to do with it.
             Occasion::ReadHit(piece) => {
@@ -255,7 +267,10 @@ impl Policy for Equi {
             Occasion::ReadMiss(piece) => self.place_read(piece, view),
             Occasion::Write(piece) => self.place_write(piece, view.homes.home(piece.extent), view),
             Occasion::New { write, .. } => {
-                let home = self.shares.next(view, |device| self.copies.kept(device, view));
+                let home = self.shares.next(view, |device| match self.wishes.may_write(device.id) {
+                    true => self.copies.kept(device, view),
+                    false => u32::MAX,
+                });
                 let placed = write.as_ref().map(|piece| self.place_write(piece, home, view));
                 home.map_or(Placement::KEEP, Placement::on).with_extra(placed.and_then(|placed| placed.extra))
             }
@@ -275,6 +290,7 @@ impl Policy for Equi {
     }
 
     fn completed(&mut self, io: &Completion) {
+        self.wishes.completed(io);
         let Some(direction) = direction(io.direction) else { return };
         self.answers[io.device.index()] = true;
         match io.origin {
@@ -294,18 +310,24 @@ impl Policy for Equi {
 
     /// Moves are planned for a time, and revised. What is written back ends first.
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
-        let next = self.copies.plan(view, plan);
+        self.wishes.plan(view, self.constants.memory, plan);
+        let may_work = self.wishes.slack() != Slack::None;
+        let next = self.copies.plan(!may_work, view, plan);
         plan.revise = plan.moves.is_empty();
         if view.now >= self.due {
             self.due = view.now + self.constants.tick();
             self.shares.share_out(&self.classes);
-            self.shares.probe(view, &mut plan.moves);
+            if may_work {
+                self.shares.probe(view, |device| self.wishes.may_write(device), &mut plan.moves);
+            }
             let (left, long) = (self.constants.left(), self.constants.long);
             self.slowness.as_flattened_mut().iter_mut().for_each(|slowness| slowness.pass(left, long));
             self.watch_saturation(view);
             if self.quiet.is_plan_due() {
                 self.settle(view.now);
-                self.plan_moves(view, &mut plan.moves);
+                if may_work {
+                    self.plan_moves(view, &mut plan.moves);
+                }
             }
         }
         match plan.revise {
@@ -331,6 +353,23 @@ impl Policy for Equi {
         self.known.memory() + self.groups.memory() + self.copies.memory()
     }
 
+    /// The mode that a guard has found, and what is owed to wishes; nothing of one mode without wishes.
+    fn save(&self, _: &View) -> Vec<u8> {
+        let wishes = self.wishes.save();
+        match self.is_auto || !wishes.is_empty() {
+            true => [&[self.mode_place() as u8], &wishes[..]].concat(),
+            false => wishes,
+        }
+    }
+
+    fn restore(&mut self, state: &[u8], _: &View) {
+        let Some((&mode, wishes)) = state.split_first() else { return };
+        if self.is_auto {
+            self.go_on_in(usize::from(mode));
+        }
+        self.wishes.restore(wishes);
+    }
+
     fn explain(&self, extent: ExtentId, view: &View) -> String {
         let known = self.known.value(extent).unwrap_or_default();
         let demand = self.demand(extent, &known, view.now);
@@ -345,10 +384,12 @@ impl Policy for Equi {
                 self.price(gain.from, gain.to, self.waiting_for(gain.from, gain.to), view).alone()
             ),
         };
+        let refusals = self.wishes.refusals(view).into_iter().map(|refusal| format!("; {refusal}"));
         format!(
             "what was asked of it lately would take an unloaded disk {disk:.3} ms a second and an unloaded SSD {ssd:.3} ms; \
-             with the load it costs guests on {} ms a second; {next}; mode {}",
+             with the load it costs guests on {} ms a second; {next}{}; mode {}",
             costs.collect::<Vec<_>>().join(", "),
+            refusals.collect::<String>(),
             self.mode_name()
         )
     }
@@ -356,6 +397,8 @@ impl Policy for Equi {
     fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
         let [read, write] = self.slowness[device.index()].map(|slowness| slowness.factor());
         let share = self.shares.of(device);
-        vec![("share", share), ("read_slowness", read), ("write_slowness", write)]
+        let mut figures = vec![("share", share), ("read_slowness", read), ("write_slowness", write)];
+        figures.extend(self.wishes.figures(device));
+        figures
     }
 }

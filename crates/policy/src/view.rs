@@ -21,6 +21,8 @@ pub struct DeviceView {
     pub in_flight: u32,
     /// Response time of guests' reads and of read probes, exponentially averaged; none before the first.
     pub read_latency: Option<Nanos>,
+    /// All bytes written to it since the volume was opened, metadata included, as of the last [`crate::Policy::plan`].
+    pub written: Bytes,
 }
 
 /// One read in so many counts in the mean: long enough to be steady, short enough to follow the load within some 100 reads.
@@ -29,7 +31,16 @@ const READS_AVERAGED: u64 = 32;
 impl DeviceView {
     /// A device of the host of which nothing is in use and nothing is known.
     pub fn empty(id: DeviceId, class: DeviceClass, slots: u32) -> DeviceView {
-        DeviceView { id, class, node: None, slots, free: slots, in_flight: 0, read_latency: None }
+        DeviceView {
+            id,
+            class,
+            node: None,
+            slots,
+            free: slots,
+            in_flight: 0,
+            read_latency: None,
+            written: Bytes::ZERO,
+        }
     }
 
     /// Whether both classes are among the devices that have slots.

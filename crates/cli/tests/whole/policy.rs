@@ -40,6 +40,35 @@ fn a_change_of_policy_copies_nothing_and_outlives_the_daemon() {
     );
 }
 
+#[test]
+fn wishes_outlive_the_daemon_with_the_debt_that_was_made() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &["--policy", "equi,slo=p99<5ms,wear=0.001DWPD"]);
+    let shown = machine.ok(&["policy", "vault"]).trim().to_owned();
+    assert!(shown.ends_with(",wear=0.001DWPD,slo=p99<5ms"), "{shown}");
+    let daemon = machine.serve(&["vault"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 8M", "flush", "write -P 2 32M 1M", "flush"]);
+    let left = || {
+        let status = machine.json(&["status", "vault"]);
+        assert_eq!(status["devices"][1]["policy_figures"]["wear_left_bytes"], serde_json::Value::Null);
+        number(&status, "devices.0.policy_figures.wear_left_bytes")
+    };
+    let before = left();
+    assert!(before < 0.0, "{before}");
+    let explained = machine.json(&["explain", "vault", "32MiB"]);
+    assert_eq!(explained["home"]["class"], "hdd", "{explained}");
+    assert!(explained["reason"].as_str().is_some_and(|why| why.contains("wear=0.001DWPD")), "{explained}");
+    assert_eq!(daemon.terminate().status, 0);
+    let daemon = machine.serve(&["vault"]);
+    assert_eq!(machine.ok(&["policy", "vault"]).trim(), shown);
+    qemu_io_ok(&daemon.uri, &["read -P 1 0 8M", "read -P 2 32M 1M"]);
+    let after = left();
+    assert!(after < before / 2.0, "{before}, after a restart {after}");
+}
+
 /// It printed `bypass=4 MiB`, which was refused.
 #[test]
 fn what_the_policy_is_shown_as_is_taken_again() {

@@ -54,9 +54,7 @@ fn status_counts_what_guests_did() {
         let all = number(device, "device_written_bytes");
         // The first batch of the journal and what guests wrote, at least.
         assert!(all > number(device, "guest_written_bytes"), "d{place}: {status}");
-        let days = number(&status, "uptime_seconds") / 86_400.0;
-        let expected = all / number(device, "size_bytes") / days;
-        assert!((number(device, "drive_writes_per_day") / expected - 1.0).abs() < 1e-9, "d{place}: {status}");
+        assert!(device["drive_writes_per_day"].is_null(), "a minute says nothing of a day: {status}");
     }
     let shares = number(&status, "devices.0.data_share") + number(&status, "devices.1.data_share");
     assert!((shares - 1.0).abs() < 1e-9, "{status}");

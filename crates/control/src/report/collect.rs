@@ -84,7 +84,7 @@ pub(crate) fn lost_ranges(status: &Status) -> Vec<LostRange> {
 struct Totals {
     used_slots: u64,
     requests: u64,
-    days: f64,
+    uptime: Nanos,
 }
 
 impl Totals {
@@ -92,7 +92,7 @@ impl Totals {
         Totals {
             used_slots: devices.iter().map(used_slots).sum(),
             requests: devices.iter().map(guest_requests).sum(),
-            days: uptime.as_secs_f64() / 86_400.0,
+            uptime,
         }
     }
 }
@@ -156,10 +156,7 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
         guest_written_bytes: stats.guest_write_bytes,
         background_bytes: stats.background_bytes,
         device_written_bytes: device.written.0,
-        drive_writes_per_day: match total.days > 0.0 {
-            true => share(device.written.0, device.size.0) / total.days,
-            false => 0.0,
-        },
+        drive_writes_per_day: drive_writes_per_day(device.written, device.size, total.uptime),
         flushes: stats.flushes,
         flush_response_ns_mean: stats.flush_time.0 / stats.flushes.max(1),
         errors: stats.errors,
@@ -170,6 +167,13 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
         lateness_ns_max: lateness.map(|lateness| lateness.max.0),
         policy_figures: known_figures(&device.figures),
     }
+}
+
+/// How often a device is written whole in a day, at the mean rate of the uptime; none within an hour: one file that was copied would count
+/// for hundreds.
+fn drive_writes_per_day(written: Bytes, size: Bytes, uptime: Nanos) -> Option<f64> {
+    const LEAST: Nanos = Nanos::from_secs(3600);
+    (uptime >= LEAST).then(|| share(written.0, size.0) * 86_400.0 / uptime.as_secs_f64())
 }
 
 /// The path of a device; nothing where it was not given.
@@ -282,5 +286,21 @@ pub(crate) fn explain_report(
         cached: explanation.cached,
         policy,
         reason: explanation.reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 300 MiB that were written to 512 MiB in the first minute were shown as 857 drive writes per day.
+    #[test]
+    fn a_day_is_projected_from_an_hour_at_least() {
+        let per_day = |seconds| drive_writes_per_day(Bytes(300), Bytes(600), Nanos::from_secs(seconds));
+        assert_eq!([per_day(0), per_day(61), per_day(3599)], [None; 3]);
+        assert_eq!(
+            [per_day(3600), per_day(86_400), per_day(10 * 86_400)],
+            [Some(12.0), Some(0.5), Some(0.05)]
+        );
     }
 }

@@ -283,9 +283,9 @@ pub struct DeviceReport {
     /// All bytes written to it, metadata included: what wears an SSD.
     #[serde(default)]
     pub device_written_bytes: u64,
-    /// These in sizes of the device, by the time that the daemon runs.
+    /// These in sizes of the device, by the time that the daemon runs; null within its first hour, which says nothing of a day.
     #[serde(default)]
-    pub drive_writes_per_day: f64,
+    pub drive_writes_per_day: Option<f64>,
     /// Flushes.
     pub flushes: u64,
     /// How long a flush took on average.

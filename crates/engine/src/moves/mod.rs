@@ -178,6 +178,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut plan = Plan::default();
         while !self.jobs.are_ending() {
             plan.clear();
+            self.show_written();
             let next = self.with_policy(|policy, view| policy.plan(view, &mut plan));
             self.moves.pace.follow(&plan);
             self.moves.yields_since.set(plan.yields.then(|| self.rt.now()));
@@ -197,6 +198,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             let next = next.max(self.rt.now() + Nanos::from_millis(1));
             self.pause(next, || self.policy.changes() != following.policy_changes).await;
+        }
+    }
+
+    /// Lets the policy see how much was written to each device.
+    fn show_written(&self) {
+        let mut state = self.state.borrow_mut();
+        for member in self.devices.iter() {
+            state.views[member.id.index()].written = Bytes(member.written_bytes.get());
         }
     }
 

@@ -29,6 +29,8 @@ pub struct WriteBack {
     failed: bool,
     /// Guests met as many dirty blocks as there may be, and the low mark is not reached yet.
     full: bool,
+    /// No more is written back than must be to make room.
+    only_forced: bool,
 }
 
 const LOW: f64 = 0.6;
@@ -73,6 +75,7 @@ impl WriteBack {
             last_request: Nanos::ZERO,
             failed: false,
             full: false,
+            only_forced: false,
         }
     }
 
@@ -84,6 +87,11 @@ impl WriteBack {
     /// Between the usual water marks from now on, or, if nothing more becomes dirty, all that is.
     pub fn keep_dirty(&mut self, keeps: bool) {
         (self.low, self.high) = if keeps { (LOW, HIGH) } else { (0.0, 0.0) };
+    }
+
+    /// Whether from now on no more is written back than what is dirty beyond the high mark.
+    pub fn only_forced(&mut self, only: bool) {
+        self.only_forced = only;
     }
 
     /// Between these water marks.
@@ -155,9 +163,9 @@ impl WriteBack {
             self.busy = false;
             return view.now + SELDOM;
         }
-        let mark = if self.busy { self.low } else { self.high };
+        let mark = if self.busy && !self.only_forced { self.low } else { self.high };
         self.busy = self.dirty as f64 > blocks as f64 * mark;
-        let is_idle = view.now >= self.last_request + IDLE;
+        let is_idle = !self.only_forced && view.now >= self.last_request + IDLE;
         if !self.busy && !is_idle {
             return view.now + OFTEN;
         }

@@ -106,8 +106,9 @@ impl Copies {
         }
     }
 
-    /// Plans what is to be written back; returns when to ask again.
-    pub fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+    /// Plans what is to be written back, or only what must be to make room; returns when to ask again.
+    pub fn plan(&mut self, only_forced: bool, view: &View, plan: &mut Plan) -> Nanos {
+        self.write_back.only_forced(only_forced);
         self.write_back.plan(self.blocks(view), view, plan)
     }
 

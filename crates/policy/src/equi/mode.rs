@@ -53,6 +53,7 @@ impl Equi {
     pub(super) fn written(&self, mode: &str, haste: u32) -> String {
         let usual = mode == Mode::default().name();
         self.constants.hastened(haste).written()
+            + &self.wishes.hastened(haste)
             + &if usual { String::new() } else { format!(",mode={mode}") }
     }
 
@@ -70,13 +71,6 @@ impl Equi {
         if let Some(&mode) = Mode::ALL.get(place) {
             self.mode = mode;
             self.copies.resize(mode.copies());
-        }
-    }
-
-    /// Goes on in the mode of that name, if there is one.
-    pub(super) fn go_on_as(&mut self, name: &[u8]) {
-        if let Some(place) = Mode::ALL.iter().position(|mode| mode.name().as_bytes() == name) {
-            self.go_on_in(place);
         }
     }
 

@@ -66,8 +66,11 @@ impl Equi {
     pub(super) fn gain(&self, extent: ExtentId, known: &Demand, view: &View) -> Option<Gain> {
         let from = view.homes.home(extent)?;
         let demand = self.demand(extent, known, view.now);
-        let takes_more =
-            |d: &&DeviceView| d.id != from && (self.room(d, view) > 0 || self.answers[d.id.index()]);
+        let takes_more = |d: &&DeviceView| {
+            d.id != from
+                && (self.room(d, view) > 0 || self.answers[d.id.index()])
+                && self.wishes.may_write(d.id)
+        };
         let others = view.devices.iter().filter(takes_more).map(|d| (self.cost(&demand, d.id), d));
         let (best, first) = others.clone().min_by(|a, b| a.0.total_cmp(&b.0))?;
         // Those of its class that are about as good share what comes, neighbours together.
@@ -120,7 +123,7 @@ impl Equi {
         device.free.saturating_sub(self.copies.kept(device, view))
     }
 
-    fn is_faster(&self, one: DeviceId, other: DeviceId) -> bool {
+    pub(super) fn is_faster(&self, one: DeviceId, other: DeviceId) -> bool {
         let class = |device: DeviceId| self.classes[device.index()];
         (class(one), class(other)) == (DeviceClass::Ssd, DeviceClass::Hdd)
     }
@@ -128,6 +131,7 @@ impl Equi {
     pub(super) fn plan_moves(&mut self, view: &View, moves: &mut Vec<Move>) {
         let gains = self.gains(view);
         self.make_room_for_copies(&gains, view, moves);
+        self.leave_worn(&gains, view, moves);
         let mut returning = (self.constants.step * gains.len() as f64).ceil() as usize;
         let wanted = gains.iter().copied().filter(|gain| gain.ms > 0.0 && self.may_go(gain, &mut returning));
         let wanted = wanted.collect();
@@ -137,6 +141,7 @@ impl Equi {
                 continue;
             }
             let mut coming: Vec<Gain> = wanted.iter().filter(|gain| gain.to == device.id).copied().collect();
+            self.keep_what_wear_allows(&mut coming, device.id, view);
             let mut full = coming.split_off(coming.len().min(self.room(device, view) as usize));
             full.retain(|gain| self.known.contains(gain.extent));
             moves.extend(coming.iter().map(|gain| Move::Migrate { extent: gain.extent, target: gain.to }));

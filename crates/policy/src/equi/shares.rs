@@ -91,12 +91,14 @@ impl Shares {
         self.shares.iter_mut().for_each(|share| *share = (*share / sum).max(self.constants.least));
     }
 
-    /// Asks devices of which less is known than guessed.
-    pub fn probe(&self, view: &View, moves: &mut Vec<Move>) {
+    /// Asks devices of which less is known than guessed, by writes only those that may be written.
+    pub fn probe(&self, view: &View, may_write: impl Fn(DeviceId) -> bool, moves: &mut Vec<Move>) {
         for device in view.devices {
             let directions =
                 [Direction::Read, Direction::Write].into_iter().zip(self.probes[device.id.index()]);
-            let wanted = directions.filter(|&(_, probes)| f64::from(probes) < self.constants.guessed);
+            let wanted = directions
+                .filter(|&(direction, _)| direction == Direction::Read || may_write(device.id))
+                .filter(|&(_, probes)| f64::from(probes) < self.constants.guessed);
             let probe = |(direction, _)| Move::Probe { device: device.id, direction, len: view.block_size };
             moves.extend(wanted.map(probe));
         }

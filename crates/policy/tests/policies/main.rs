@@ -10,6 +10,7 @@ mod raid1;
 mod settings;
 mod volume;
 mod wardrop;
+mod wishes;
 mod working_set;
 mod working_set_nodes;
 mod working_set_settings;

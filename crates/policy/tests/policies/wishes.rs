@@ -1,0 +1,288 @@
+//! What an owner may wish for of `equi`.
+
+use crate::volume::{HDD, SSD, Volume, complete_write, devices, extra_of, figure};
+use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
+use braid_policy::{Completion, Direction, ExtraCopy, Move, Origin, Placement, Plan, Policy, parse, written};
+
+/// An SSD of 128 MiB and a disk, with all extents on the disk.
+fn on_disk() -> Volume {
+    let mut volume = Volume::new(&devices(&[(DeviceClass::Ssd, 1024), (DeviceClass::Hdd, 4000)]), 2000);
+    (0..2000).for_each(|extent| volume.settle(extent, HDD));
+    volume
+}
+
+/// The policy, after its first plan.
+fn begun(text: &str, volume: &mut Volume) -> Box<dyn Policy> {
+    let mut policy = parse(text, &volume.devices).expect(text);
+    pass(volume, &mut *policy, Nanos::from_secs(1));
+    policy
+}
+
+fn pass(volume: &mut Volume, policy: &mut dyn Policy, time: Nanos) -> Vec<Move> {
+    volume.now += time;
+    let mut plan = Plan::default();
+    policy.plan(&volume.view(), &mut plan);
+    plan.moves
+}
+
+/// A request of a guest for 4 KiB ends.
+fn ends(policy: &mut dyn Policy, device: DeviceId, direction: Direction, millis: f64) {
+    let latency = Nanos((millis * 1e6) as u64);
+    policy.completed(&Completion { device, direction, len: KIB * 4, latency, origin: Origin::Guest });
+}
+
+/// What a drive write per day is in an hour.
+const HOURLY: u64 = (128 << 20) / 24;
+
+#[test]
+fn a_wish_is_read_and_shown_as_it_was_written_and_a_bad_one_is_refused() {
+    let devices = on_disk().devices;
+    for (wish, shown) in [
+        ("wear=0.3DWPD", "wear=0.3DWPD"),
+        ("wear=2", "wear=2DWPD"),
+        ("wear=1dwpd", "wear=1DWPD"),
+        ("slo=p99<5000us", "slo=p99<5ms"),
+        ("slo=p99.9<1s", "slo=p999<1s"),
+        ("slo=p50<1500us", "slo=p50<1500us"),
+    ] {
+        let policy = parse(&format!("equi,{wish}"), &devices).expect(wish);
+        assert_eq!(written(&*policy), format!("equi,memory=16s,horizon=10s,{shown}"));
+        assert_eq!(written(&*parse(&written(&*policy), &devices).expect(shown)), written(&*policy));
+    }
+    let ghosts = parse("equi,mode=auto,slo=p99<5ms,wear=0.3DWPD", &devices).expect("it is right").modes(1);
+    let has_both = |mode: &String| mode.contains(",wear=0.3DWPD,slo=p99<5ms");
+    assert!(ghosts.len() == 3 && ghosts.iter().all(has_both), "{ghosts:?}");
+    for bad in
+        ["wear=", "wear=0", "wear=-1DWPD", "wear=0.3TBW", "wear=DWPD", "wear=inf", "wear=NaN", "wear=1µDWP"]
+    {
+        let error = parse(&format!("equi,{bad}"), &devices).err().expect(bad).to_string();
+        assert!(error.contains(bad) && error.contains("0.3DWPD"), "{error}");
+    }
+    for bad in [
+        "slo=",
+        "slo=p99",
+        "slo=p99<5",
+        "slo=p99<0s",
+        "slo=p9<5ms",
+        "slo=p49<5ms",
+        "slo=99<5ms",
+        "slo=p99>5ms",
+        "slo=p9999<1s",
+        "slo=p99<2min",
+        "slo=p1e5<5ms",
+    ] {
+        let error = parse(&format!("equi,{bad}"), &devices).err().expect(bad).to_string();
+        assert!(error.contains(bad) && error.contains("use a percentile"), "{error}");
+    }
+    assert!(parse("equi,wear=1", &devices[1..]).is_err(), "writes cannot go anywhere else");
+}
+
+/// An hour of drive writes is there at first, and a day of them is the largest debt.
+#[test]
+fn writes_of_all_kinds_make_a_debt_that_time_repays() {
+    let mut volume = on_disk();
+    let mut policy = begun("equi,mode=cache,wear=1DWPD", &mut volume);
+    let left = |policy: &dyn Policy| figure(policy, SSD, "wear_left_bytes").round() as i64;
+    assert_eq!(left(&*policy), HOURLY as i64);
+    complete_write(&mut *policy, SSD, 1, KIB * 64, 0.1);
+    assert_eq!(left(&*policy), HOURLY as i64 - (64 << 10));
+    // The device has written twice as much: the rest is metadata.
+    volume.devices[SSD.index()].written = KIB * 128;
+    volume.now += Nanos(1);
+    policy.plan(&volume.view(), &mut Plan::default());
+    assert_eq!(left(&*policy), HOURLY as i64 - (128 << 10));
+    complete_write(&mut *policy, HDD, 1, KIB * 64, 0.1);
+    complete_write(&mut *policy, SSD, 1, Bytes(1 << 40), 0.1);
+    pass(&mut volume, &mut *policy, Nanos(1));
+    assert_eq!(left(&*policy), -(128 << 20));
+    pass(&mut volume, &mut *policy, Nanos::from_secs(12 * 3600));
+    assert_eq!(left(&*policy), -(64 << 20));
+    assert!(policy.figures(HDD).iter().all(|(name, _)| *name != "wear_left_bytes"));
+}
+
+/// A daemon that was started anew had an hour of writes again, however much it had written before.
+#[test]
+fn debt_outlasts_a_restart() {
+    let mut volume = on_disk();
+    let mut policy = begun("equi,wear=1DWPD", &mut volume);
+    complete_write(&mut *policy, SSD, 1, Bytes(HOURLY * 3), 0.1);
+    let state = policy.save(&volume.view());
+    let restored = |text: &str, state: &[u8]| {
+        let mut volume = on_disk();
+        let mut policy = parse(text, &volume.devices).expect(text);
+        policy.restore(state, &volume.view());
+        pass(&mut volume, &mut *policy, Nanos(1));
+        (figure(&*policy, SSD, "wear_left_bytes") / HOURLY as f64).round()
+    };
+    assert_eq!(restored("equi,wear=1DWPD", &state), -2.0);
+    assert_eq!(restored("equi,wear=2DWPD", &state), -2.0);
+    for nonsense in [&[][..], &[0xff; 8], &[0xff; 400], &state[..7]] {
+        assert_eq!(restored("equi,wear=1DWPD", nonsense), 1.0, "{nonsense:?}");
+    }
+    assert!(begun("equi", &mut volume).save(&volume.view()).is_empty());
+}
+
+#[test]
+fn an_ssd_in_debt_gets_no_copy_no_new_home_and_no_move_and_says_why() {
+    let mut volume = on_disk();
+    let mut policy = begun("equi,mode=mixed,wear=1DWPD", &mut volume);
+    let read = |volume: &Volume, policy: &mut dyn Policy| volume.access(policy, 7, Direction::Read);
+    let write = |volume: &Volume, policy: &mut dyn Policy| volume.access(policy, 9, Direction::Write);
+    assert_eq!(read(&volume, &mut *policy), Placement::cached(Some(SSD)));
+    assert_eq!(write(&volume, &mut *policy), Placement::write_back(SSD));
+    assert!(!policy.explain(ExtentId(7), &volume.view()).contains("wear=1DWPD"));
+    complete_write(&mut *policy, SSD, 1, Bytes(HOURLY + 1), 0.1);
+    assert_eq!(read(&volume, &mut *policy), Placement::cached(None));
+    assert_eq!(write(&volume, &mut *policy), Placement::ALONE);
+    assert!(policy.explain(ExtentId(7), &volume.view()).contains("wear=1DWPD"));
+    let mut fresh = Volume::new(&volume.devices, 2000);
+    fresh.now = volume.now;
+    assert!((0..20).all(|extent| fresh.allocate(&mut *policy, extent) == HDD));
+    pass(&mut volume, &mut *policy, Nanos::from_secs(60));
+    assert_eq!(write(&volume, &mut *policy), Placement::write_back(SSD), "time has repaid it");
+}
+
+/// Moves of ten plans of a second each, in which twenty extents are read five times; some of them are written, too.
+fn moved(policy: &str, written: u32) -> Vec<u32> {
+    let mut volume = on_disk();
+    let mut policy = begun(policy, &mut volume);
+    let mut all = Vec::new();
+    for _ in 0..10 {
+        // By turns: what follows in the same place costs a disk nothing.
+        for extent in (0..100).map(|n| n % 20 * 97) {
+            let times = if extent < written * 97 { 2 } else { 1 };
+            for direction in [Direction::Read, Direction::Write].into_iter().take(times) {
+                volume.access(&mut *policy, extent, direction);
+                ends(&mut *policy, HDD, direction, 8.0);
+            }
+        }
+        let moves = pass(&mut volume, &mut *policy, Nanos::from_secs(1));
+        all.extend(moves.iter().filter_map(|job| match job {
+            Move::Migrate { extent, target } if *target == SSD => Some(extent.0 / 97),
+            _ => None,
+        }));
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+#[test]
+fn only_what_the_bucket_has_room_for_comes_and_what_is_written_much_does_not() {
+    assert_eq!(moved("equi", 5), (0..20).collect::<Vec<_>>());
+    assert_eq!(moved("equi,wear=2DWPD", 5), (5..20).collect::<Vec<_>>());
+    // An hour of it is four extents.
+    let some = moved("equi,wear=0.1DWPD", 0);
+    assert!(some.len() <= 4 && !some.is_empty(), "{some:?}");
+}
+
+/// What is read a little and written much leaves an SSD in debt; what is read alone stays, though the disk would serve both.
+#[test]
+fn homes_that_are_written_leave_an_ssd_in_debt() {
+    for (text, leave) in [("equi", false), ("equi,wear=0.01DWPD", true)] {
+        let mut volume = on_disk();
+        (0..40).for_each(|n| volume.settle(n * 31, SSD));
+        let mut policy = begun(text, &mut volume);
+        let mut left = Vec::new();
+        for _ in 0..40 {
+            for n in 0..40 {
+                let direction = if n < 20 { Direction::Write } else { Direction::Read };
+                volume.access(&mut *policy, n * 31, direction);
+                let home = volume.home(n * 31).expect("it was settled");
+                ends(&mut *policy, home, direction, if home == SSD { 0.1 } else { 8.0 });
+            }
+            for job in pass(&mut volume, &mut *policy, Nanos::from_secs(1)) {
+                if let Move::Migrate { extent, target: HDD } = job {
+                    volume.settle(extent.0, HDD);
+                    left.push(extent.0 / 31);
+                }
+            }
+        }
+        left.sort_unstable();
+        assert_eq!(left, if leave { (0..20).collect() } else { vec![] }, "{text}");
+    }
+}
+
+/// Requests that read extents far from each other, of which the last so many are slow.
+fn ask(volume: &mut Volume, policy: &mut dyn Policy, requests: u32, slow: u32) {
+    for request in 0..requests {
+        volume.access(policy, request % 20 * 97, Direction::Read);
+        ends(policy, HDD, Direction::Read, if request + slow < requests { 4.0 } else { 6.0 });
+    }
+}
+
+/// A plan half a second later: whether there are moves, and whether they end when a guest asks for something.
+fn planned(volume: &mut Volume, policy: &mut dyn Policy) -> (bool, bool) {
+    volume.now += Nanos::from_millis(500);
+    let mut plan = Plan::default();
+    policy.plan(&volume.view(), &mut plan);
+    (!plan.moves.is_empty(), plan.yields)
+}
+
+#[test]
+fn moves_wait_for_slack_and_resume_in_a_pause() {
+    let mut volume = on_disk();
+    let mut policy = begun("equi,slo=p90<5ms", &mut volume);
+    let policy = &mut *policy;
+    ask(&mut volume, policy, 50, 0);
+    assert_eq!(planned(&mut volume, policy), (true, false), "of 50 requests 5 may be slow");
+    ask(&mut volume, policy, 50, 2);
+    assert_eq!(planned(&mut volume, policy), (true, false), "there is some slack left");
+    ask(&mut volume, policy, 50, 30);
+    assert_eq!(planned(&mut volume, policy), (false, false));
+    assert!(policy.explain(ExtentId(0), &volume.view()).contains("slo=p90<5ms"));
+    ask(&mut volume, policy, 100, 0);
+    assert_eq!(planned(&mut volume, policy), (false, false), "the debt is not repaid yet");
+    volume.devices[HDD.index()].in_flight = 1;
+    volume.now += Nanos::from_secs(2);
+    assert_eq!(planned(&mut volume, policy), (false, false), "a request has waited for two seconds");
+    volume.devices[HDD.index()].in_flight = 0;
+    assert_eq!(planned(&mut volume, policy), (true, true), "nobody asks for anything");
+    ask(&mut volume, policy, 1, 0);
+    assert_eq!(planned(&mut volume, policy), (false, false));
+    for _ in 0..10 {
+        ask(&mut volume, policy, 50, 0);
+        planned(&mut volume, policy);
+    }
+    assert_eq!(planned(&mut volume, policy), (true, false));
+    assert!(!policy.explain(ExtentId(0), &volume.view()).contains("slo="));
+}
+
+/// A cache of 1024 extents, of which this share is dirty, and of which nothing is written back. A load that is too slow goes on, or not.
+fn written_back(dirty: f64, goes_on: bool) -> usize {
+    let mut volume = on_disk();
+    let mut policy = begun("equi,mode=cache,slo=p90<5ms", &mut volume);
+    volume.devices[SSD.index()].free = 0;
+    for block in (0..1024 * 32).map(BlockId) {
+        let dirty = (block.0 as f64) < 1024.0 * 32.0 * dirty;
+        policy.extra_changed(block, None, Some(ExtraCopy { dirty, ..extra_of(block) }));
+    }
+    ask(&mut volume, &mut *policy, 50, 50);
+    if !goes_on {
+        // When the last request ended is known as of this plan.
+        pass(&mut volume, &mut *policy, Nanos::from_millis(500));
+        volume.now += Nanos::from_millis(500);
+    }
+    let moves = pass(&mut volume, &mut *policy, Nanos::from_millis(500));
+    moves.iter().filter(|job| matches!(job, Move::WriteBack { .. })).count()
+}
+
+#[test]
+fn dirty_blocks_are_written_back_when_room_lacks_however_slow_requests_are() {
+    assert_eq!(written_back(0.7, true), 0);
+    assert!(written_back(0.8, true) > 0, "beyond the high mark");
+    assert!(written_back(0.7, false) > 0, "nobody asks for anything");
+}
+
+#[test]
+fn a_read_leaves_a_copy_only_if_there_is_slack() {
+    let mut volume = on_disk();
+    let mut policy = begun("equi,mode=cache,slo=p90<5ms", &mut volume);
+    let read = |volume: &Volume, policy: &mut dyn Policy| volume.access(policy, 7, Direction::Read);
+    assert_eq!(read(&volume, &mut *policy), Placement::cached(None), "nothing is known yet");
+    ask(&mut volume, &mut *policy, 50, 0);
+    pass(&mut volume, &mut *policy, Nanos::from_millis(500));
+    assert_eq!(read(&volume, &mut *policy), Placement::cached(Some(SSD)));
+    ask(&mut volume, &mut *policy, 50, 50);
+    assert_eq!(read(&volume, &mut *policy), Placement::cached(None));
+}
