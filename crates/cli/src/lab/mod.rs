@@ -50,10 +50,11 @@ Examples:
   braid lab run wardrop/fig6
   braid lab run pass --json
   braid lab run corpus --half tuning --cells 12 --results corpus.jsonl
+  braid lab run corpus --cell trace --row equi --row cache --row equi,mode=cache
 
 The corpus judges policies, without a paper: cells are drawn from --seed, each a load on an SSD and disks, and all policies
 run in each, beside static splits and a layout that knows the load. The second half of each run is judged, after a
-first half that warms up. --seeds is not for it.
+first half that warms up. --seeds is not for it. With --row, ratios are to the best of the rows that run.
 
 JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, place, seed, seeds, quick,
 warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, copies, policy,

@@ -24,14 +24,14 @@ pub fn page(ran: &Ran, seed: u64, quick: bool) -> String {
             ran.missing_cells.len()
         );
     }
-    match score(&ran.cells, Half::Published) {
+    match score(ran, Half::Published) {
         Some(scores) => body += &section(&scores, "The published half", seed),
         None => {
             body +=
                 "<p class=\"fails\">No cell of the published half ran: nothing here is to be published.</p>\n"
         }
     }
-    if let Some(scores) = score(&ran.cells, Half::Tuning) {
+    if let Some(scores) = score(ran, Half::Tuning) {
         body +=
             &section(&scores, "The tuning half, which constants were chosen by: not to be published", seed);
     }

@@ -1,7 +1,7 @@
 //! Runs cells, one after the other, the rows of each on all cores.
 
 use super::oracle::{self, Writes, belongs_on_ssd};
-use super::{Cell, Group, Half, Kept, Row, in_cell, layout, rows};
+use super::{Cell, Group, Half, Kept, Row, in_cell, layout};
 use crate::fill::OWN;
 use crate::outcome::Interval;
 use crate::{Error, ErrorKind, Outcome, Progress, Result, Run, Setup, sweep_while};
@@ -57,13 +57,16 @@ pub struct CellRun {
     /// How long it took: not the same twice.
     #[serde(skip)]
     pub seconds: f64,
-    /// All rows, in the order of [`rows`].
+    /// All rows that ran, in their order.
     pub runs: Vec<RowRun>,
 }
 
 /// What came out of a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Ran {
+    /// The rows.
+    #[serde(skip)]
+    pub rows: Vec<Row>,
     /// Cells that ran.
     pub cells: Vec<CellRun>,
     /// Cells whose trace is not there.
@@ -75,12 +78,13 @@ const STEADY: f64 = 1.2;
 /// The share of the steady state that a return reaches.
 const RECOVERED: f64 = 0.9;
 
-/// Runs cells, but for rows whose results are kept. `progress` is called about ten times a second for each cell, `ended` with each cell that ran.
+/// Runs rows in cells, but for rows whose results are kept. `progress` is called about ten times a second for each cell, `ended` with each cell that ran.
 ///
 /// # Errors
 /// The first row that failed otherwise than by not fitting its cell: a fault of the engine or of a policy, or a trace that cannot be read.
 pub fn run(
     cells: &[Cell],
+    rows: &[Row],
     how: How,
     kept: &mut Kept,
     mut progress: impl FnMut(&Progress),
@@ -92,15 +96,21 @@ pub fn run(
             missing_cells.push(cell.name.clone());
             continue;
         }
-        let run = run_cell(cell, how, kept, &mut progress)?;
+        let run = run_cell(cell, rows, how, kept, &mut progress)?;
         ended(&run);
         ran.push(run);
     }
-    Ok(Ran { cells: ran, missing_cells })
+    Ok(Ran { rows: rows.to_vec(), cells: ran, missing_cells })
 }
 
-fn run_cell(cell: &Cell, how: How, kept: &mut Kept, progress: &mut impl FnMut(&Progress)) -> Result<CellRun> {
-    let (begun, rows) = (std::time::Instant::now(), rows());
+fn run_cell(
+    cell: &Cell,
+    rows: &[Row],
+    how: How,
+    kept: &mut Kept,
+    progress: &mut impl FnMut(&Progress),
+) -> Result<CellRun> {
+    let begun = std::time::Instant::now();
     let mut runs: Vec<Option<RowRun>> =
         rows.iter().map(|row| kept.find(cell, row, how.quick).cloned()).collect();
     let left: Vec<usize> = (0..rows.len()).filter(|&number| runs[number].is_none()).collect();

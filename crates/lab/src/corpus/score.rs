@@ -1,6 +1,6 @@
 //! How good a row is over all cells: ratios of mean latencies to the best policy of each cell, and what they come to.
 
-use super::{CellRun, Figures, Group, Half, rows};
+use super::{CellRun, Figures, Group, Half, Ran, Row};
 use serde::Serialize;
 
 /// What rows come to over the cells of a half.
@@ -52,24 +52,20 @@ pub struct RowScore {
 const LOST: f64 = 1.05;
 
 /// The scores of a half; none if none of its cells ran.
-pub fn score(cells: &[CellRun], half: Half) -> Option<Scores> {
-    let cells: Vec<&CellRun> = cells.iter().filter(|cell| cell.half == half).collect();
+pub fn score(ran: &Ran, half: Half) -> Option<Scores> {
+    let cells: Vec<&CellRun> = ran.cells.iter().filter(|cell| cell.half == half).collect();
     if cells.is_empty() {
         return None;
     }
-    let groups: Vec<Group> = rows().iter().map(|row| row.group).collect();
-    let bests: Vec<Bests> = cells.iter().map(|cell| Bests::of(cell, &groups)).collect();
-    let mut scores: Vec<RowScore> = rows()
-        .into_iter()
-        .enumerate()
-        .map(|(number, row)| {
-            let ran = cells
-                .iter()
-                .zip(&bests)
-                .filter_map(|(cell, best)| Some((cell.cell.as_str(), cell.runs[number].figures?, best)));
-            of_row(row.name, row.group, &ran.collect::<Vec<_>>())
-        })
-        .collect();
+    let groups: Vec<Group> = ran.rows.iter().map(|row| row.group).collect();
+    let bests: Vec<Option<Bests>> = cells.iter().map(|cell| Bests::of(cell, &groups)).collect();
+    let score = |(number, row): (usize, &Row)| {
+        let of_cell = |(cell, best): (&&'_ CellRun, &'_ Option<Bests>)| {
+            Some((cell.cell.clone(), cell.runs[number].figures?, best.clone()?))
+        };
+        of_row(row, &cells.iter().zip(&bests).filter_map(of_cell).collect::<Vec<_>>())
+    };
+    let mut scores: Vec<RowScore> = ran.rows.iter().enumerate().map(score).collect();
     let order = |group: Group| if group.competes() { 0 } else { group as u8 };
     scores.sort_by(|a, b| {
         (order(a.group), a.fitting_cells == 0)
@@ -80,6 +76,7 @@ pub fn score(cells: &[CellRun], half: Half) -> Option<Scores> {
 }
 
 /// The best of a cell.
+#[derive(Clone)]
 struct Bests {
     mean: f64,
     p99: f64,
@@ -89,35 +86,36 @@ struct Bests {
 }
 
 impl Bests {
-    fn of(cell: &CellRun, groups: &[Group]) -> Bests {
+    /// None if no row fits that begins with the cell's own layout.
+    fn of(cell: &CellRun, groups: &[Group]) -> Option<Bests> {
         let of = |group: fn(Group) -> bool| {
             cell.runs.iter().zip(groups).filter(move |(_, of)| group(**of)).filter_map(|(run, _)| run.figures)
         };
-        let least = |all: &mut dyn Iterator<Item = u64>| all.min().unwrap_or(0).max(1) as f64;
-        Bests {
-            mean: least(&mut of(Group::competes).map(|f| f.latency_ns_mean)),
-            p99: least(&mut of(Group::competes).map(|f| f.latency_ns_p99)),
-            throughput: of(Group::competes).map(|f| f.throughput_bytes_per_second).max().unwrap_or(0).max(1)
-                as f64,
-            mean_of_all: least(&mut of(|g| g.competes() || g == Group::Split).map(|f| f.latency_ns_mean)),
-        }
+        let number = |number: Option<u64>| Some(number?.max(1) as f64);
+        let competes = || of(Group::competes);
+        Some(Bests {
+            mean: number(competes().map(|f| f.latency_ns_mean).min())?,
+            p99: number(competes().map(|f| f.latency_ns_p99).min())?,
+            throughput: number(competes().map(|f| f.throughput_bytes_per_second).max())?,
+            mean_of_all: number(of(|g| g.competes() || g == Group::Split).map(|f| f.latency_ns_mean).min())?,
+        })
     }
 }
 
-fn of_row(row: String, group: Group, ran: &[(&str, Figures, &Bests)]) -> RowScore {
+fn of_row(row: &Row, ran: &[(String, Figures, Bests)]) -> RowScore {
     let ratio = |of: fn(&Figures) -> u64, to: fn(&Bests) -> f64| {
         let ratios = ran.iter().map(move |(_, figures, best)| of(figures).max(1) as f64 / to(best));
         ratios.collect::<Vec<f64>>()
     };
     let mut ratios = ratio(|f| f.latency_ns_mean, |b| b.mean);
     let worst = ratios.iter().zip(ran).max_by(|a, b| a.0.total_cmp(b.0));
-    let (worst, worst_cell) = worst.map_or((0.0, String::new()), |(&ratio, ran)| (ratio, ran.0.to_owned()));
+    let (worst, worst_cell) = worst.map_or((0.0, String::new()), |(&ratio, ran)| (ratio, ran.0.clone()));
     let mut times: Vec<u64> = ran.iter().filter_map(|(_, figures, _)| figures.recovery_ms).collect();
     times.sort_unstable();
     ratios.sort_by(f64::total_cmp);
     RowScore {
-        row,
-        group,
+        row: row.name.clone(),
+        group: row.group,
         fitting_cells: ran.len(),
         mean_ratio: geometric_mean(&ratios),
         worst_ratio: worst,
@@ -141,7 +139,7 @@ fn geometric_mean(all: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::corpus::RowRun;
+    use crate::corpus::{RowRun, rows};
 
     /// A cell in which the first policies take so long, and nothing else fits.
     fn cell(means: &[u64]) -> CellRun {
@@ -165,9 +163,11 @@ mod tests {
 
     #[test]
     fn a_row_is_judged_by_its_ratios_to_the_best_of_each_cell() {
-        let cells = [cell(&[100, 200]), cell(&[400, 100]), cell(&[100, 102])];
-        assert_eq!(score(&cells, Half::Published), None);
-        let scores = score(&cells, Half::Tuning).unwrap();
+        // In the last cell nothing fits that a ratio is taken to.
+        let cells = [&[100, 200][..], &[400, 100], &[100, 102], &[]].map(cell).to_vec();
+        let ran = Ran { rows: rows(), cells, missing_cells: Vec::new() };
+        assert_eq!(score(&ran, Half::Published), None);
+        let scores = score(&ran, Half::Tuning).unwrap();
         let of = |name: &str| scores.rows.iter().find(|row| row.row == name).unwrap();
         let (equi, wardrop) = (of("equi"), of("wardrop"));
         assert_eq!(
