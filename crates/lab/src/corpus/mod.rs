@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! draw.rs     the cells, from a seed     loads.rs  generated loads, and those that change     traces.rs  real traces
-//! layout.rs   what lies where before     rows.rs   what runs in a cell     oracle.rs  a layout that knows the load
+//! layout.rs   what lies where before     rows.rs   what runs in a cell     oracle.rs  a layout that knows the load     bound/  a cache that knows it
 //! run.rs      runs cells                 kept.rs   results in a file, so that a run may be stopped and go on
 //! score.rs    ratios and their summary   picture.rs  the picture
 //! ```
@@ -15,8 +15,10 @@
 //! say how good a policy is.
 //!
 //! **No row is a proven bound.** The oracle is the best static layout by predicted costs of single requests, chosen with the knowledge of what is judged. A policy
-//! that moves data or caches blocks may be better, and so may a layout that divides a load between the devices. A clairvoyant cache is not among the rows.
+//! that moves data or caches blocks may be better, and so may a layout that divides a load between the devices. The bound is a cache that knows the load; in which respects
+//! it is optimistic, and in which a policy may be better, is said in `bound/`.
 
+mod bound;
 mod draw;
 mod kept;
 mod layout;

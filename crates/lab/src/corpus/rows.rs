@@ -30,6 +30,8 @@ pub enum Group {
     Split,
     /// The layout that is the best by prediction, with the knowledge of the load.
     Oracle,
+    /// A cache that knows the load, on the models of the devices.
+    Bound,
 }
 
 impl Group {
@@ -69,6 +71,9 @@ pub(crate) const UNTOUCHED: &str = "untouched layout";
 /// The name of the oracle's row.
 pub(crate) const ORACLE: &str = "oracle: best static layout by prediction";
 
+/// The name of the bound's row.
+pub(crate) const BOUND: &str = "bound: clairvoyant cache";
+
 /// All rows.
 pub fn rows() -> Vec<Row> {
     let row =
@@ -83,7 +88,7 @@ pub fn rows() -> Vec<Row> {
         .chain([row(UNTOUCHED, Group::Untouched, "hdd-only")])
         .chain(mirrors)
         .chain(splits)
-        .chain([row(ORACLE, Group::Oracle, "ssd-only")])
+        .chain([row(ORACLE, Group::Oracle, "ssd-only"), row(BOUND, Group::Bound, "hdd-only")])
         .collect()
 }
 

@@ -33,6 +33,10 @@ pub struct RowScore {
     pub lost_cells: usize,
     /// Geometric mean of the ratios to the best of all policies and static splits.
     pub mean_ratio_with_splits: f64,
+    /// Geometric mean of the clairvoyant bound in parts of its mean latency: 1 is as good as the bound. None if there is no cell with both.
+    pub bound_share: Option<f64>,
+    /// Cells in which it is faster than the bound, which is no proven one.
+    pub cells_beyond_bound: usize,
     /// Geometric mean of the ratios of the 99th percentile.
     pub p99_ratio: f64,
     /// Geometric mean of the throughput, to the highest of the cell.
@@ -83,6 +87,8 @@ struct Bests {
     throughput: f64,
     /// The lowest mean of all that compete and of static splits.
     mean_of_all: f64,
+    /// The mean of the bound.
+    bound: Option<f64>,
 }
 
 impl Bests {
@@ -98,6 +104,7 @@ impl Bests {
             p99: number(competes().map(|f| f.latency_ns_p99).min())?,
             throughput: number(competes().map(|f| f.throughput_bytes_per_second).max())?,
             mean_of_all: number(of(|g| g.competes() || g == Group::Split).map(|f| f.latency_ns_mean).min())?,
+            bound: number(of(|g| g == Group::Bound).map(|f| f.latency_ns_mean).min()),
         })
     }
 }
@@ -110,6 +117,10 @@ fn of_row(row: &Row, ran: &[(String, Figures, Bests)]) -> RowScore {
     let mut ratios = ratio(|f| f.latency_ns_mean, |b| b.mean);
     let worst = ratios.iter().zip(ran).max_by(|a, b| a.0.total_cmp(b.0));
     let (worst, worst_cell) = worst.map_or((0.0, String::new()), |(&ratio, ran)| (ratio, ran.0.clone()));
+    let share = |(_, figures, best): &(String, Figures, Bests)| {
+        Some(best.bound? / figures.latency_ns_mean.max(1) as f64)
+    };
+    let shares: Vec<f64> = ran.iter().filter_map(share).collect();
     let mut times: Vec<u64> = ran.iter().filter_map(|(_, figures, _)| figures.recovery_ms).collect();
     times.sort_unstable();
     ratios.sort_by(f64::total_cmp);
@@ -122,6 +133,8 @@ fn of_row(row: &Row, ran: &[(String, Figures, Bests)]) -> RowScore {
         worst_cell,
         lost_cells: ratios.iter().filter(|ratio| **ratio > LOST).count(),
         mean_ratio_with_splits: geometric_mean(&ratio(|f| f.latency_ns_mean, |b| b.mean_of_all)),
+        bound_share: (!shares.is_empty()).then(|| geometric_mean(&shares)),
+        cells_beyond_bound: shares.iter().filter(|share| **share > 1.0).count(),
         p99_ratio: geometric_mean(&ratio(|f| f.latency_ns_p99, |b| b.p99)),
         throughput_ratio: geometric_mean(&ratio(|f| f.throughput_bytes_per_second, |b| b.throughput)),
         ssd_written_bytes: ran.iter().map(|(_, figures, _)| figures.ssd_written_bytes).sum(),
@@ -163,9 +176,14 @@ mod tests {
 
     #[test]
     fn a_row_is_judged_by_its_ratios_to_the_best_of_each_cell() {
-        // In the last cell nothing fits that a ratio is taken to.
+        // In the last cell nothing fits that a ratio is taken to. The first two have a bound.
         let cells = [&[100, 200][..], &[400, 100], &[100, 102], &[]].map(cell).to_vec();
-        let ran = Ran { rows: rows(), cells, missing_cells: Vec::new() };
+        let mut ran = Ran { rows: rows(), cells, missing_cells: Vec::new() };
+        let bound = ran.rows.iter().position(|row| row.group == Group::Bound).unwrap();
+        for (cell, ns) in ran.cells.iter_mut().zip([50, 200]) {
+            let figures = cell.runs[0].figures.unwrap();
+            cell.runs[bound].figures = Some(Figures { latency_ns_mean: ns, ..figures });
+        }
         assert_eq!(score(&ran, Half::Published), None);
         let scores = score(&ran, Half::Tuning).unwrap();
         let of = |name: &str| scores.rows.iter().find(|row| row.row == name).unwrap();
@@ -181,6 +199,11 @@ mod tests {
             (wardrop.lost_cells, wardrop.worst_ratio, wardrop.recovery_seconds),
             (1, 2.0, Some(0.102))
         );
+        // 50 / 100 and 200 / 400; 50 / 200 and 200 / 100.
+        let near = |share: Option<f64>, expected: f64| (share.unwrap() - expected).abs() < 1e-9;
+        assert!(near(equi.bound_share, 0.5) && near(wardrop.bound_share, 0.5f64.sqrt()));
+        assert_eq!((equi.cells_beyond_bound, wardrop.cells_beyond_bound), (0, 1));
+        assert_eq!(of("stripe").bound_share, None);
         assert_eq!((of("stripe").fitting_cells, of("stripe").mean_ratio), (0, 0.0));
         let place = |name: &str| scores.rows.iter().position(|row| row.row == name);
         assert!(place("wardrop") < place("equi") && place("equi") < place("stripe"), "the best comes first");

@@ -224,7 +224,7 @@ fn rows_are_filtered_by_their_names_and_another_policy_is_one_row_more() {
     let more = of(&["equi,mode=cache"]).unwrap();
     let added = more.last().unwrap();
     assert_eq!((more.len(), added.group, &*added.name), (all.len() + 1, Group::Policy, "equi,mode=cache"));
-    let mixed = of(&["static,ssd=45%", "equi", "pass,window=3s"]);
+    let mixed = of(&["static,ssd=45%", "equi", "pass,window=256MiB"]);
     let mixed = mixed.map(|rows| rows.into_iter().map(|row| row.group).collect::<Vec<_>>());
     assert_eq!(mixed.unwrap(), [Group::Policy, Group::Split, Group::Mirror]);
     for wrong in
