@@ -1,12 +1,13 @@
 //! What a load will ask for, and Belady's MIN with this knowledge.
 //!
-//! The order of requests comes from a run in which each takes the same time. Clients of a closed loop get ahead of each other otherwise in a run on devices: so
+//! The order of requests comes from a run in which each takes half of what it takes an SSD that does nothing else, so that it has at least as many. Clients of a closed loop get ahead of each other otherwise in a run on devices: so
 //! the next use of a block is the first in that order that has not been made, whoever makes it.
 
 use super::load::{self, Place, Server};
 use crate::{Error, Result, Setup};
 use braid_base::{Bytes, Nanos, Op, Request};
-use std::collections::{BinaryHeap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// Uses of blocks of all requests together, at most.
 const MOST_USES: usize = 1 << 26;
@@ -22,12 +23,20 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// What a setup's load asks of so many blocks, in the order in which it does if each request takes so long.
+    /// What a setup's load asks of so many blocks, in the order in which it does if a request takes as long as its length says.
     ///
     /// # Errors
     /// That of the load; one with too many uses.
-    pub fn of(setup: &Setup, blocks: usize, takes: Nanos) -> Result<Uses> {
-        let mut noted = Noted { takes, block: setup.block_size, ..Noted::default() };
+    pub fn of(setup: &Setup, blocks: usize, takes: &dyn Fn(Bytes) -> Nanos) -> Result<Uses> {
+        let mut noted = Noted {
+            takes,
+            block: setup.block_size,
+            orders: Vec::new(),
+            reads: Vec::new(),
+            count: 0,
+            end: 0,
+            outstanding: BinaryHeap::new(),
+        };
         load::drive(setup, &mut noted, &mut |_| ())?;
         if noted.end > blocks {
             return Err(Error::setup(
@@ -70,20 +79,19 @@ struct Read {
     end: u32,
 }
 
-/// Notes requests, each of which takes the same time.
-#[derive(Default)]
-struct Noted {
-    takes: Nanos,
+/// Notes requests, which do not wait for each other.
+struct Noted<'a> {
+    takes: &'a dyn Fn(Bytes) -> Nanos,
     block: Bytes,
     orders: Vec<Vec<u32>>,
     reads: Vec<Read>,
     count: u32,
     /// Where the farthest request ends, in blocks.
     end: usize,
-    outstanding: VecDeque<(Nanos, usize)>,
+    outstanding: BinaryHeap<Reverse<(Nanos, usize)>>,
 }
 
-impl Server for Noted {
+impl Server for Noted<'_> {
     fn begin(&mut self, ticket: usize, place: Place, request: &Request, now: Nanos) {
         if self.orders.len() <= place.stream {
             self.orders.resize_with(place.stream + 1, Vec::new);
@@ -97,15 +105,18 @@ impl Server for Noted {
             self.reads.push(Read { number: self.count, first: blocks.start as u32, end: blocks.end as u32 });
         }
         self.count += 1;
-        self.outstanding.push_back((now + self.takes, ticket));
+        self.outstanding.push(Reverse((now + (self.takes)(request.len), ticket)));
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        self.outstanding.front().map(|(at, _)| *at)
+        self.outstanding.peek().map(|Reverse((at, _))| *at)
     }
 
     fn advance(&mut self, now: Nanos, ended: &mut Vec<usize>) {
-        while let Some((_, ticket)) = self.outstanding.pop_front_if(|(at, _)| *at <= now) {
+        while let Some(&Reverse((at, ticket))) = self.outstanding.peek()
+            && at <= now
+        {
+            self.outstanding.pop();
             ended.push(ticket);
         }
     }
@@ -165,6 +176,8 @@ pub(super) struct Content {
 }
 
 pub(super) const NOT_HELD: u32 = u32::MAX;
+/// What is not known to be used is held as long as there is room.
+const NEVER: u32 = u32::MAX - 1;
 
 impl Content {
     pub fn new(room: usize, blocks: usize) -> Content {
@@ -177,10 +190,7 @@ impl Content {
 
     /// A block is at hand, which is next used then: it is held if it is used before another one that is.
     pub fn offer(&mut self, block: usize, next: Option<u32>) {
-        let Some(next) = next else {
-            self.drop(block);
-            return;
-        };
+        let next = next.unwrap_or(NEVER);
         if self.next[block] == next || self.room == 0 {
             return;
         }
@@ -205,8 +215,8 @@ impl Content {
     pub fn choose(&mut self, future: &mut Future) {
         self.farthest.clear();
         self.next.fill(NOT_HELD);
-        let next = (0..self.next.len()).filter_map(|block| Some((future.next(block)?, block as u32)));
-        let mut all: Vec<(u32, u32)> = next.collect();
+        let next = |block| (future.next(block).unwrap_or(NEVER), block as u32);
+        let mut all: Vec<(u32, u32)> = (0..self.next.len()).map(next).collect();
         if self.room < all.len() {
             all.select_nth_unstable(self.room);
             all.truncate(self.room);

@@ -70,9 +70,9 @@ pub(crate) fn figures(setup: &Setup, recovery_from: Option<f64>, threads: usize)
     let filled = need.filled.clone().unwrap_or_default();
     let sized = Sized::of(setup, &need)?;
     let blocks = (size / setup.block_size) as usize;
-    let takes = Costs::of(&sized.specs[0]).takes(Op::Read, setup.block_size, false);
-    let takes = Nanos::from_secs_f64(takes / 1e3);
-    let uses = Uses::of(setup, blocks, takes)?;
+    let ssd = Costs::of(&sized.specs[0]);
+    let takes = |len| Nanos::from_secs_f64(ssd.takes(Op::Read, len, false) / 2e3);
+    let uses = Uses::of(setup, blocks, &takes)?;
     let mut all = Vec::new();
     for ways in WAYS.chunks(threads.max(1)) {
         let run = |&ways| run(setup, &sized, &filled, &uses, ways, recovery_from);

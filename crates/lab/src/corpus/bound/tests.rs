@@ -36,7 +36,7 @@ const BLOCKS: usize = 128 << 8;
 
 /// Which of the reads find their block, with room for so many: those that are not chosen from the beginning.
 fn hits(blocks: &[i64], room: usize, choose_at: Option<usize>) -> Vec<bool> {
-    let uses = Uses::of(&setup(blocks), BLOCKS, Nanos(1000)).unwrap();
+    let uses = Uses::of(&setup(blocks), BLOCKS, &|_| Nanos(1000)).unwrap();
     let (mut future, mut content) = (Future::new(&uses), Content::new(room, BLOCKS));
     let mut hits = Vec::new();
     for (number, &block) in blocks.iter().enumerate() {
@@ -62,7 +62,7 @@ fn min_keeps_what_is_used_next_and_passes_by_what_would_leave_before_it_is_used(
     let blocks = [10, 20, 30, 10, 20, 10, 30, 20];
     let expected = [false, false, false, true, true, true, false, true];
     assert_eq!(hits(&blocks, 2, None), expected);
-    // What never comes again gives its room free: 30 is held from its first read on.
+    // What never comes again gives way: 30 is held from its first read on.
     assert_eq!(hits(&[10, 20, 10, 30, 20, 30], 2, None), [false, false, true, false, true, true]);
     assert_eq!(hits(&[10, 10], 0, None), [false, false]);
     // A write leaves a copy, and is no use of one: 20 is read before 10.
