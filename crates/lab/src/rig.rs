@@ -69,6 +69,27 @@ pub(crate) struct Need {
     pub specs: Option<Vec<Spec>>,
 }
 
+/// Devices with their sizes.
+pub(crate) struct Sized {
+    kinds: Vec<DeviceSetup>,
+    pub specs: Vec<Spec>,
+    pub sizes: Vec<Bytes>,
+    options: CreateOptions,
+}
+
+impl Sized {
+    /// The devices of a setup, for a load that needs so much.
+    ///
+    /// # Errors
+    /// Devices that cannot be.
+    pub fn of(setup: &Setup, need: &Need) -> Result<Sized> {
+        let (kinds, specs): (Vec<DeviceSetup>, Vec<Spec>) = models(setup, need)?.into_iter().unzip();
+        let options = options(setup, need, &kinds)?;
+        let sizes = sizes(setup, &kinds, need, &options)?;
+        Ok(Sized { kinds, specs, sizes, options })
+    }
+}
+
 /// Makes the devices and the volume, fills it, and leaves it open with the devices' timing on. `prepare` may
 /// break a device.
 pub(crate) async fn build(
@@ -81,9 +102,7 @@ pub(crate) async fn build(
 ) -> Result<Rig> {
     let places = places(setup);
     let nodes = Nodes::of(setup, world, &places)?;
-    let (kinds, specs): (Vec<DeviceSetup>, Vec<Spec>) = models(setup, need)?.into_iter().unzip();
-    let options = options(setup, need, &kinds)?;
-    let sizes = sizes(setup, &kinds, need, &options)?;
+    let Sized { kinds, specs, sizes, options } = Sized::of(setup, need)?;
     let kind = |(((kind, size), spec), &node): (((DeviceSetup, Bytes), &Spec), &Option<NodeId>)| {
         let DeviceSetup { class, model, .. } = kind;
         Kind { class, model, spec: spec.clone(), size, capacity: spec.capacity, node }

@@ -20,6 +20,12 @@ pub struct Choice {
     /// Run so many cells: a sample, the same one each time
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), help_heading = "The corpus")]
     cells: Option<u32>,
+    /// Run only cells whose name has PART in it; may be given again, for cells with one of them
+    #[arg(long, value_name = "PART", help_heading = "The corpus")]
+    cell: Vec<String>,
+    /// Run only this row, such as `equi` or 'untouched layout'; a policy that is no row runs as one row more. May be given again
+    #[arg(long, value_name = "ROW|POLICY", help_heading = "The corpus")]
+    row: Vec<String>,
     /// The folder of the real traces that the corpus knows; cells whose trace is missing are named [default: shared/traces]
     #[arg(long, value_name = "DIR", help_heading = "The corpus")]
     traces: Option<PathBuf>,
@@ -57,7 +63,7 @@ struct Written<'a> {
 /// Whether the corpus is what these names mean. It does not run beside experiments, whose options differ.
 pub fn is_meant(ids: &[String], options: &Choice) -> Result<bool> {
     let usage = |message: &str| Err(Error::new(ErrorKind::Usage, message));
-    let Choice { half, cells, traces, trace, results } = options;
+    let Choice { half, cells, cell, row, traces, trace, results } = options;
     match ids {
         [id] if id == ID => Ok(true),
         ids if ids.iter().any(|id| id == ID) => {
@@ -65,12 +71,14 @@ pub fn is_meant(ids: &[String], options: &Choice) -> Result<bool> {
         }
         _ if half.is_some()
             || cells.is_some()
+            || !cell.is_empty()
+            || !row.is_empty()
             || traces.is_some()
             || !trace.is_empty()
             || results.is_some() =>
         {
             usage(
-                "--half, --cells, --traces, --trace and --results are of the corpus: use them with braid lab run corpus",
+                "--half, --cells, --cell, --row, --traces, --trace and --results are of the corpus: use them with braid lab run corpus",
             )
         }
         _ => Ok(false),
@@ -80,12 +88,14 @@ pub fn is_meant(ids: &[String], options: &Choice) -> Result<bool> {
 /// Runs it, and shows what came out.
 pub fn run(options: &Choice, how: &super::Options, output: Output) -> Result<()> {
     let begun = Instant::now();
-    let Ran { cells, missing_cells } = judge(options, how)?;
-    let scores = [Half::Published, Half::Tuning].into_iter().filter_map(|half| corpus::score(&cells, half));
+    let ran = judge(options, how)?;
+    let scores = [Half::Published, Half::Tuning].into_iter().filter_map(|half| corpus::score(&ran, half));
+    let scores = scores.collect();
+    let Ran { cells, missing_cells, .. } = ran;
     let judged = Judged {
         seed: how.seed,
         quick: how.quick,
-        scores: scores.collect(),
+        scores,
         cells,
         missing_cells,
         wall_seconds: begun.elapsed().as_secs_f64(),
@@ -137,7 +147,9 @@ fn judge(options: &Choice, how: &super::Options) -> Result<Ran> {
     }
     let folder = options.traces.clone().unwrap_or_else(|| PathBuf::from(TRACES));
     let all = corpus::cells(how.seed, &folder, &options.trace);
-    let cells = corpus::sample(all, options.half, options.cells.map(|cells| cells as usize));
+    let rows = corpus::chosen(&options.row).map_err(|error| failure(&error))?;
+    let most = options.cells.map(|cells| cells as usize);
+    let cells = corpus::sample(all, options.half, &options.cell, most).map_err(|error| failure(&error))?;
     let mut kept = match &options.results {
         None => Kept::nothing(),
         Some(path) => Kept::open(path, &build()?).map_err(|error| failure(&error))?,
@@ -150,7 +162,7 @@ fn judge(options: &Choice, how: &super::Options) -> Result<Ran> {
         bar.say(&format!("{count} of {there} after {:.1} s: {}", cell.seconds, cell.cell));
     };
     let how = How { quick: how.quick, threads: how.threads.map(usize::from) };
-    let ran = corpus::run(&cells, how, &mut kept, |progress| bar.show(progress), ended);
+    let ran = corpus::run(&cells, &rows, how, &mut kept, |progress| bar.show(progress), ended);
     bar.end();
     ran.map_err(|error| failure(&error))
 }
@@ -209,6 +221,7 @@ fn half(scores: &Scores, seed: u64) -> String {
         ">worst",
         ">lost",
         ">incl. splits",
+        ">of bound",
         ">p99",
         ">throughput",
         ">written",
@@ -243,6 +256,7 @@ fn line(row: &RowScore) -> Vec<String> {
         format!("{:.1}", row.worst_ratio),
         row.lost_cells.to_string(),
         format!("{:.2}", row.mean_ratio_with_splits),
+        row.bound_share.map_or("-".to_owned(), |share| format!("{share:.2}")),
         format!("{:.2}", row.p99_ratio),
         format!("{:.2}", row.throughput_ratio),
         format!("{:.1} GB", row.ssd_written_bytes as f64 / 1e9),

@@ -50,10 +50,11 @@ Examples:
   braid lab run wardrop/fig6
   braid lab run pass --json
   braid lab run corpus --half tuning --cells 12 --results corpus.jsonl
+  braid lab run corpus --cell trace --row equi --row cache --row equi,mode=cache
 
 The corpus judges policies, without a paper: cells are drawn from --seed, each a load on an SSD and disks, and all policies
-run in each, beside static splits and a layout that knows the load. The second half of each run is judged, after a
-first half that warms up. --seeds is not for it.
+run in each, beside static splits, and a layout and a cache that know the load. The second half of each run is judged,
+after a first half that warms up. --seeds is not for it. With --row, ratios are to the best of the rows that run.
 
 JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, place, seed, seeds, quick,
 warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, copies, policy,
@@ -64,8 +65,8 @@ contradictions, differs, differs_in_all.
   verdicts: of (the series that it is about), ruling (holds, other_margin, undecided, fails, too_short; null if numbers are
     only shown), and numbers (quantity, claimed, ours, ours_low, ours_high, ratio of ours to the paper's, needed, ruling)
 Of the corpus: wall_seconds, seed, quick, scores (half, cell_count, rows: row, group, fitting_cells, mean_ratio,
-worst_ratio, worst_cell, lost_cells, mean_ratio_with_splits, p99_ratio, throughput_ratio, ssd_written_bytes,
-unsteady_cells, recovery_seconds), cells (cell, half, runs: row, unfit, figures: latency_ns_mean, latency_ns_p99,
+worst_ratio, worst_cell, lost_cells, mean_ratio_with_splits, bound_share, cells_beyond_bound, p99_ratio,
+throughput_ratio, ssd_written_bytes, unsteady_cells, recovery_seconds), cells (cell, half, runs: row, unfit, figures: latency_ns_mean, latency_ns_p99,
 throughput_bytes_per_second, ssd_written_bytes, is_steady, recovery_ms) and missing_cells.")]
 struct Run {
     #[command(flatten)]

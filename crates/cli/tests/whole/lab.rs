@@ -123,6 +123,22 @@ fn a_sample_of_the_corpus_has_the_same_figures_again_from_the_results_of_a_run()
 }
 
 #[test]
+fn rows_and_cells_of_the_corpus_are_chosen_and_what_is_none_is_refused() {
+    let machine = Machine::new();
+    let words = ["--row", "wardrop", "--row", "equi", "--row", "equi,mode=cache", "--cell", ";"];
+    let judged = machine.json(&[&ONE[..], &words].concat());
+    let runs = judged["cells"][0]["runs"].as_array().unwrap();
+    let names: Vec<&str> = runs.iter().map(|run| run["row"].as_str().unwrap()).collect();
+    assert_eq!(names, ["equi", "wardrop", "equi,mode=cache"]);
+    assert_eq!(judged["scores"][0]["rows"].as_array().unwrap().len(), 3);
+    let refused = |words: &[&str], told: &str| machine.refused(&[&ONE[..], words].concat(), "usage", &[told]);
+    refused(&["--row", "equii"], "--row equii");
+    refused(&["--row", "pass"], "--row equi");
+    refused(&["--cell", "no such cell"], "--cell no such cell");
+    machine.refused(&["lab", "run", "pass", "--row", "equi"], "usage", &["braid lab run corpus"]);
+}
+
+#[test]
 fn the_corpus_says_which_traces_are_missing_and_refuses_what_is_not_for_it() {
     let machine = Machine::new();
     let folder = machine.path("none").display().to_string();

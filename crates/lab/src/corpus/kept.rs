@@ -1,7 +1,8 @@
 //! Results of a corpus in a file, a line for each row of a cell, so that a run that was stopped goes on where it was.
 //!
 //! The first line names the build that made them: results of another one are refused, for they are of other policies. A last line without an end is of a run that
-//! was stopped while it wrote, and is left out.
+//! was stopped while it wrote, and is left out. Files of several runs may be put behind each other: each head
+//! is looked at. A result is of a row in a cell, so runs of other rows and cells share a file.
 
 use super::{Cell, Row, RowRun};
 use crate::{Error, ErrorKind, Result};
@@ -54,20 +55,24 @@ impl Kept {
                 format!("{path}: {what}: remove it, or name another file with --results"),
             )
         };
-        let mut lines = text[..whole].lines();
-        match lines.next() {
+        let is_head = |line: &str| match serde_json::from_str::<Head>(line) {
+            Ok(head) if head.build == build => Ok(true),
+            Ok(_) => Err(refused("results of another build of braid")),
+            Err(_) => Ok(false),
+        };
+        match text[..whole].lines().next() {
             None => {
                 let head = Head { build: build.to_owned() };
                 writeln!(file, "{}", json(&head)).map_err(cannot)?;
             }
-            Some(line) => match serde_json::from_str::<Head>(line) {
-                Ok(head) if head.build == build => {}
-                Ok(_) => return Err(refused("results of another build of braid")),
-                Err(_) => return Err(refused("no results of a corpus")),
-            },
+            Some(line) if is_head(line)? => {}
+            Some(_) => return Err(refused("no results of a corpus")),
         }
         let mut known = BTreeMap::new();
-        for line in lines {
+        for line in text[..whole].lines() {
+            if is_head(line)? {
+                continue;
+            }
             let Line { key, run } =
                 serde_json::from_str(line).map_err(|_| refused("a line that is not a result of a corpus"))?;
             known.insert(key, run);

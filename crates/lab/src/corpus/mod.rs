@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! draw.rs     the cells, from a seed     loads.rs  generated loads, and those that change     traces.rs  real traces
-//! layout.rs   what lies where before     rows.rs   what runs in a cell     oracle.rs  a layout that knows the load
+//! layout.rs   what lies where before     rows.rs   what runs in a cell     oracle.rs  a layout that knows the load     bound/  a cache that knows it
 //! run.rs      runs cells                 kept.rs   results in a file, so that a run may be stopped and go on
 //! score.rs    ratios and their summary   picture.rs  the picture
 //! ```
@@ -15,8 +15,10 @@
 //! say how good a policy is.
 //!
 //! **No row is a proven bound.** The oracle is the best static layout by predicted costs of single requests, chosen with the knowledge of what is judged. A policy
-//! that moves data or caches blocks may be better, and so may a layout that divides a load between the devices. A clairvoyant cache is not among the rows.
+//! that moves data or caches blocks may be better, and so may a layout that divides a load between the devices. The bound is a cache that knows the load; in which respects
+//! it is optimistic, and in which a policy may be better, is said in `bound/`.
 
+mod bound;
 mod draw;
 mod kept;
 mod layout;
@@ -34,7 +36,7 @@ pub(crate) use layout::ranges;
 pub use layout::room;
 pub use picture::page;
 pub(crate) use rows::AUTO;
-pub use rows::{Group, Row, rows};
+pub use rows::{Group, Row, chosen, rows};
 pub use run::{CellRun, Figures, How, Ran, RowRun, run};
 pub use score::{RowScore, Scores, score};
 
@@ -209,14 +211,43 @@ impl Cell {
     }
 }
 
-/// The cells of these halves, or so many of them: the same ones each time, whatever else the corpus has.
-pub fn sample(mut cells: Vec<Cell>, half: Option<Half>, most: Option<usize>) -> Vec<Cell> {
-    cells.retain(|cell| half.is_none_or(|half| cell.half() == half));
+/// The cells of these halves whose names contain one of these parts, or so many of them: the same ones each time, whatever else the corpus has.
+///
+/// # Errors
+/// A part that no cell's name contains.
+pub fn sample(
+    mut cells: Vec<Cell>,
+    half: Option<Half>,
+    parts: &[String],
+    most: Option<usize>,
+) -> Result<Vec<Cell>> {
+    let is_of_half = |cell: &Cell| half.is_none_or(|half| cell.half() == half);
+    for part in parts {
+        let with: Vec<&Cell> = cells.iter().filter(|cell| cell.name.contains(part.as_str())).collect();
+        if with.iter().any(|cell| is_of_half(cell)) {
+            continue;
+        }
+        return Err(Error::setup(match (with.len(), cells.first()) {
+            (0, Some(cell)) => format!(
+                "--cell {part}: no cell has this in its name: use a part of a name, which is like '{}'",
+                cell.name
+            ),
+            (0, None) => format!("--cell {part}: there are no cells: leave --cell out"),
+            (count, _) => {
+                format!(
+                    "--cell {part}: the other half has all {count} cells with this in their names: leave --half out"
+                )
+            }
+        }));
+    }
+    let is_meant =
+        |cell: &Cell| parts.is_empty() || parts.iter().any(|part| cell.name.contains(part.as_str()));
+    cells.retain(|cell| is_of_half(cell) && is_meant(cell));
     if let Some(most) = most {
         cells.sort_by_key(Cell::place_in_sample);
         cells.truncate(most);
     }
-    cells
+    Ok(cells)
 }
 
 /// FNV-1a, with its bits mixed: the same for ever, unlike the hashes of maps.

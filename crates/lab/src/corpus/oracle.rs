@@ -30,6 +30,8 @@ pub(crate) struct Costs {
     position: [f64; 2],
     /// For each byte.
     byte: [f64; 2],
+    /// How much more random reads complete with [`DEEP`] outstanding than with one.
+    pub parallel: f64,
 }
 
 /// What writes cost a disk.
@@ -43,6 +45,7 @@ pub(crate) enum Writes {
 
 /// Random requests of a measure, in bytes.
 const SMALL: f64 = 4096.0;
+const DEEP: usize = 32;
 /// How a read goes on: so far behind the end of one of so many requests.
 const NEAR: Bytes = Bytes(32 << 10);
 const STREAMS: usize = 64;
@@ -73,10 +76,11 @@ impl Costs {
         ];
         let byte = rates.map(|megabytes_per_second| 1e-3 / megabytes_per_second);
         let position = [0, 1].map(|way| (1e3 / random[way] - byte[way] * SMALL).max(0.0));
-        Costs { position, byte }
+        let deep = measure(spec, Measure::RandomRead { depth: DEEP });
+        Costs { position, byte, parallel: (deep / random[0]).max(1.0) }
     }
 
-    fn takes(&self, op: Op, len: Bytes, goes_on: bool) -> f64 {
+    pub fn takes(&self, op: Op, len: Bytes, goes_on: bool) -> f64 {
         let way = usize::from(op == Op::Write);
         let position = if goes_on { 0.0 } else { self.position[way] };
         position + self.byte[way] * len.0 as f64

@@ -24,14 +24,14 @@ pub fn page(ran: &Ran, seed: u64, quick: bool) -> String {
             ran.missing_cells.len()
         );
     }
-    match score(&ran.cells, Half::Published) {
+    match score(ran, Half::Published) {
         Some(scores) => body += &section(&scores, "The published half", seed),
         None => {
             body +=
                 "<p class=\"fails\">No cell of the published half ran: nothing here is to be published.</p>\n"
         }
     }
-    if let Some(scores) = score(&ran.cells, Half::Tuning) {
+    if let Some(scores) = score(ran, Half::Tuning) {
         body +=
             &section(&scores, "The tuning half, which constants were chosen by: not to be published", seed);
     }
@@ -52,7 +52,7 @@ fn section(scores: &Scores, title: &str, seed: u64) -> String {
         svg(scores).trim()
     );
     text += "<div class=\"wide\"><table>\n<tr><th>row</th><th>begins with</th><th>cells</th><th>geometric mean</th><th>worst</th><th>lost by &gt; 5 %</th>\
-             <th>to best incl. splits</th><th>p99</th><th>throughput</th><th>SSD written, GB</th><th>not steady</th><th>recovery, s</th></tr>\n";
+             <th>to best incl. splits</th><th>bound, in parts of it</th><th>p99</th><th>throughput</th><th>SSD written, GB</th><th>not steady</th><th>recovery, s</th></tr>\n";
     scores.rows.iter().filter(|row| row.fitting_cells > 0).for_each(|row| text += &line(row));
     text += "</table></div>\n<h3>The worst cell of each row</h3>\n<ul>\n";
     for row in scores.rows.iter().filter(|row| row.fitting_cells > 0) {
@@ -68,9 +68,10 @@ fn section(scores: &Scores, title: &str, seed: u64) -> String {
 
 fn line(row: &RowScore) -> String {
     let begins = if row.group.competes() { "the cell's layout" } else { "its own" };
+    let share = row.bound_share.map_or("-".to_owned(), |share| format!("{share:.2}"));
     let recovery = row.recovery_seconds.map_or("-".to_owned(), |seconds| format!("{seconds:.1}"));
     format!(
-        "<tr><td>{}</td><td>{begins}</td><td>{}</td><td>{:.2}</td><td>{:.1}</td><td>{}</td><td>{:.2}</td><td>{:.2}</td><td>{:.2}</td><td>{:.1}</td><td>{}</td><td>{recovery}</td></tr>\n",
+        "<tr><td>{}</td><td>{begins}</td><td>{}</td><td>{:.2}</td><td>{:.1}</td><td>{}</td><td>{:.2}</td><td>{share}</td><td>{:.2}</td><td>{:.2}</td><td>{:.1}</td><td>{}</td><td>{recovery}</td></tr>\n",
         escaped(&row.row),
         row.fitting_cells,
         row.mean_ratio,

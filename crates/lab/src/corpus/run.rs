@@ -1,11 +1,11 @@
 //! Runs cells, one after the other, the rows of each on all cores.
 
 use super::oracle::{self, Writes, belongs_on_ssd};
-use super::{Cell, Group, Half, Kept, Row, in_cell, layout, rows};
+use super::{Cell, Group, Half, Kept, Row, bound, in_cell, layout};
 use crate::fill::OWN;
 use crate::outcome::Interval;
 use crate::{Error, ErrorKind, Outcome, Progress, Result, Run, Setup, sweep_while};
-use braid_base::DeviceClass;
+use braid_base::{DeviceClass, Nanos};
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 
@@ -57,13 +57,16 @@ pub struct CellRun {
     /// How long it took: not the same twice.
     #[serde(skip)]
     pub seconds: f64,
-    /// All rows, in the order of [`rows`].
+    /// All rows that ran, in their order.
     pub runs: Vec<RowRun>,
 }
 
 /// What came out of a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Ran {
+    /// The rows.
+    #[serde(skip)]
+    pub rows: Vec<Row>,
     /// Cells that ran.
     pub cells: Vec<CellRun>,
     /// Cells whose trace is not there.
@@ -75,12 +78,13 @@ const STEADY: f64 = 1.2;
 /// The share of the steady state that a return reaches.
 const RECOVERED: f64 = 0.9;
 
-/// Runs cells, but for rows whose results are kept. `progress` is called about ten times a second for each cell, `ended` with each cell that ran.
+/// Runs rows in cells, but for rows whose results are kept. `progress` is called about ten times a second for each cell, `ended` with each cell that ran.
 ///
 /// # Errors
 /// The first row that failed otherwise than by not fitting its cell: a fault of the engine or of a policy, or a trace that cannot be read.
 pub fn run(
     cells: &[Cell],
+    rows: &[Row],
     how: How,
     kept: &mut Kept,
     mut progress: impl FnMut(&Progress),
@@ -92,15 +96,23 @@ pub fn run(
             missing_cells.push(cell.name.clone());
             continue;
         }
-        let run = run_cell(cell, how, kept, &mut progress)?;
+        let run = run_cell(cell, rows, how, kept, &mut progress)?;
         ended(&run);
         ran.push(run);
     }
-    Ok(Ran { cells: ran, missing_cells })
+    Ok(Ran { rows: rows.to_vec(), cells: ran, missing_cells })
 }
 
-fn run_cell(cell: &Cell, how: How, kept: &mut Kept, progress: &mut impl FnMut(&Progress)) -> Result<CellRun> {
-    let (begun, rows) = (std::time::Instant::now(), rows());
+fn run_cell(
+    cell: &Cell,
+    rows: &[Row],
+    how: How,
+    kept: &mut Kept,
+    progress: &mut impl FnMut(&Progress),
+) -> Result<CellRun> {
+    let begun = std::time::Instant::now();
+    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let threads = how.threads.unwrap_or_else(cores);
     let mut runs: Vec<Option<RowRun>> =
         rows.iter().map(|row| kept.find(cell, row, how.quick).cloned()).collect();
     let left: Vec<usize> = (0..rows.len()).filter(|&number| runs[number].is_none()).collect();
@@ -119,6 +131,10 @@ fn run_cell(cell: &Cell, how: How, kept: &mut Kept, progress: &mut impl FnMut(&P
             };
             match planned {
                 Planned::Setups(of_row) => setups.extend(of_row.into_iter().map(|setup| (number, setup))),
+                Planned::Bound(setup) => {
+                    let figures = bound::figures(&setup, cell.recovery_from(how.quick), threads);
+                    runs[number] = Some(of_figures(cell, &rows[number], figures)?);
+                }
                 Planned::Unfit(why) => runs[number] = Some(unfit(&rows[number], why)),
             }
         }
@@ -160,6 +176,7 @@ struct Begin<'a> {
 
 enum Planned {
     Setups(Vec<Setup>),
+    Bound(Box<Setup>),
     Unfit(String),
 }
 
@@ -186,6 +203,7 @@ impl<'a> Begin<'a> {
                 Some(percent) if fits(percent) => Planned::Setups(vec![own(1)]),
                 _ => Planned::Unfit("the SSD has no room for that share of the data".into()),
             },
+            Group::Bound => Planned::Bound(Box::new(setup)),
             Group::Oracle => {
                 let best = [Writes::Buffered, Writes::Through];
                 let best = best.map(|writes| belongs_on_ssd(&setup, self.extents, most, writes));
@@ -203,14 +221,16 @@ fn unfit(row: &Row, why: String) -> RowRun {
 }
 
 fn of_row(cell: &Cell, row: &Row, result: Result<Run>, quick: bool) -> Result<RowRun> {
-    match result {
-        Ok(run) if run.outcome.all.requests == 0 => {
-            Ok(unfit(row, "no request completed in the judged half".to_owned()))
-        }
-        Ok(run) => {
-            let figures = figures(&run.outcome, cell.recovery_from(quick));
-            Ok(RowRun { row: row.name.clone(), figures: Some(figures), unfit: None })
-        }
+    let figures = result.and_then(|run| match run.outcome.all.requests {
+        0 => Err(Error::setup("no request completed in the judged half")),
+        _ => Ok(figures(&run.outcome, cell.recovery_from(quick))),
+    });
+    of_figures(cell, row, figures)
+}
+
+fn of_figures(cell: &Cell, row: &Row, figures: Result<Figures>) -> Result<RowRun> {
+    match figures {
+        Ok(figures) => Ok(RowRun { row: row.name.clone(), figures: Some(figures), unfit: None }),
         Err(error) if error.kind() == ErrorKind::Setup => Ok(unfit(row, error.to_string())),
         Err(error) => Err(in_cell(cell, &row.name, error)),
     }
@@ -222,66 +242,112 @@ fn figures(outcome: &Outcome, recovery_from: Option<f64>) -> Figures {
     let time = all.latency.mean * all.requests as f64 + flush.latency.mean * flush.requests as f64;
     let requests = all.requests + flush.requests;
     let ssds = outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd));
-    let length = outcome.measured_seconds;
-    let (before, last) = (mean(outcome, 0.5 * length..0.75 * length), mean(outcome, 0.75 * length..length));
-    let is_steady = matches!((before, last), (Some(a), Some(b)) if a.max(b) <= STEADY * a.min(b));
-    let recovery = recovery_from.zip(last.filter(|_| is_steady)).and_then(|(from, steady)| {
-        let after = outcome.intervals.iter().filter(|interval| interval.start_seconds >= from - 1e-9);
-        recovered(&after.collect::<Vec<_>>(), steady).map(|at| at - from)
-    });
+    let piece = |interval: &Interval| Piece {
+        start: interval.start_seconds,
+        time: interval.latency_ns_mean * interval.requests as f64,
+        requests: interval.requests,
+    };
+    let course = Course { pieces: outcome.intervals.iter().map(piece).collect(), length: None };
+    let (is_steady, recovery_ms) = course.told(outcome.measured_seconds, recovery_from);
     Figures {
         latency_ns_mean: (time / requests.max(1) as f64).round() as u64,
         latency_ns_p99: all.latency.p99,
         throughput_bytes_per_second: outcome.throughput_bytes_per_second.round() as u64,
         ssd_written_bytes: ssds.map(|device| device.device_written_bytes).sum(),
         is_steady,
-        recovery_ms: recovery.map(|seconds| (seconds.max(0.0) * 1e3).round() as u64),
+        recovery_ms,
     }
 }
 
-/// The mean latency of intervals that begin within a time; none if nothing completed then.
-fn mean(outcome: &Outcome, within: std::ops::Range<f64>) -> Option<f64> {
-    of_all(outcome.intervals.iter().filter(|interval| within.contains(&(interval.start_seconds + 1e-9))))
+/// How the latency changed.
+pub(super) struct Course {
+    pieces: Vec<Piece>,
+    /// How long a piece is, as they are added to.
+    length: Option<Nanos>,
 }
 
-fn of_all<'a>(intervals: impl Iterator<Item = &'a Interval>) -> Option<f64> {
-    let add = |(time, requests): (f64, u64), interval: &Interval| {
-        (time + interval.latency_ns_mean * interval.requests as f64, requests + interval.requests)
-    };
-    let (time, requests) = intervals.fold((0.0, 0), add);
+/// What completed in a part of the time.
+#[derive(Clone, Copy, Default)]
+struct Piece {
+    start: f64,
+    /// Nanoseconds that all requests took.
+    time: f64,
+    requests: u64,
+}
+
+/// Pieces of a course of unknown length: their length, at first, and how many there are at most before they are joined.
+const FIRST: Nanos = Nanos::from_millis(100);
+const MOST_PIECES: usize = 512;
+
+impl Course {
+    /// Nothing yet, in pieces of this length.
+    pub fn new(length: Option<Nanos>) -> Course {
+        Course { pieces: Vec::new(), length: Some(length.unwrap_or(FIRST)) }
+    }
+
+    /// A request has completed so long after the beginning, and took so long.
+    pub fn add(&mut self, at: Nanos, took: Nanos) {
+        let Some(length) = &mut self.length else { return };
+        while at.0 / length.0 >= MOST_PIECES as u64 {
+            *length = *length * 2;
+            let join = |pair: &[Piece]| Piece {
+                start: pair[0].start,
+                time: pair.iter().map(|piece| piece.time).sum(),
+                requests: pair.iter().map(|piece| piece.requests).sum(),
+            };
+            self.pieces = self.pieces.chunks(2).map(join).collect();
+        }
+        let place = (at.0 / length.0) as usize;
+        while self.pieces.len() <= place {
+            let start = (*length * self.pieces.len() as u64).as_secs_f64();
+            self.pieces.push(Piece { start, ..Piece::default() });
+        }
+        self.pieces[place].time += took.0 as f64;
+        self.pieces[place].requests += 1;
+    }
+
+    /// Whether it is steady at the end, and after how many milliseconds from a time on it was near that.
+    pub fn told(&self, seconds: f64, recovery_from: Option<f64>) -> (bool, Option<u64>) {
+        let within = |within: std::ops::Range<f64>| {
+            mean(self.pieces.iter().filter(|piece| within.contains(&(piece.start + 1e-9))))
+        };
+        let (before, last) = (within(0.5 * seconds..0.75 * seconds), within(0.75 * seconds..seconds));
+        let is_steady = matches!((before, last), (Some(a), Some(b)) if a.max(b) <= STEADY * a.min(b));
+        let recovery = recovery_from.zip(last.filter(|_| is_steady)).and_then(|(from, steady)| {
+            let after = self.pieces.iter().filter(|piece| piece.start >= from - 1e-9);
+            recovered(&after.collect::<Vec<_>>(), steady).map(|at| at - from)
+        });
+        (is_steady, recovery.map(|seconds| (seconds.max(0.0) * 1e3).round() as u64))
+    }
+}
+
+/// The mean latency; none if nothing completed.
+fn mean<'a>(pieces: impl Iterator<Item = &'a Piece>) -> Option<f64> {
+    let add = |(time, requests): (f64, u64), piece: &Piece| (time + piece.time, requests + piece.requests);
+    let (time, requests) = pieces.fold((0.0, 0), add);
     (requests > 0).then(|| time / requests as f64)
 }
 
-/// When the first two intervals begin whose mean latency is that of a steady state, or near it.
-fn recovered(intervals: &[&Interval], steady: f64) -> Option<f64> {
+/// When the first two pieces begin whose mean latency is that of a steady state, or near it.
+fn recovered(pieces: &[&Piece], steady: f64) -> Option<f64> {
     let is_near =
-        |pair: &&[&Interval]| of_all(pair.iter().copied()).is_some_and(|mean| mean * RECOVERED <= steady);
-    intervals.windows(2).find(is_near).map(|pair| pair[0].start_seconds)
+        |pair: &&[&Piece]| mean(pair.iter().copied()).is_some_and(|mean| mean * RECOVERED <= steady);
+    pieces.windows(2).find(is_near).map(|pair| pair[0].start)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn interval(start_seconds: f64, latency: f64) -> Interval {
-        Interval {
-            start_seconds,
-            length_seconds: 1.0,
-            requests: 100,
-            requests_per_second: 100.0,
-            throughput_bytes_per_second: 0.0,
-            latency_ns_mean: latency,
-            migrated_bytes: 0,
-            devices: Vec::new(),
-        }
+    fn piece(start: f64, latency: f64) -> Piece {
+        Piece { start, time: 100.0 * latency, requests: 100 }
     }
 
     #[test]
     fn recovery_ends_where_two_intervals_are_near_the_steady_state() {
         let latencies = [900.0, 500.0, 105.0, 300.0, 110.0, 108.0, 100.0];
-        let all: Vec<Interval> =
-            latencies.iter().zip(0..).map(|(&ns, s)| interval(f64::from(s), ns)).collect();
-        let all: Vec<&Interval> = all.iter().collect();
+        let all: Vec<Piece> = latencies.iter().zip(0..).map(|(&ns, s)| piece(f64::from(s), ns)).collect();
+        let all: Vec<&Piece> = all.iter().collect();
         assert_eq!(recovered(&all, 100.0), Some(4.0), "one interval near it is chance");
         assert_eq!(recovered(&all[..4], 100.0), None);
     }

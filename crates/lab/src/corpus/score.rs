@@ -1,6 +1,6 @@
 //! How good a row is over all cells: ratios of mean latencies to the best policy of each cell, and what they come to.
 
-use super::{CellRun, Figures, Group, Half, rows};
+use super::{CellRun, Figures, Group, Half, Ran, Row};
 use serde::Serialize;
 
 /// What rows come to over the cells of a half.
@@ -33,6 +33,10 @@ pub struct RowScore {
     pub lost_cells: usize,
     /// Geometric mean of the ratios to the best of all policies and static splits.
     pub mean_ratio_with_splits: f64,
+    /// Geometric mean of the clairvoyant bound in parts of its mean latency: 1 is as good as the bound. None if there is no cell with both.
+    pub bound_share: Option<f64>,
+    /// Cells in which it is faster than the bound, which is no proven one.
+    pub cells_beyond_bound: usize,
     /// Geometric mean of the ratios of the 99th percentile.
     pub p99_ratio: f64,
     /// Geometric mean of the throughput, to the highest of the cell.
@@ -52,24 +56,20 @@ pub struct RowScore {
 const LOST: f64 = 1.05;
 
 /// The scores of a half; none if none of its cells ran.
-pub fn score(cells: &[CellRun], half: Half) -> Option<Scores> {
-    let cells: Vec<&CellRun> = cells.iter().filter(|cell| cell.half == half).collect();
+pub fn score(ran: &Ran, half: Half) -> Option<Scores> {
+    let cells: Vec<&CellRun> = ran.cells.iter().filter(|cell| cell.half == half).collect();
     if cells.is_empty() {
         return None;
     }
-    let groups: Vec<Group> = rows().iter().map(|row| row.group).collect();
-    let bests: Vec<Bests> = cells.iter().map(|cell| Bests::of(cell, &groups)).collect();
-    let mut scores: Vec<RowScore> = rows()
-        .into_iter()
-        .enumerate()
-        .map(|(number, row)| {
-            let ran = cells
-                .iter()
-                .zip(&bests)
-                .filter_map(|(cell, best)| Some((cell.cell.as_str(), cell.runs[number].figures?, best)));
-            of_row(row.name, row.group, &ran.collect::<Vec<_>>())
-        })
-        .collect();
+    let groups: Vec<Group> = ran.rows.iter().map(|row| row.group).collect();
+    let bests: Vec<Option<Bests>> = cells.iter().map(|cell| Bests::of(cell, &groups)).collect();
+    let score = |(number, row): (usize, &Row)| {
+        let of_cell = |(cell, best): (&&'_ CellRun, &'_ Option<Bests>)| {
+            Some((cell.cell.clone(), cell.runs[number].figures?, best.clone()?))
+        };
+        of_row(row, &cells.iter().zip(&bests).filter_map(of_cell).collect::<Vec<_>>())
+    };
+    let mut scores: Vec<RowScore> = ran.rows.iter().enumerate().map(score).collect();
     let order = |group: Group| if group.competes() { 0 } else { group as u8 };
     scores.sort_by(|a, b| {
         (order(a.group), a.fitting_cells == 0)
@@ -80,50 +80,61 @@ pub fn score(cells: &[CellRun], half: Half) -> Option<Scores> {
 }
 
 /// The best of a cell.
+#[derive(Clone)]
 struct Bests {
     mean: f64,
     p99: f64,
     throughput: f64,
     /// The lowest mean of all that compete and of static splits.
     mean_of_all: f64,
+    /// The mean of the bound.
+    bound: Option<f64>,
 }
 
 impl Bests {
-    fn of(cell: &CellRun, groups: &[Group]) -> Bests {
+    /// None if no row fits that begins with the cell's own layout.
+    fn of(cell: &CellRun, groups: &[Group]) -> Option<Bests> {
         let of = |group: fn(Group) -> bool| {
             cell.runs.iter().zip(groups).filter(move |(_, of)| group(**of)).filter_map(|(run, _)| run.figures)
         };
-        let least = |all: &mut dyn Iterator<Item = u64>| all.min().unwrap_or(0).max(1) as f64;
-        Bests {
-            mean: least(&mut of(Group::competes).map(|f| f.latency_ns_mean)),
-            p99: least(&mut of(Group::competes).map(|f| f.latency_ns_p99)),
-            throughput: of(Group::competes).map(|f| f.throughput_bytes_per_second).max().unwrap_or(0).max(1)
-                as f64,
-            mean_of_all: least(&mut of(|g| g.competes() || g == Group::Split).map(|f| f.latency_ns_mean)),
-        }
+        let number = |number: Option<u64>| Some(number?.max(1) as f64);
+        let competes = || of(Group::competes);
+        Some(Bests {
+            mean: number(competes().map(|f| f.latency_ns_mean).min())?,
+            p99: number(competes().map(|f| f.latency_ns_p99).min())?,
+            throughput: number(competes().map(|f| f.throughput_bytes_per_second).max())?,
+            mean_of_all: number(of(|g| g.competes() || g == Group::Split).map(|f| f.latency_ns_mean).min())?,
+            bound: number(of(|g| g == Group::Bound).map(|f| f.latency_ns_mean).min()),
+        })
     }
 }
 
-fn of_row(row: String, group: Group, ran: &[(&str, Figures, &Bests)]) -> RowScore {
+fn of_row(row: &Row, ran: &[(String, Figures, Bests)]) -> RowScore {
     let ratio = |of: fn(&Figures) -> u64, to: fn(&Bests) -> f64| {
         let ratios = ran.iter().map(move |(_, figures, best)| of(figures).max(1) as f64 / to(best));
         ratios.collect::<Vec<f64>>()
     };
     let mut ratios = ratio(|f| f.latency_ns_mean, |b| b.mean);
     let worst = ratios.iter().zip(ran).max_by(|a, b| a.0.total_cmp(b.0));
-    let (worst, worst_cell) = worst.map_or((0.0, String::new()), |(&ratio, ran)| (ratio, ran.0.to_owned()));
+    let (worst, worst_cell) = worst.map_or((0.0, String::new()), |(&ratio, ran)| (ratio, ran.0.clone()));
+    let share = |(_, figures, best): &(String, Figures, Bests)| {
+        Some(best.bound? / figures.latency_ns_mean.max(1) as f64)
+    };
+    let shares: Vec<f64> = ran.iter().filter_map(share).collect();
     let mut times: Vec<u64> = ran.iter().filter_map(|(_, figures, _)| figures.recovery_ms).collect();
     times.sort_unstable();
     ratios.sort_by(f64::total_cmp);
     RowScore {
-        row,
-        group,
+        row: row.name.clone(),
+        group: row.group,
         fitting_cells: ran.len(),
         mean_ratio: geometric_mean(&ratios),
         worst_ratio: worst,
         worst_cell,
         lost_cells: ratios.iter().filter(|ratio| **ratio > LOST).count(),
         mean_ratio_with_splits: geometric_mean(&ratio(|f| f.latency_ns_mean, |b| b.mean_of_all)),
+        bound_share: (!shares.is_empty()).then(|| geometric_mean(&shares)),
+        cells_beyond_bound: shares.iter().filter(|share| **share > 1.0).count(),
         p99_ratio: geometric_mean(&ratio(|f| f.latency_ns_p99, |b| b.p99)),
         throughput_ratio: geometric_mean(&ratio(|f| f.throughput_bytes_per_second, |b| b.throughput)),
         ssd_written_bytes: ran.iter().map(|(_, figures, _)| figures.ssd_written_bytes).sum(),
@@ -141,7 +152,7 @@ fn geometric_mean(all: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::corpus::RowRun;
+    use crate::corpus::{RowRun, rows};
 
     /// A cell in which the first policies take so long, and nothing else fits.
     fn cell(means: &[u64]) -> CellRun {
@@ -165,9 +176,16 @@ mod tests {
 
     #[test]
     fn a_row_is_judged_by_its_ratios_to_the_best_of_each_cell() {
-        let cells = [cell(&[100, 200]), cell(&[400, 100]), cell(&[100, 102])];
-        assert_eq!(score(&cells, Half::Published), None);
-        let scores = score(&cells, Half::Tuning).unwrap();
+        // In the last cell nothing fits that a ratio is taken to. The first two have a bound.
+        let cells = [&[100, 200][..], &[400, 100], &[100, 102], &[]].map(cell).to_vec();
+        let mut ran = Ran { rows: rows(), cells, missing_cells: Vec::new() };
+        let bound = ran.rows.iter().position(|row| row.group == Group::Bound).unwrap();
+        for (cell, ns) in ran.cells.iter_mut().zip([50, 200]) {
+            let figures = cell.runs[0].figures.unwrap();
+            cell.runs[bound].figures = Some(Figures { latency_ns_mean: ns, ..figures });
+        }
+        assert_eq!(score(&ran, Half::Published), None);
+        let scores = score(&ran, Half::Tuning).unwrap();
         let of = |name: &str| scores.rows.iter().find(|row| row.row == name).unwrap();
         let (equi, wardrop) = (of("equi"), of("wardrop"));
         assert_eq!(
@@ -181,6 +199,11 @@ mod tests {
             (wardrop.lost_cells, wardrop.worst_ratio, wardrop.recovery_seconds),
             (1, 2.0, Some(0.102))
         );
+        // 50 / 100 and 200 / 400; 50 / 200 and 200 / 100.
+        let near = |share: Option<f64>, expected: f64| (share.unwrap() - expected).abs() < 1e-9;
+        assert!(near(equi.bound_share, 0.5) && near(wardrop.bound_share, 0.5f64.sqrt()));
+        assert_eq!((equi.cells_beyond_bound, wardrop.cells_beyond_bound), (0, 1));
+        assert_eq!(of("stripe").bound_share, None);
         assert_eq!((of("stripe").fitting_cells, of("stripe").mean_ratio), (0, 0.0));
         let place = |name: &str| scores.rows.iter().position(|row| row.row == name);
         assert!(place("wardrop") < place("equi") && place("equi") < place("stripe"), "the best comes first");

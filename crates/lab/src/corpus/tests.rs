@@ -105,9 +105,9 @@ fn halves_are_alike_and_follow_from_the_name() {
     let again = Cell { seed: 77, ssd_percent: 1, ..cells[3].clone() };
     assert_eq!(again.half(), cells[3].half());
     assert_eq!((hash("a cell") & 1, hash("another cell") & 1), (1, 0), "the hash never changes");
-    let few = sample(cells.clone(), Some(Half::Tuning), Some(12));
+    let few = sample(cells.clone(), Some(Half::Tuning), &[], Some(12)).unwrap();
     assert!(few.len() == 12 && few.iter().all(|cell| tuning.contains(&cell.name)));
-    let fewer = sample(cells, Some(Half::Tuning), Some(6));
+    let fewer = sample(cells, Some(Half::Tuning), &[], Some(6)).unwrap();
     assert_eq!(few[..6], fewer[..], "a larger sample has the smaller one");
 }
 
@@ -152,7 +152,8 @@ fn what_another_policy_left_is_what_its_run_ended_with() {
 fn under_one_client_that_reads_the_oracle_is_better_than_what_was_there() {
     let load = "zipf,theta=1.1,unit=128KiB,clients=1,read=100%,span=128MiB,requests=endless";
     for beginning in [Beginning::OnDisks, Beginning::ByAddress, Beginning::Striped] {
-        let ran = run(&[tiny(load, 25, beginning)], QUICKLY, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
+        let ran = run(&[tiny(load, 25, beginning)], &rows(), QUICKLY, &mut Kept::nothing(), |_| (), |_| ())
+            .unwrap();
         let mean = |name: &str| {
             let run = ran.cells[0].runs.iter().find(|run| run.row == name).unwrap();
             run.figures.unwrap().latency_ns_mean
@@ -168,7 +169,7 @@ fn the_oracle_is_never_worse_than_an_untouched_layout() {
     let load = "zipf,theta=1.2,unit=128KiB,rate=600,size=4KiB,read=0%,span=128MiB,requests=endless";
     let cell = Cell { ssd: "memoright-gt".to_owned(), ..tiny(load, 65, Beginning::OnDisks) };
     let slow = How { quick: false, ..QUICKLY };
-    let ran = run(&[cell], slow, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
+    let ran = run(&[cell], &rows(), slow, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
     let mean = |name: &str| {
         let run = ran.cells[0].runs.iter().find(|run| run.row == name).unwrap();
         run.figures.unwrap().latency_ns_mean
@@ -183,7 +184,7 @@ fn a_run_has_figures_of_all_rows_and_the_same_ones_again_from_a_file_of_another_
     let cells = [tiny(READS, 115, Beginning::OnDisks), tiny(READS, 25, Beginning::Striped)];
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("results");
-    let with = |kept: &mut Kept| run(&cells, QUICKLY, kept, |_| (), |_| ()).unwrap();
+    let with = |kept: &mut Kept| run(&cells, &rows(), QUICKLY, kept, |_| (), |_| ()).unwrap();
     let shown = |ran: &Ran| serde_json::to_string(ran).unwrap();
     let fresh = with(&mut Kept::nothing());
     for (run, row) in fresh.cells[0].runs.iter().zip(rows()) {
@@ -204,7 +205,7 @@ fn a_run_has_figures_of_all_rows_and_the_same_ones_again_from_a_file_of_another_
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), whole.lines().count());
     let mut kept = Kept::open(&path, "a build").unwrap();
     let simulated = |_: &crate::Progress| panic!("what is known is simulated again");
-    assert_eq!(shown(&run(&cells, QUICKLY, &mut kept, simulated, |_| ()).unwrap()), shown(&fresh));
+    assert_eq!(shown(&run(&cells, &rows(), QUICKLY, &mut kept, simulated, |_| ()).unwrap()), shown(&fresh));
     assert_eq!(
         Kept::open(&path, "another build").err().map(|error| error.kind()),
         Some(crate::ErrorKind::Setup)
@@ -213,12 +214,84 @@ fn a_run_has_figures_of_all_rows_and_the_same_ones_again_from_a_file_of_another_
     assert!(page.contains("<svg ") && page.contains("write-back") && !page.contains("NaN"), "{page}");
 }
 
+#[test]
+fn rows_are_filtered_by_their_names_and_another_policy_is_one_row_more() {
+    let of = |texts: &[&str]| chosen(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+    let names = |texts: &[&str]| of(texts).unwrap().into_iter().map(|row| row.name).collect::<Vec<_>>();
+    let all: Vec<String> = rows().into_iter().map(|row| row.name).collect();
+    assert_eq!(names(&[]), all);
+    assert_eq!(names(&["wardrop", "equi", rows::UNTOUCHED]), ["equi", "wardrop", rows::UNTOUCHED]);
+    let more = of(&["equi,mode=cache"]).unwrap();
+    let added = more.last().unwrap();
+    assert_eq!((more.len(), added.group, &*added.name), (all.len() + 1, Group::Policy, "equi,mode=cache"));
+    let mixed = of(&["static,ssd=45%", "equi", "pass,window=256MiB"]);
+    let mixed = mixed.map(|rows| rows.into_iter().map(|row| row.group).collect::<Vec<_>>());
+    assert_eq!(mixed.unwrap(), [Group::Policy, Group::Split, Group::Mirror]);
+    for wrong in
+        [&["equii"][..], &["equi,mode=no"], &["equi", "equi"], &["pass"], &["equi", "static,d0=5%,d1=95%"]]
+    {
+        assert_eq!(of(wrong).err().map(|error| error.kind()), Some(crate::ErrorKind::Setup), "{wrong:?}");
+    }
+}
+
+#[test]
+fn cells_are_those_whose_names_contain_a_part() {
+    let of = |half, parts: &[&str], most| {
+        sample(corpus(1), half, &parts.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>(), most)
+    };
+    let both = of(None, &["; x25-e ", "zipf,"], None).unwrap();
+    let is_meant = |cell: &Cell| cell.name.contains("; x25-e ") || cell.name.contains("zipf,");
+    assert_eq!(both, corpus(1).into_iter().filter(is_meant).collect::<Vec<_>>());
+    assert!(both.iter().any(|cell| cell.ssd != "x25-e") && both.len() > 10);
+    assert_eq!(of(None, &["zipf,"], Some(1)).unwrap().len(), 1);
+    let tuning = of(Some(Half::Tuning), &["zipf,"], None).unwrap();
+    assert!(!tuning.is_empty() && tuning.iter().all(|cell| cell.half() == Half::Tuning));
+    let one = &tuning[0].name;
+    for (half, part) in [(None, "no such cell"), (Some(Half::Published), one.as_str())] {
+        let error = of(half, &["zipf,", part], None).err().map(|error| error.kind());
+        assert_eq!(error, Some(crate::ErrorKind::Setup), "{part}");
+    }
+}
+
+/// Files of two runs, one behind the other: each has a head.
+#[test]
+fn results_with_other_rows_and_cells_are_completed_and_merged() {
+    let cells = [tiny(READS, 115, Beginning::OnDisks), tiny(READS, 25, Beginning::Striped)];
+    let folder = tempfile::tempdir().unwrap();
+    let chosen = |names: &[&str]| chosen(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()).unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let with = |cells: &[Cell], rows: &[Row], file: &str| {
+        let mut ran = 0;
+        let mut kept = Kept::open(&path(file), "a build").unwrap();
+        let all = run(cells, rows, QUICKLY, &mut kept, |_| (), |_| ran += 1).unwrap();
+        assert_eq!(ran, cells.len());
+        let lines = std::fs::read_to_string(path(file)).unwrap().lines().count();
+        (serde_json::to_string(&all).unwrap(), lines)
+    };
+    let (few, more) = (chosen(&["equi", "stripe"]), chosen(&["wardrop", "equi", "equi,mode=cache"]));
+    let (whole, of_fresh) = with(&cells, &more, "fresh");
+    assert_eq!(of_fresh, 1 + 6);
+    let (_, lines) = with(&cells[..1], &few, "resumed");
+    assert_eq!(lines, 1 + 2);
+    assert_eq!(with(&cells, &more, "resumed"), (whole.clone(), 1 + 2 + 5), "one result is known");
+    let both = ["resumed", "fresh"].map(|name| std::fs::read_to_string(path(name)).unwrap());
+    std::fs::write(path("merged"), both.concat()).unwrap();
+    assert_eq!(with(&cells, &more, "merged"), (whole, 8 + 7), "all is known");
+    std::fs::write(path("merged"), both.concat().replacen("a build", "another", 1)).unwrap();
+    let later = both.concat().replace("\"a build\"", "\"another\"").replacen("another", "a build", 1);
+    std::fs::write(path("later"), later).unwrap();
+    for file in ["merged", "later"] {
+        let error = Kept::open(&path(file), "a build").err().map(|error| error.kind());
+        assert_eq!(error, Some(crate::ErrorKind::Setup), "{file} has results of another build");
+    }
+}
+
 /// 1 % of 128 MiB is less than the smallest device. The other cells count.
 #[test]
 fn a_cell_whose_ssd_is_too_small_fits_no_row_and_ends_nothing() {
     let small = [Beginning::LeftBy("equi"), Beginning::Striped].map(|beginning| tiny(READS, 1, beginning));
     let cells = small.into_iter().chain([tiny(READS, 25, Beginning::OnDisks)]).collect::<Vec<_>>();
-    let ran = run(&cells, QUICKLY, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
+    let ran = run(&cells, &rows(), QUICKLY, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
     let fits = ran.cells.iter().map(|cell| cell.runs.iter().any(|run| run.figures.is_some()));
     assert_eq!(fits.collect::<Vec<_>>(), [false, false, true], "{:?}", ran.cells);
     let page = page(&ran, 1, true);
@@ -235,8 +308,9 @@ fn each_policy_that_there_is_runs() {
 
 #[test]
 fn a_missing_trace_is_named() {
-    let cells = sample(corpus(1), None, None);
+    let cells = sample(corpus(1), None, &[], None).unwrap();
     let trace = cells.into_iter().find(|cell| cell.trace().is_some()).unwrap();
-    let ran = run(std::slice::from_ref(&trace), QUICKLY, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
+    let ran =
+        run(std::slice::from_ref(&trace), &rows(), QUICKLY, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
     assert_eq!((ran.cells.len(), ran.missing_cells), (0, vec![trace.name]));
 }

@@ -81,12 +81,16 @@ impl WriteBack {
 
     /// Between the usual water marks.
     pub fn usual() -> WriteBack {
-        WriteBack::between(LOW, HIGH)
+        let mut usual = WriteBack::all();
+        usual.keep_dirty(true);
+        usual
     }
 
     /// Between the usual water marks from now on, or, if nothing more becomes dirty, all that is.
     pub fn keep_dirty(&mut self, keeps: bool) {
         (self.low, self.high) = if keeps { (LOW, HIGH) } else { (0.0, 0.0) };
+        // Whether it is full by these marks, the next guest tells that wants to write: there may be none.
+        self.full = false;
     }
 
     /// Whether from now on no more is written back than what is dirty beyond the high mark.
@@ -194,5 +198,49 @@ impl WriteBack {
     /// Bytes of memory that it takes, about: a node of the tree has room for eleven runs, and is mostly half full or more.
     pub fn memory(&self) -> usize {
         self.runs.len() * 2 * size_of::<(u64, u16)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DeviceView, Homes};
+    use braid_base::{Bytes, DeviceId, ExtentId};
+
+    struct Nothing;
+    impl Homes for Nothing {
+        fn extents(&self) -> u32 {
+            0
+        }
+
+        fn home(&self, _: ExtentId) -> Option<DeviceId> {
+            None
+        }
+    }
+
+    /// A full cache was switched to a mode in which nothing becomes dirty. No guest asked any more whether there is room, and the rest was written back in a
+    /// tenth of the disks' time.
+    #[test]
+    fn a_full_cache_in_which_nothing_becomes_dirty_any_more_is_written_back_without_a_limit() {
+        let devices = [DeviceView::empty(DeviceId(0), DeviceClass::Hdd, 100)];
+        let (now, homes) = (Nanos::ZERO, &Nothing);
+        let view =
+            View { now, extent_size: Bytes(128 << 10), block_size: Bytes(4096), devices: &devices, homes };
+        let mut write_back = WriteBack::usual();
+        let blocks = 100 * RUN;
+        (0..blocks).for_each(|block| write_back.add(BlockId(block)));
+        assert!(!write_back.has_room(blocks));
+        let planned = |write_back: &mut WriteBack| {
+            let mut plan = Plan::default();
+            write_back.plan(blocks, &view, &mut plan);
+            let bytes = plan.moves.iter().map(|planned| match planned {
+                Move::WriteBack { range } => range.len().0,
+                other => panic!("{other:?}"),
+            });
+            (plan.share(DeviceId(0)), bytes.sum::<u64>() / (RUN * 4096))
+        };
+        assert_eq!(planned(&mut write_back), (Some(SHARE_FULL), RUNS_PLANNED_FULL as u64));
+        write_back.keep_dirty(false);
+        assert_eq!(planned(&mut write_back), (None, RUNS_PLANNED as u64));
     }
 }
