@@ -147,7 +147,7 @@ impl Device {
 }
 
 /// Where the last requests ended.
-struct Ends {
+pub(super) struct Ends {
     ends: [Bytes; STREAMS],
     oldest: usize,
 }
@@ -170,7 +170,7 @@ impl Ends {
     }
 
     /// As [`Ends::would_go_on`], of a request that is made.
-    fn goes_on(&mut self, request: &Request) -> bool {
+    pub fn goes_on(&mut self, request: &Request) -> bool {
         let stream = self.stream(request);
         self.ends[stream.unwrap_or(self.oldest)] = request.offset + request.len;
         if stream.is_none() {

@@ -3,11 +3,20 @@
 //! The order of requests comes from a run in which each takes half of what it takes an SSD that does nothing else, so that it has at least as many. Clients of a closed loop get ahead of each other otherwise in a run on devices: so
 //! the next use of a block is the first in that order that has not been made, whoever makes it.
 
+use super::devices::Ends;
 use super::load::{self, Place, Server};
 use crate::{Error, Result, Setup};
 use braid_base::{Bytes, Nanos, Op, Request};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+
+/// Which reads make a copy of a block worth its room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Worth {
+    Every,
+    /// Those that do not go on where another request ended: a disk is good at the others.
+    Scattered,
+}
 
 /// Uses of blocks of all requests together, at most.
 const MOST_USES: usize = 1 << 26;
@@ -27,9 +36,11 @@ impl Uses {
     ///
     /// # Errors
     /// That of the load; one with too many uses.
-    pub fn of(setup: &Setup, blocks: usize, takes: &dyn Fn(Bytes) -> Nanos) -> Result<Uses> {
+    pub fn of(setup: &Setup, blocks: usize, takes: &dyn Fn(Bytes) -> Nanos, worth: Worth) -> Result<Uses> {
         let mut noted = Noted {
             takes,
+            worth,
+            ends: Ends::default(),
             block: setup.block_size,
             orders: Vec::new(),
             reads: Vec::new(),
@@ -82,6 +93,8 @@ struct Read {
 /// Notes requests, which do not wait for each other.
 struct Noted<'a> {
     takes: &'a dyn Fn(Bytes) -> Nanos,
+    worth: Worth,
+    ends: Ends,
     block: Bytes,
     orders: Vec<Vec<u32>>,
     reads: Vec<Read>,
@@ -100,7 +113,9 @@ impl Server for Noted<'_> {
         if request.op != Op::Flush {
             self.end = self.end.max(blocks(request, self.block).end);
         }
-        if request.op == Op::Read && request.len > Bytes::ZERO {
+        let goes_on = matches!(request.op, Op::Read | Op::Write) && self.ends.goes_on(request);
+        let is_worth = self.worth == Worth::Every || !goes_on;
+        if request.op == Op::Read && request.len > Bytes::ZERO && is_worth {
             let blocks = blocks(request, self.block);
             self.reads.push(Read { number: self.count, first: blocks.start as u32, end: blocks.end as u32 });
         }

@@ -36,7 +36,7 @@ const BLOCKS: usize = 128 << 8;
 
 /// Which of the reads find their block, with room for so many: those that are not chosen from the beginning.
 fn hits(blocks: &[i64], room: usize, choose_at: Option<usize>) -> Vec<bool> {
-    let uses = Uses::of(&setup(blocks), BLOCKS, &|_| Nanos(1000)).unwrap();
+    let uses = Uses::of(&setup(blocks), BLOCKS, &|_| Nanos(1000), Worth::Every).unwrap();
     let (mut future, mut content) = (Future::new(&uses), Content::new(room, BLOCKS));
     let mut hits = Vec::new();
     for (number, &block) in blocks.iter().enumerate() {
@@ -100,6 +100,16 @@ fn no_choice_of_copies_has_more_hits_than_min() {
             assert_eq!(found, best(&blocks, &mut Vec::new(), room), "{blocks:?} with room for {room}");
         }
     }
+}
+
+#[test]
+fn streams_are_not_worth_a_copy_if_only_scattered_reads_are() {
+    let blocks: Vec<i64> = (0..50).chain([7000, 9000]).chain(0..50).chain([7000]).collect();
+    let uses = |worth| Uses::of(&setup(&blocks), BLOCKS, &|_| Nanos(1000), worth).unwrap();
+    let (every, scattered) = (uses(Worth::Every), uses(Worth::Scattered));
+    let next = |uses: &Uses, block| Future::new(uses).next(block);
+    assert_eq!((next(&every, 30), next(&scattered, 30)), (Some(30), None));
+    assert_eq!((next(&scattered, 7000), next(&scattered, 9000)), (Some(50), Some(51)));
 }
 
 /// 10 % of 128 MiB are 103 extents.
