@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     println!("|---|---|---|---|---|---|");
     for policy in &policies {
         let steady = run(policy, ZIPF, [3_000, 600], Nanos::from_secs(60))?;
-        let moved = match policy.contains("mode=write-back") {
+        let moved = match policy.contains("mode=") {
             true => moved(policy)?.map(|rate| format!("{rate:.0}")),
             // It would take hours of simulated time to come so far.
             false => [String::from("-"), String::from("-")],
