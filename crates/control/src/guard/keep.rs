@@ -43,31 +43,30 @@ pub(crate) async fn keep(daemon: Rc<Daemon>) {
     let guard = &daemon.guard;
     let mut one_in = 1;
     while !daemon.is_stopping() {
-        let ended = match daemon.volume.modes(1).0.is_empty() {
-            true => None,
-            false => guarded(&daemon, &Known::of(&daemon), one_in).await.transpose(),
-        };
+        if daemon.volume.modes(1).0.is_empty() {
+            daemon.ring.sleep(LOOK_AGAIN).await;
+            continue;
+        }
+        let known = Known::of(&daemon);
+        let ended = guarded(&daemon, &known, one_in).await;
         daemon.recorder.watch(None);
         guard.means.borrow_mut().clear();
         guard.took.set(None);
         guard.one_in.set(0);
-        let problem = match ended {
-            Some(Ok(more)) => {
-                one_in = more;
-                None
-            }
-            Some(Err(error)) => Some(error.to_string()),
-            None => {
-                one_in = 1;
-                None
+        *guard.problem.borrow_mut() = ended.as_ref().err().map(ToString::to_string);
+        one_in = match ended {
+            Ok(next) => next,
+            Err(problem) => {
+                let name = &daemon.name;
+                tracing::warn!(
+                    "volume '{name}' stays in its mode, for mode=auto has no simulations: {problem}"
+                );
+                while !daemon.is_stopping() && known == Known::of(&daemon) {
+                    daemon.ring.sleep(LOOK_AGAIN).await;
+                }
+                1
             }
         };
-        if let Some(problem) = problem.as_ref().filter(|new| guard.problem.borrow().as_ref() != Some(new)) {
-            let name = &daemon.name;
-            tracing::warn!("volume '{name}' stays in its mode, for mode=auto has no simulations: {problem}");
-        }
-        *guard.problem.borrow_mut() = problem;
-        daemon.ring.sleep(LOOK_AGAIN).await;
     }
 }
 
@@ -89,8 +88,9 @@ impl Known {
     }
 }
 
-/// Guards it until its policy or its devices change, or ghosts had better have a smaller part of it: one in how many.
-async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<Option<u64>> {
+/// Guards a volume until the policy or the devices change, or ghosts had better have a smaller part of the volume. Returns the part of the next ghosts: one in so
+/// many.
+async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<u64> {
     let (guard, ring) = (&daemon.guard, &daemon.ring);
     let like = like(daemon, specs(daemon)?, one_in).await;
     let scale = like.scale;
@@ -106,7 +106,7 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<Option<u
         let batch = loop {
             ring.sleep(LOOK).await;
             if *known != Known::of(daemon) || daemon.is_stopping() {
-                return Ok(None);
+                return Ok(1);
             }
             let is_over = ring.now() - begun >= BATCH || daemon.recorder.with_watch(|watch| watch.is_full());
             if is_over && let Some(batch) = daemon.recorder.with_watch(|watch| watch.take(ring.now())) {
@@ -122,13 +122,14 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<Option<u
             ring.sleep(LOOK).await;
         };
         if *known != Known::of(daemon) {
-            return Ok(None);
+            return Ok(1);
         }
         let processor = verdict.processor.as_secs_f64();
         judge(daemon, known, verdict);
         guard.took.set(took);
-        let rest = processor / MOST_SHARE - (ring.now() - begun).as_secs_f64();
-        guard.share.set(processor / (ring.now() - begun).as_secs_f64());
+        let elapsed = (ring.now() - begun).as_secs_f64();
+        let rest = processor / MOST_SHARE - elapsed;
+        guard.share.set(processor / (elapsed + rest.max(0.0)));
         if rest <= 0.0 {
             over = 0;
             continue;
@@ -136,10 +137,10 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<Option<u
         over += 1;
         if over == PATIENCE {
             over = 0;
-            let times = (guard.share.get() / MOST_SHARE).ceil() as u64;
+            let times = (processor / elapsed / MOST_SHARE).ceil() as u64;
             let more = u64::from(scale.one_in()) * times.max(2);
             if Scale::of(more, daemon.volume.size(), daemon.volume.superblock().extent_size) != scale {
-                return Ok(Some(more));
+                return Ok(more);
             }
         }
         daemon.recorder.watch(None);

@@ -86,16 +86,20 @@ pub(super) async fn like(daemon: &Daemon, specs: Vec<Spec>, one_in: u64) -> Like
     let (extent, size) = (superblock.extent_size, volume.size());
     let scale = Scale::of(one_in.max((size / extent).div_ceil(MOST_EXTENTS)), size, extent);
     let image = scale.image(size);
-    let share = |device: &DeviceEntry| {
+    let listed = devices(daemon);
+    let largest = listed.iter().max_by_key(|(_, device)| device.slots).map(|(id, _)| *id);
+    let share = |id: DeviceId, device: &DeviceEntry| {
         let slots = u64::from(device.slots.saturating_sub(SPARE_SLOTS)) / u64::from(scale.one_in());
-        (slots + u64::from(SPARE_SLOTS)) as f64 / image.0.div_ceil(extent.0) as f64
+        // A ghost of a full volume may have a piece more than its part of the volume.
+        let more = if Some(id) == largest { scale.piece() / extent } else { 0 };
+        (slots + more + u64::from(SPARE_SLOTS)) as f64 / image.0.div_ceil(extent.0) as f64
     };
-    let device = |((_, device), spec): (&(DeviceId, DeviceEntry), Spec)| LikeDevice {
+    let device = |((id, device), spec): (&(DeviceId, DeviceEntry), Spec)| LikeDevice {
         class: device.class,
         spec,
-        size: Size::Share(share(device)),
+        size: Size::Share(share(*id, device)),
     };
-    let devices = devices(daemon).iter().zip(specs).map(device).collect();
+    let devices = listed.iter().zip(specs).map(device).collect();
     let class = |id: DeviceId| superblock.devices.get(id.index()).map(|device| device.class);
     let (mut homes, mut at, mut looked) = (Homes::default(), Bytes::ZERO, 0);
     while at < image {

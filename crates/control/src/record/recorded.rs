@@ -115,7 +115,7 @@ impl<R: Runtime> Recorder<R> {
         self.watch.borrow_mut().as_mut().map_or_else(T::default, ask)
     }
 
-    /// Notes a request, if somebody records or watches.
+    /// Notes a request, while there is a recording or a watch.
     #[inline]
     fn asked(&self, request: Request) {
         if self.records.get() {
@@ -126,7 +126,7 @@ impl<R: Runtime> Recorder<R> {
         }
     }
 
-    /// Serves a request, and tells who watches when it begins and ends.
+    /// Serves a request, and tells the watch of its beginning and its end.
     async fn served<T>(&self, serve: impl Future<Output = T>) -> T {
         self.in_flight.set(self.in_flight.get() + 1);
         let mut under_way = UnderWay { recorder: self, begun: None };
@@ -302,7 +302,7 @@ mod tests {
             };
             world.spawn(serve(90));
             world.sleep(Nanos::from_millis(1)).await;
-            assert_eq!(recorder.in_flight.get(), 1, "it counts before somebody watches");
+            assert_eq!(recorder.in_flight.get(), 1, "requests count before there is a watch");
             recorder.watch(Some(Scale::WHOLE));
             for _ in 0..20 {
                 (0..8).for_each(|_| recorder.asked(request(Op::Read, 4096, Bytes(4096))));

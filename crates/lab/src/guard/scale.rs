@@ -38,6 +38,11 @@ impl Scale {
         self.one_in
     }
 
+    /// How long a piece is.
+    pub fn piece(self) -> Bytes {
+        self.piece
+    }
+
     /// Where a place of the volume, or the next one that a ghost has, is in a ghost.
     pub fn image(self, at: Bytes) -> Bytes {
         if self.one_in == 1 {

@@ -48,7 +48,7 @@ pub(super) enum Guests {
 
 /// Fewer requests wait for the next batch.
 const FEWEST: usize = 50;
-/// More requests than this are no part of a batch: it ends with them. They are 10 MiB, and more than a simulation has in 5 s.
+/// More requests than this are no part of a batch: it ends with them. They are 8 MiB, and more than a simulation has in 5 s.
 const MOST: usize = 1 << 18;
 /// If more than this part of all requests bring as many under way as ever at once, these are all the clients.
 const CLOSED: f64 = 0.05;

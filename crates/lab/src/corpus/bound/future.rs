@@ -1,7 +1,7 @@
 //! What a load will ask for, and Belady's MIN with this knowledge.
 //!
 //! The order of requests comes from a run in which each takes half of what it takes an SSD that does nothing else, so that it has at least as many. Clients of a closed loop get ahead of each other otherwise in a run on devices: so
-//! the next use of a block is the first in that order that has not been made, whoever makes it.
+//! the next use of a block is the first in that order that no client has made yet.
 
 use super::devices::Ends;
 use super::load::{self, Place, Server};

@@ -209,7 +209,7 @@ impl<S: Server> Driver<'_, S> {
         loop {
             let wake = self.wakes.peek().map(|Reverse(wake)| wake.0);
             let outstanding = self.tickets.len() - self.free.len();
-            // What happens inside devices is of no interest if nobody waits for it.
+            // Events inside devices count only while requests are outstanding.
             if wake.is_none() && outstanding == 0 {
                 break;
             }
