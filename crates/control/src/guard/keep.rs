@@ -31,8 +31,8 @@ pub(crate) struct Guard {
 
 /// The share of a processor that ghosts have.
 const MOST_SHARE: f64 = 0.02;
-/// Batches in a row that cost more than that before ghosts have a smaller part of the volume.
-const PATIENCE: u32 = 3;
+/// Ghosts have a smaller part of the volume once batches in a row have cost that share so many times, added up: at once where the load is far too much.
+const PATIENCE: f64 = 6.0;
 /// How long it waits to look again.
 const LOOK: Nanos = Nanos::from_millis(100);
 /// The same where there is nothing to guard.
@@ -99,7 +99,7 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<u64> {
     guard.one_in.set(scale.one_in());
     *guard.problem.borrow_mut() = None;
     guard.share.set(0.0);
-    let mut over = 0;
+    let mut over = 0.0;
     daemon.recorder.watch(Some(scale));
     loop {
         let begun = ring.now();
@@ -131,14 +131,14 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<u64> {
         let rest = processor / MOST_SHARE - elapsed;
         guard.share.set(processor / (elapsed + rest.max(0.0)));
         if rest <= 0.0 {
-            over = 0;
+            over = 0.0;
             continue;
         }
-        over += 1;
-        if over == PATIENCE {
-            over = 0;
-            let times = (processor / elapsed / MOST_SHARE).ceil() as u64;
-            let more = u64::from(scale.one_in()) * times.max(2);
+        let times = processor / elapsed / MOST_SHARE;
+        over += times;
+        if over >= PATIENCE {
+            over = 0.0;
+            let more = u64::from(scale.one_in()) * (times.ceil() as u64).max(2);
             if Scale::of(more, daemon.volume.size(), daemon.volume.superblock().extent_size) != scale {
                 return Ok(more);
             }
@@ -161,8 +161,10 @@ fn specs(daemon: &Daemon) -> Result<Vec<Spec>> {
 
 fn judge(daemon: &Daemon, known: &Known, verdict: Verdict) {
     let (guard, volume, name) = (&daemon.guard, &daemon.volume, &daemon.name);
-    for (mode, error) in verdict.left_out {
-        let problem = format!("{} is left out: {error}", known.modes[mode]);
+    let told = |(mode, error): &(usize, _)| format!("{} is left out: {error}", known.modes[*mode]);
+    let left_out: Vec<String> = verdict.left_out.iter().map(told).collect();
+    if !left_out.is_empty() {
+        let problem = left_out.join("; ");
         tracing::warn!("mode=auto of volume '{name}': {problem}");
         *guard.problem.borrow_mut() = Some(problem);
     }

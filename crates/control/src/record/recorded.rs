@@ -45,6 +45,9 @@ pub(crate) struct Recording<R> {
 
 /// Notes between two looks at them: at a look each 20 ms this is enough for three million requests per second.
 const ROOM: usize = 1 << 16;
+/// Requests that ghosts serve at a time: a few tenths of a second of a processor, which ghosts wait long for where guests take the processors. More than ghosts
+/// with a part of the volume that fits the load are given in 5 s.
+const ROOM_FOR_GHOSTS: usize = 1 << 14;
 /// No reader takes a longer one; only zeroing can be as long.
 const LONGEST_WRITE: Bytes = Bytes(256 << 20);
 
@@ -105,7 +108,7 @@ impl<R: Runtime> Recorder<R> {
 
     /// Watches for ghosts of this scale from now on, or no longer.
     pub fn watch(&self, scale: Option<Scale>) {
-        let begun = |scale| Watch::new(self.runtime.now(), self.in_flight.get(), scale);
+        let begun = |scale| Watch::new(self.runtime.now(), self.in_flight.get(), scale, ROOM_FOR_GHOSTS);
         self.watches.set(scale.is_some());
         *self.watch.borrow_mut() = scale.map(begun);
     }

@@ -31,6 +31,9 @@ impl Kept {
     }
 }
 
+/// Requests of a batch at most.
+const ROOM: usize = 1 << 18;
+
 /// Guards a volume until the world ends, if its policy has modes.
 pub(crate) async fn keep(
     guests: Rc<Guests<Reached>>,
@@ -48,7 +51,7 @@ pub(crate) async fn keep(
     }
     let mut ghosts = Ghosts::new(&like(&guests, &setup, &kinds), &modes, || Duration::ZERO);
     let begun = guests.rt.now();
-    *guests.watch.borrow_mut() = Some(Watch::new(begun, 0, Scale::WHOLE));
+    *guests.watch.borrow_mut() = Some(Watch::new(begun, 0, Scale::WHOLE, ROOM));
     loop {
         guests.rt.sleep(BATCH).await;
         let batch = guests.watch.borrow_mut().as_mut().and_then(|watch| watch.take(guests.rt.now()));

@@ -80,7 +80,7 @@ fn means(one_in: u64) -> Vec<f64> {
     let modes = ["tier", "cache"].map(|mode| format!("equi,horizon={}ns,mode={mode}", horizon.0));
     let mut ghosts = Ghosts::new(&like, &modes, || std::time::Duration::ZERO);
     let (mut rng, mut at) = (Rng::new(4), Nanos::ZERO);
-    let mut watch = Watch::new(at, 0, scale);
+    let mut watch = Watch::new(at, 0, scale, 10_000);
     let (mut sums, mut batch_end) = (vec![0.0; 2], Nanos::from_secs(5));
     while at < Nanos::from_secs(60) {
         at += Nanos(rng.below(16_666_666));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 /// What guests asked for since it was last taken.
 pub struct Watch {
     scale: Scale,
+    room: usize,
     /// What of it ghosts are asked for.
     arrivals: Vec<Arrival>,
     asked: u64,
@@ -48,18 +49,17 @@ pub(super) enum Guests {
 
 /// Fewer requests wait for the next batch.
 const FEWEST: usize = 50;
-/// More requests than this are no part of a batch: it ends with them. They are 8 MiB, and more than a simulation has in 5 s.
-const MOST: usize = 1 << 18;
 /// If more than this part of all requests bring as many under way as ever at once, these are all the clients.
 const CLOSED: f64 = 0.05;
 /// What is left of the peak from one batch to the next.
 const FADES: f64 = 0.9;
 
 impl Watch {
-    /// From now on, while so many requests are under way.
-    pub fn new(now: Nanos, in_flight: u64, scale: Scale) -> Watch {
+    /// From now on, while so many requests are under way, and for so many requests of ghosts in a batch: 32 bytes each.
+    pub fn new(now: Nanos, in_flight: u64, scale: Scale, room: usize) -> Watch {
         Watch {
             scale,
+            room,
             arrivals: Vec::new(),
             asked: 0,
             cost: 0,
@@ -90,7 +90,7 @@ impl Watch {
 
     /// Whether there is no room for more.
     pub fn is_full(&self) -> bool {
-        self.arrivals.len() >= MOST
+        self.arrivals.len() >= self.room
     }
 
     /// A request begins.
@@ -132,7 +132,7 @@ impl Watch {
             Guests::Open { most } => most as f64,
             Guests::Closed { clients, .. } => clients as f64,
         };
-        *self = Watch { most, ..Watch::new(now, self.in_flight, self.scale) };
+        *self = Watch { most, ..Watch::new(now, self.in_flight, self.scale, self.room) };
         Some(Batch { arrivals, length, guests, took })
     }
 
@@ -157,7 +157,7 @@ mod tests {
 
     /// Requests with their times and what each takes, in milliseconds.
     fn watched(requests: &[(u64, u64)]) -> Guests {
-        let mut watch = Watch::new(Nanos::ZERO, 0, Scale::WHOLE);
+        let mut watch = Watch::new(Nanos::ZERO, 0, Scale::WHOLE, 10_000);
         let mut ends: Vec<(u64, u64)> = Vec::new();
         for &(at, took) in requests {
             ends.sort_unstable();
@@ -198,11 +198,22 @@ mod tests {
 
     #[test]
     fn few_requests_wait_for_more() {
-        let mut watch = Watch::new(Nanos::ZERO, 0, Scale::WHOLE);
+        let mut watch = Watch::new(Nanos::ZERO, 0, Scale::WHOLE, 10_000);
         (0..FEWEST as u64 - 1).for_each(|n| watch.asks(Nanos(n), READ));
         assert!(watch.take(Nanos(100)).is_none());
         watch.asks(Nanos(150), READ);
         let batch = watch.take(Nanos(200)).expect("there are enough");
         assert_eq!((batch.arrivals.len(), batch.length), (FEWEST, Nanos(200)));
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_no_part_of_a_batch() {
+        let mut watch = Watch::new(Nanos::ZERO, 0, Scale::WHOLE, 60);
+        (0..59).for_each(|n| watch.asks(Nanos(n), READ));
+        assert!(!watch.is_full());
+        (59..90).for_each(|n| watch.asks(Nanos(n), READ));
+        assert!(watch.is_full());
+        assert_eq!(watch.take(Nanos(100)).expect("there are enough").arrivals.len(), 60);
+        assert!(!watch.is_full());
     }
 }
