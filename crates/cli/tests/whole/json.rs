@@ -98,7 +98,7 @@ fn fields_of_a_volume_are_in_the_glossary() {
     }
     let machine = Machine::new();
     let devices = ["--ssd", "a.img,size=64MiB,model=x25-m", "--hdd", "b.img,size=64MiB"];
-    let created = machine.json(&[&["create", "vault"], &devices[..]].concat());
+    let created = machine.json(&[&["create", "vault", "--policy", "equi,mode=auto"], &devices[..]].concat());
     assert_documented(&machine, "create", &[&created]);
     let resting = machine.json(&["status", "vault"]);
     let daemon = machine.serve(&["vault", "--json"]);
