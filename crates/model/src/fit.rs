@@ -7,6 +7,9 @@
 
 mod disk;
 mod drive;
+mod served;
+
+pub use served::{Nearest, Served, nearest};
 
 use crate::library::{InvalidModel, Spec, Timing, by_name};
 use crate::measure::{Measure, measure};

@@ -26,7 +26,7 @@ mod text;
 
 pub use braid_base::{Op, Request};
 pub use find::{Found, find, is_file, read};
-pub use fit::{Fitted, Observed};
+pub use fit::{Fitted, Nearest, Observed, Served, nearest};
 pub use library::{Figure, InvalidModel, Spec, Standing, Timing, UnknownModel, by_name, library};
 pub use measure::{Measure, Requests, drive, measure};
 pub use rate::Rate;

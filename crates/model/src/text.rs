@@ -106,7 +106,7 @@ fn fields_of(spec: &mut Spec, fields: &mut impl Fields) {
 }
 
 /// What no field alone can be wrong about.
-fn check(spec: &Spec) -> Result<(), InvalidModel> {
+pub(crate) fn check(spec: &Spec) -> Result<(), InvalidModel> {
     let named = spec.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     if spec.name.is_empty() || !named {
         let problem = format!("name = '{}': use letters, digits, '-', '_' and '.'", spec.name);

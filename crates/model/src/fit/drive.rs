@@ -58,7 +58,7 @@ pub(super) fn fit(spec: &mut Spec, seen: &Observed) -> Result<&'static str, Inva
     Ok(ASSUMED)
 }
 
-fn no_collection(update: Nanos) -> Pages {
+pub(super) fn no_collection(update: Nanos) -> Pages {
     Pages { spare: 4.0, update, map_held: 1.0, map_miss: Nanos::ZERO }
 }
 

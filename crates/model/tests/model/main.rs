@@ -6,6 +6,7 @@ mod fits;
 mod groups;
 mod promises;
 mod queues;
+mod served;
 mod sheets;
 mod texts;
 mod wear;
