@@ -61,7 +61,7 @@ def simulate(
         and a device a group, ``raid0=4,unit=64KiB`` or ``raid1=2``.
     :param hdd: Hard disks of a model, likewise.
     :param network: What joins nodes that devices are on (``node=0-3``): ``"10Gbit,latency=50us"``.
-    :param policy: What decides where data lies, ``"equi"`` (the default) or ``"static,ssd=80%"``.
+    :param policy: What decides where data lies, ``"equi,mode=auto"`` (the default) or ``"static,ssd=80%"``.
     :param workload: A generated load, ``"zipf,clients=16"``; or
     :param trace: a recorded one, a file in any of the formats that ``read_trace`` reads.
     :param clients: Clients that each wait for their last request (closed loop).

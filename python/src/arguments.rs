@@ -80,7 +80,7 @@ pub fn setup(
     let kinds = kinds.chain(hdds.iter().map(|text| DeviceSetup::parse(DeviceClass::Hdd, text)));
     let devices = kinds.collect::<Result<Vec<_>, _>>().map_err(|error| exception(py, &error))?;
     let mut given = Arguments::new(py, texts);
-    let policy = given.take("policy")?.unwrap_or_else(|| "equi".to_owned());
+    let policy = given.take("policy")?.unwrap_or_else(|| braid_lab::DEFAULT_POLICY.to_owned());
     let load = load(&mut given)?;
     let mut setup = Setup::new(devices, policy, load);
     let network = given.take::<String>("network")?.map(|text| parse_network(&text));

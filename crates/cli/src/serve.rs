@@ -59,7 +59,7 @@ pub struct Arguments {
     #[arg(long = "force-write-back")]
     force_write_back: bool,
     /// How fast the SSDs are, for simulations of the volume beside it (equi,mode=auto), if they emulate no model: one of braid device show, or
-    /// a file that braid device calibrate made
+    /// a file that braid device calibrate made [default: measured while they serve guests]
     #[arg(long, value_name = "MODEL")]
     ssd_model: Option<String>,
     /// The same of the disks

@@ -25,7 +25,7 @@ pub struct VolumeOptions {
     /// given with --ssd cache it. It must not be mounted. Policies that leave data where it is fit: cache, hystor, hdd-only
     #[arg(long, value_name = "DISK[,model=M]", conflicts_with = "hdd")]
     adopt: Option<String>,
-    /// What decides where data lies and when it moves [default: equi; with --adopt: cache]
+    /// What decides where data lies and when it moves [default: equi,mode=auto; with --adopt: cache]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]")]
     policy: Option<String>,
     /// The unit of placement, 4KiB to 64MiB [default: 128KiB]

@@ -62,6 +62,7 @@ mod verify;
 
 pub use block_costs::{CostCurves, Metric};
 pub use braid_engine::{READ_AHEAD, Readahead};
+pub use braid_policy::DEFAULT as DEFAULT_POLICY;
 pub use device::{DeviceSetup, Group, Size};
 pub use error::{Error, ErrorKind, Result};
 pub use fill::OWN;

@@ -82,6 +82,7 @@ fn question(window: Window, present: &str, on_ssd: &[Range<Bytes>]) -> Question 
             on_ssd,
             touched_on_ssd: Some(touched_on_ssd),
             touched_empty: Vec::new(),
+            chooses_mode: false,
         }),
         other_ssds: Vec::new(),
         block_size: KIB * 4,

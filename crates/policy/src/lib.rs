@@ -294,6 +294,9 @@ pub fn keeping_homes(devices: &[DeviceView]) -> Vec<&'static str> {
     NAMES.iter().filter(keeps).copied().collect()
 }
 
+/// The policy of a volume that is given none.
+pub const DEFAULT: &str = "equi,mode=auto";
+
 /// The policies by name.
 pub const NAMES: &[&str] = &[
     "equi",

@@ -11,8 +11,8 @@ use crate::trace::reading::Content;
 use crate::trace::record::{catch_signals, record};
 use braid_base::{Bytes, DeviceClass, KIB, Nanos};
 use braid_control::{Error, ErrorKind, Result, StateDir, VolumeName};
-use braid_lab::DeviceSetup;
 use braid_lab::advice::{Advice, Question, Window, advise, page};
+use braid_lab::{DEFAULT_POLICY, DeviceSetup};
 use braid_trace::Options;
 use clap::Args;
 use scratch::Scratch;
@@ -93,7 +93,7 @@ pub struct Arguments {
     #[arg(
         long,
         value_name = "POLICY[,KEY=VALUE...]",
-        default_value = "equi",
+        default_value = DEFAULT_POLICY,
         conflicts_with = "name",
         help_heading = "Policies"
     )]

@@ -90,10 +90,11 @@ impl Served {
             on_ssd: homes_on_ssd(&status),
             touched_on_ssd,
             touched_empty,
+            chooses_mode: status.guard.is_some(),
         };
         Ok(Question {
             devices: self.devices,
-            present_policy: status.policy.clone(),
+            present_policy: status.guard.as_ref().map_or(&status.policy, |guard| &guard.mode).clone(),
             volume: Some(volume),
             block_size: Bytes(status.block_bytes),
             copies: status.copies,

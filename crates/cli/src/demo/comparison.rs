@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Policies, with blanks between them
-    #[arg(long, default_value = "ssd-only hdd-only stripe static,ssd=80% equi")]
+    #[arg(long, default_value = "ssd-only hdd-only stripe static,ssd=80% equi,mode=auto")]
     policies: String,
     /// Numbers of clients [default: 1,4,10]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]

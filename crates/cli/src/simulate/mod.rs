@@ -11,7 +11,8 @@ use best::Best;
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_control::{Error, ErrorKind, Result};
 use braid_lab::{
-    Beyond, DeviceSetup, Load, Prefill, Readahead, Run, Setup, Trace, WarmUp, parse_network, sweep,
+    Beyond, DEFAULT_POLICY, DeviceSetup, Load, Prefill, Readahead, Run, Setup, Trace, WarmUp, parse_network,
+    sweep,
 };
 use braid_trace::Options;
 use clap::{Args, ValueEnum};
@@ -105,7 +106,7 @@ pub struct Arguments {
     #[arg(long, value_name = "RATE[,latency=TIME][,host=RATE]", help_heading = "The volume")]
     network: Option<String>,
     /// What decides where data lies and when it moves; best-static is the static split with the lowest mean latency, of 10%,
-    /// 20% ... 90%. Repeat it to compare [default: equi]
+    /// 20% ... 90%. Repeat it to compare [default: equi,mode=auto]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]", help_heading = "The volume")]
     policy: Vec<String>,
     /// The volume's size [default: what the load needs; under a trace with --compact off, what the devices hold]
@@ -345,7 +346,7 @@ fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
     if arguments.threads == Some(0) {
         return usage("--threads 0: use at least 1");
     }
-    let usual = vec!["equi".to_owned()];
+    let usual = vec![DEFAULT_POLICY.to_owned()];
     let policies = if arguments.policy.is_empty() { &usual } else { &arguments.policy };
     let clients: Vec<Option<u32>> = match arguments.clients.as_slice() {
         [] => vec![None],

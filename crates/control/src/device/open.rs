@@ -7,9 +7,10 @@
 
 use crate::device::log::DeviceLog;
 use crate::device::place::Place;
+use crate::device::served::ServedLog;
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceClass};
+use braid_base::{Bytes, DeviceClass, Op};
 use braid_emulated::{Emulated, Lateness};
 use braid_engine::identify;
 use braid_format::superblock::Header;
@@ -27,6 +28,7 @@ use std::rc::Rc;
 pub(crate) struct OpenDevice {
     backing: Backing,
     log: Rc<DeviceLog>,
+    served: Rc<ServedLog<Ring>>,
 }
 
 /// What stores the bytes, with a timing of its own or a model's.
@@ -40,7 +42,13 @@ enum Backing {
 
 impl OpenDevice {
     fn new(ring: &Ring, storage: &Storage, backing: Backing) -> OpenDevice {
-        OpenDevice { backing, log: Rc::new(DeviceLog::new(ring, storage.name())) }
+        let log = Rc::new(DeviceLog::new(ring, storage.name()));
+        OpenDevice { backing, log, served: Rc::new(ServedLog::new(ring.clone())) }
+    }
+
+    /// What it has served, where that is noted.
+    pub fn served(&self) -> &ServedLog<Ring> {
+        &self.served
     }
 
     /// Whether its bytes are gone with this process.
@@ -254,32 +262,38 @@ impl Device for OpenDevice {
     }
 
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
+        let noted = self.served.begins(Op::Read, offset, into.len());
         let read = match &self.backing {
             Backing::File(device) => device.read(offset, into).await,
             Backing::EmulatedFile(device) => device.read(offset, into).await,
             Backing::Memory(device) => device.read(offset, into).await,
             Backing::EmulatedMemory(device) => device.read(offset, into).await,
         };
+        self.served.ends(noted, read.is_ok());
         read.inspect_err(|error| self.log.request_failed(error))
     }
 
     async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
+        let noted = self.served.begins(Op::Write, offset, from.len());
         let written = match &self.backing {
             Backing::File(device) => device.write(offset, from).await,
             Backing::EmulatedFile(device) => device.write(offset, from).await,
             Backing::Memory(device) => device.write(offset, from).await,
             Backing::EmulatedMemory(device) => device.write(offset, from).await,
         };
+        self.served.ends(noted, written.is_ok());
         written.inspect_err(|error| self.log.request_failed(error))
     }
 
     async fn flush(&self) -> io::Result<()> {
+        let noted = self.served.begins(Op::Flush, Bytes::ZERO, Bytes::ZERO);
         let flushed = match &self.backing {
             Backing::File(device) => device.flush().await,
             Backing::EmulatedFile(device) => device.flush().await,
             Backing::Memory(device) => device.flush().await,
             Backing::EmulatedMemory(device) => device.flush().await,
         };
+        self.served.ends(noted, flushed.is_ok());
         flushed.inspect_err(|error| self.log.flush_failed(error))
     }
 

@@ -1,15 +1,14 @@
 //! The daemon's end of the guard.
 
 use super::like::{devices, is_in_use, like};
+use super::measure::{Measured, models};
 use super::worker::Worker;
 use crate::Result;
-use crate::report::types::{GuardReport, ModeReport};
+use crate::report::types::{GuardReport, MeasuredDeviceReport, ModeReport};
 use crate::serve::daemon::Daemon;
-use crate::volume::state_dir::StateDir;
 use braid_base::{DeviceId, Nanos};
 use braid_engine::Export;
 use braid_lab::guard::{BATCH, Scale, Verdict};
-use braid_model::Spec;
 use braid_runtime::Runtime;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,6 +26,8 @@ pub(crate) struct Guard {
     share: Cell<f64>,
     /// Why there are no ghosts, or not of all modes.
     problem: RefCell<Option<String>>,
+    /// Devices that were measured while they served, and by what factor their models are off.
+    measured: RefCell<Vec<(DeviceId, f64)>>,
 }
 
 /// The share of a processor that ghosts have.
@@ -37,10 +38,17 @@ const PATIENCE: f64 = 6.0;
 const LOOK: Nanos = Nanos::from_millis(100);
 /// The same where there is nothing to guard.
 const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
+/// What failed is tried again after this time.
+const RETRY: Nanos = Nanos::from_secs(600);
+/// Where requests take so many times as long as in the ghost of the present mode, or so many times less …
+const WRONG: f64 = 1.5;
+/// … for this time, measured devices are measured again; then for twice as long, each time.
+const WRONG_FOR: Nanos = Nanos::from_secs(120);
 
 /// Guards a volume as long as the daemon runs.
 pub(crate) async fn keep(daemon: Rc<Daemon>) {
     let guard = &daemon.guard;
+    let (mut measured, mut wrong_for) = (Measured::new(), WRONG_FOR);
     let mut one_in = 1;
     while !daemon.is_stopping() {
         if daemon.volume.modes(1).0.is_empty() {
@@ -48,38 +56,54 @@ pub(crate) async fn keep(daemon: Rc<Daemon>) {
             continue;
         }
         let known = Known::of(&daemon);
-        let ended = guarded(&daemon, &known, one_in).await;
+        let ended = guarded(&daemon, &known, &mut measured, one_in, wrong_for).await;
         daemon.recorder.watch(None);
         guard.means.borrow_mut().clear();
         guard.took.set(None);
         guard.one_in.set(0);
-        *guard.problem.borrow_mut() = ended.as_ref().err().map(ToString::to_string);
-        one_in = match ended {
-            Ok(next) => next,
+        guard.tell(ended.as_ref().err().map(ToString::to_string));
+        one_in = 1;
+        match ended {
+            Ok(Ended::Changed) => {}
+            Ok(Ended::TooMuch { one_in: next }) => one_in = next,
+            Ok(Ended::Wrong) => {
+                measured.clear();
+                wrong_for = wrong_for * 2;
+            }
             Err(problem) => {
                 let name = &daemon.name;
                 tracing::warn!(
                     "volume '{name}' stays in its mode, for mode=auto has no simulations: {problem}"
                 );
-                while !daemon.is_stopping() && known == Known::of(&daemon) {
+                let until = daemon.ring.now() + RETRY;
+                while !daemon.is_stopping() && known == Known::of(&daemon) && daemon.ring.now() < until {
                     daemon.ring.sleep(LOOK_AGAIN).await;
                 }
-                1
             }
-        };
+        }
     }
+}
+
+/// Why ghosts ended.
+enum Ended {
+    /// The policy or the devices changed, or the daemon stops.
+    Changed,
+    /// The next ones had better have one part of the volume in so many.
+    TooMuch { one_in: u64 },
+    /// Models of devices that were measured are wrong by now.
+    Wrong,
 }
 
 /// What ghosts are made for.
 #[derive(PartialEq)]
-struct Known {
+pub(super) struct Known {
     modes: Vec<String>,
     /// Which, with how many slots, and whether they are in use.
     devices: Vec<(DeviceId, u32, bool)>,
 }
 
 impl Known {
-    fn of(daemon: &Daemon) -> Known {
+    pub fn of(daemon: &Daemon) -> Known {
         let devices = devices(daemon);
         Known {
             modes: daemon.volume.modes(1).0,
@@ -88,25 +112,33 @@ impl Known {
     }
 }
 
-/// Guards a volume until the policy or the devices change, or ghosts had better have a smaller part of the volume. Returns the part of the next ghosts: one in so
-/// many.
-async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<u64> {
+/// Guards a volume until its ghosts are not what it needs any more.
+async fn guarded(
+    daemon: &Daemon,
+    known: &Known,
+    measured: &mut Measured,
+    one_in: u64,
+    wrong_for: Nanos,
+) -> Result<Ended> {
     let (guard, ring) = (&daemon.guard, &daemon.ring);
-    let like = like(daemon, specs(daemon)?, one_in).await;
+    guard.measured.borrow_mut().clear();
+    let Some(specs) = models(daemon, known, measured).await? else { return Ok(Ended::Changed) };
+    *guard.measured.borrow_mut() = measured.iter().map(|(id, nearest)| (*id, nearest.off)).collect();
+    let like = like(daemon, specs, one_in).await;
     let scale = like.scale;
     let modes = daemon.volume.modes(scale.one_in()).0;
     let worker = Worker::new(like, modes)?;
     guard.one_in.set(scale.one_in());
-    *guard.problem.borrow_mut() = None;
+    guard.tell(None);
     guard.share.set(0.0);
-    let mut over = 0.0;
+    let (mut over, mut wrong_since) = (0.0, None);
     daemon.recorder.watch(Some(scale));
     loop {
         let begun = ring.now();
         let batch = loop {
             ring.sleep(LOOK).await;
             if *known != Known::of(daemon) || daemon.is_stopping() {
-                return Ok(1);
+                return Ok(Ended::Changed);
             }
             let is_over = ring.now() - begun >= BATCH || daemon.recorder.with_watch(|watch| watch.is_full());
             if is_over && let Some(batch) = daemon.recorder.with_watch(|watch| watch.take(ring.now())) {
@@ -114,7 +146,8 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<u64> {
             }
         };
         let took = batch.took;
-        worker.give(batch, daemon.volume.modes(1).1);
+        let present = daemon.volume.modes(1).1;
+        worker.give(batch, present);
         let verdict = loop {
             if let Some(verdict) = worker.verdict()? {
                 break verdict;
@@ -122,7 +155,15 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<u64> {
             ring.sleep(LOOK).await;
         };
         if *known != Known::of(daemon) {
-            return Ok(1);
+            return Ok(Ended::Changed);
+        }
+        let now = ring.now();
+        if !measured.is_empty() && is_wrong(took, verdict.means[present]) {
+            if now - *wrong_since.get_or_insert(begun) >= wrong_for {
+                return Ok(Ended::Wrong);
+            }
+        } else {
+            wrong_since = None;
         }
         let processor = verdict.processor.as_secs_f64();
         judge(daemon, known, verdict);
@@ -140,7 +181,7 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<u64> {
             over = 0.0;
             let more = u64::from(scale.one_in()) * (times.ceil() as u64).max(2);
             if Scale::of(more, daemon.volume.size(), daemon.volume.superblock().extent_size) != scale {
-                return Ok(more);
+                return Ok(Ended::TooMuch { one_in: more });
             }
         }
         daemon.recorder.watch(None);
@@ -152,11 +193,10 @@ async fn guarded(daemon: &Daemon, known: &Known, one_in: u64) -> Result<u64> {
     }
 }
 
-fn specs(daemon: &Daemon) -> Result<Vec<Spec>> {
-    let record = StateDir::load(&daemon.state, &daemon.name)?;
-    let members = daemon.members.borrow();
-    let path = |id| members.iter().find(|member| member.id == id).map(|member| member.name.clone());
-    daemon.models.of(&devices(daemon), &record, |device| path(device).unwrap_or_default())
+/// Whether requests took so much more or less than the ghost of the present mode says that its devices are not the volume's.
+fn is_wrong(took: Option<Nanos>, ghost: Option<f64>) -> bool {
+    let factor = took.zip(ghost).map(|(took, ghost)| (took.0 as f64 / ghost).ln().abs());
+    factor.is_some_and(|factor| factor > WRONG.ln())
 }
 
 fn judge(daemon: &Daemon, known: &Known, verdict: Verdict) {
@@ -166,7 +206,7 @@ fn judge(daemon: &Daemon, known: &Known, verdict: Verdict) {
     if !left_out.is_empty() {
         let problem = left_out.join("; ");
         tracing::warn!("mode=auto of volume '{name}': {problem}");
-        *guard.problem.borrow_mut() = Some(problem);
+        guard.tell(Some(problem));
     }
     if let Some(mode) = verdict.switch {
         let told =
@@ -186,6 +226,11 @@ fn judge(daemon: &Daemon, known: &Known, verdict: Verdict) {
 }
 
 impl Guard {
+    /// What the status is to say beside.
+    pub(super) fn tell(&self, problem: Option<String>) {
+        *self.problem.borrow_mut() = problem;
+    }
+
     /// What there is to know; none of a policy without a choice.
     pub fn report(&self, modes: (Vec<String>, usize), now: Nanos) -> Option<GuardReport> {
         let (modes, present) = modes;
@@ -195,6 +240,8 @@ impl Guard {
             mode,
             latency_ns_mean: means.get(place).copied().flatten().map(|mean| mean as u64),
         };
+        let of_device =
+            |&(device, off): &(DeviceId, f64)| MeasuredDeviceReport { device: device.to_string(), off };
         Some(GuardReport {
             mode,
             switches: self.switches.get(),
@@ -203,6 +250,7 @@ impl Guard {
             measured_ns_mean: self.took.get().map(|took| took.0),
             one_in: self.one_in.get(),
             processor_share: self.share.get(),
+            measured: self.measured.borrow().iter().map(of_device).collect(),
             problem: self.problem.borrow().clone(),
         })
     }

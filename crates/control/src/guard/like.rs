@@ -29,35 +29,24 @@ impl Models {
         Ok(Models { ssd: find(DeviceClass::Ssd, ssd)?, hdd: find(DeviceClass::Hdd, hdd)? })
     }
 
-    /// Of each device of a volume.
+    /// Of each device of a volume; none of one that must be measured.
     ///
     /// # Errors
-    /// `Invalid` if a device is not in use, or has no model, with the way to one.
+    /// `Invalid` if a device is not in use.
     pub fn of(
         &self,
         devices: &[(DeviceId, DeviceEntry)],
         record: &VolumeRecord,
-        path: impl Fn(DeviceId) -> String,
-    ) -> Result<Vec<Spec>> {
+    ) -> Result<Vec<Option<Spec>>> {
         let of_device = |(id, device): &(DeviceId, DeviceEntry)| {
-            let invalid = |problem: String| Err(Error::new(ErrorKind::Invalid, problem));
             if !is_in_use(device) {
-                return invalid(format!("{id} is {}, and ghosts are of devices in use", device.state));
+                let problem = format!("{id} is {}, and ghosts are of devices in use", device.state);
+                return Err(Error::new(ErrorKind::Invalid, problem));
             }
             if !device.model.is_empty() {
-                return reopen(device.class, &device.model, &record.models);
+                return reopen(device.class, &device.model, &record.models).map(Some);
             }
-            let given = if device.class == DeviceClass::Ssd { &self.ssd } else { &self.hdd };
-            let (class, path) = (device.class, path(*id));
-            given.clone().map_or_else(
-                || {
-                    invalid(format!(
-                        "{id} ({path}) has no model of its timing: serve with --{class}-model, the most alike of braid device show, or one that \
-                         braid device calibrate {path} --output mine.toml measures"
-                    ))
-                },
-                Ok,
-            )
+            Ok(if device.class == DeviceClass::Ssd { self.ssd.clone() } else { self.hdd.clone() })
         };
         devices.iter().map(of_device).collect()
     }

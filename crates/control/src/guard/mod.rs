@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! keep.rs    the daemon's end: what guests ask for, to ghosts; what these say, to the policy
+//! measure.rs models of devices that have none, from what they serve
 //! worker.rs  the threads of the ghosts, at the lowest priority    like.rs  the volume as ghosts need it: devices with models, homes
 //! ```
 //!
@@ -12,6 +13,7 @@
 
 mod keep;
 mod like;
+mod measure;
 mod worker;
 
 pub(crate) use keep::{Guard, keep};

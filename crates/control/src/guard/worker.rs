@@ -23,10 +23,6 @@ impl Worker {
         let (batches, to_serve) = channel::<(Batch, usize)>();
         let (to_daemon, verdicts) = channel();
         let work = move || {
-            // The threads of the ghosts inherit it.
-            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-                tracing::warn!("ghosts run at the usual priority: {error}");
-            }
             let mut ghosts = Ghosts::new(&like, &modes, processor_time);
             while let Ok((batch, present)) = to_serve.recv() {
                 if to_daemon.send(ghosts.serve(&batch, present)).is_err() {
@@ -34,8 +30,8 @@ impl Worker {
                 }
             }
         };
-        let spawned = std::thread::Builder::new().name("ghosts".to_owned()).spawn(work);
-        spawned.map_err(|error| Error::io("no thread for ghosts", &error))?;
+        // The threads of the ghosts inherit the priority.
+        beside_guests(work)?;
         Ok(Worker { batches, verdicts })
     }
 
@@ -58,6 +54,21 @@ impl Worker {
             }
         }
     }
+}
+
+/// Runs this on a thread of its own, at the lowest priority.
+///
+/// # Errors
+/// If there can be no more threads.
+pub(super) fn beside_guests(work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let work = || {
+        if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+            tracing::warn!("simulations run at the usual priority: {error}");
+        }
+        work();
+    };
+    let spawned = std::thread::Builder::new().name("ghosts".to_owned()).spawn(work);
+    spawned.map(|_| ()).map_err(|error| Error::io("no thread for simulations", &error))
 }
 
 /// Of the calling thread.

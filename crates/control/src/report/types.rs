@@ -474,8 +474,19 @@ pub struct GuardReport {
     pub one_in: u32,
     /// The share of a processor that the ghosts took for the last batch.
     pub processor_share: f64,
+    /// Devices that were measured while they served guests, for they have no model otherwise.
+    pub measured: Vec<MeasuredDeviceReport>,
     /// Why there are none, or not of all modes.
     pub problem: Option<String>,
+}
+
+/// A device that was measured while it served guests.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MeasuredDeviceReport {
+    /// Which.
+    pub device: String,
+    /// By what factor response times of the model are off, on average.
+    pub off: f64,
 }
 
 /// A mode of a policy.

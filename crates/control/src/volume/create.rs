@@ -46,13 +46,13 @@ pub struct NewVolume {
 }
 
 impl NewVolume {
-    /// The defaults: `equi`, 128 KiB extents, 4 KiB blocks, one copy, all the room but what other policies need.
+    /// The defaults: [`braid_policy::DEFAULT`], 128 KiB extents, 4 KiB blocks, one copy, all the room but what other policies need.
     pub fn new(name: VolumeName, devices: Vec<DeviceSpec>) -> NewVolume {
         NewVolume {
             name,
             devices,
             adopt: None,
-            policy: "equi".to_owned(),
+            policy: braid_policy::DEFAULT.to_owned(),
             extent_size: KIB * 128,
             block_size: KIB * 4,
             copies: 1,

@@ -5,7 +5,7 @@ use super::curve::{factors, knee, scaled};
 use super::interval::{BATCHES, difference, latency, mean};
 use super::volume::{Beginning, InUse};
 use super::window::Window;
-use crate::corpus::{self, AUTO, Group, rows};
+use crate::corpus::{self, Group, rows};
 use crate::estimate::Estimate;
 use crate::outcome::{Batch, DeviceOutcome, Outcome};
 use crate::{DeviceSetup, Error, ErrorKind, Load, Progress, Result, Run, Setup, WarmUp, sweep_while};
@@ -286,8 +286,10 @@ fn policies(question: &Question) -> Vec<String> {
     let others: Vec<String> = match question.policies.as_slice() {
         [] => {
             let is_asked = |group| group == Group::Policy || (group == Group::Mirror && question.copies > 1);
-            let is_served = |row: &corpus::Row| is_asked(row.group) && row.policy != AUTO;
-            let all = rows().into_iter().filter(is_served).map(|row| row.policy);
+            let chooses = question.volume.as_ref().is_some_and(|volume| volume.chooses_mode);
+            let is_tried =
+                |row: &corpus::Row| is_asked(row.group) && !(chooses && row.policy.starts_with("equi"));
+            let all = rows().into_iter().filter(is_tried).map(|row| row.policy);
             let baselines = BASELINES.iter().map(|policy| (*policy).to_owned());
             let is_rule = |policy: &String| RULES.contains(&&*name(policy));
             all.chain(baselines).filter(|policy| question.volume.is_none() || !is_rule(policy)).collect()

@@ -23,6 +23,8 @@ pub struct InUse {
     pub touched_on_ssd: Option<Vec<u64>>,
     /// Which of the touched extents hold nothing, by number, in order: reading them takes no time.
     pub touched_empty: Vec<u64>,
+    /// Whether its policy chooses among modes, of which the question has the present one: then the others need no advice.
+    pub chooses_mode: bool,
 }
 
 /// Where a load begins.
@@ -143,7 +145,7 @@ mod tests {
         let path = recording(folder.path(), &all);
         let window = Window::read(&path, &Options::default(), extent, 1000).unwrap();
         let (size, mapped, on_ssd) = (extent * 100, extent * 30, extent * 12);
-        let volume = InUse { size, mapped, on_ssd, touched_on_ssd, touched_empty };
+        let volume = InUse { size, mapped, on_ssd, touched_on_ssd, touched_empty, chooses_mode: false };
         Beginning::now(&window, &volume).unwrap()
     }
 

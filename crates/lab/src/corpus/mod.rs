@@ -35,7 +35,6 @@ pub use kept::Kept;
 pub(crate) use layout::ranges;
 pub use layout::room;
 pub use picture::page;
-pub(crate) use rows::AUTO;
 pub use rows::{Group, Row, chosen, rows};
 pub use run::{CellRun, Figures, How, Ran, RowRun, run};
 pub use score::{RowScore, Scores, score};

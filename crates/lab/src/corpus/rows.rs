@@ -58,10 +58,8 @@ const POLICIES: [&str; 15] = [
     "cache,mode=write-back,evict=s3-fifo",
     "exclusive,page=1MiB,period=10s",
     "inclusive,page=1MiB,period=10s",
-    AUTO,
+    "equi,mode=auto",
 ];
-/// A simulation has ghosts for each mode; a daemon has none yet.
-pub(crate) const AUTO: &str = "equi,mode=auto";
 const MIRRORS: [&str; 2] = ["pass", "raid1"];
 /// Splits, in per cent of the data on the SSD.
 const SPLITS: [u32; 9] = [10, 20, 30, 40, 50, 60, 70, 80, 90];

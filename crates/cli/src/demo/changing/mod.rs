@@ -54,7 +54,7 @@ pub struct Settings {
 
 /// The two devices alone, the cache that most resembles what is sold (write-back, the better of the two over the corpus), and the default
 /// policy last, so that its figures appear beside those of the others.
-const POLICIES: &str = "hdd-only ssd-only cache,mode=write-back equi";
+const POLICIES: &str = "hdd-only ssd-only cache,mode=write-back equi,mode=auto";
 const SECOND: Duration = Duration::from_secs(1);
 /// How long fio may take beyond the length of a phase.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,6 +5,7 @@ use super::super::late::{MARK, mark, too_slow};
 use super::super::measure::Interval;
 use super::load::{PHASES, Phase};
 use crate::table::Table;
+use braid_lab::DEFAULT_POLICY;
 use serde::Serialize;
 
 /// One policy in one phase.
@@ -38,9 +39,6 @@ pub struct Report {
     /// From the start of the first to the end of the last.
     pub wall_seconds: f64,
 }
-
-/// The policy that a volume has if none is given.
-const DEFAULT: &str = "equi";
 
 impl Run {
     /// Brings together what fio and what the daemon says.
@@ -112,7 +110,7 @@ impl Report {
 
     /// How far the default policy is from the best of each phase; nothing if it was not compared with another.
     fn beside_best(&self) -> Option<String> {
-        let of_default = |run: &&Run| run.policy.split(',').next() == Some(DEFAULT);
+        let of_default = |run: &&Run| run.policy == DEFAULT_POLICY;
         let compared: Vec<&Run> = self.runs.iter().filter(of_default).take(PHASES.len()).collect();
         if compared.is_empty() || !self.compares() {
             return None;
@@ -150,7 +148,7 @@ mod tests {
 
     fn report() -> Report {
         let disk = runs("hdd-only", [(2.0, 10), (2.0, 10), (100.0, 10), (4.0, 900)]);
-        let default = runs("equi", [(8.0, 10), (1.0, 10), (70.0, 10), (8.0, 10)]);
+        let default = runs(DEFAULT_POLICY, [(8.0, 10), (1.0, 10), (70.0, 10), (8.0, 10)]);
         Report::new(vec!["what it is".to_owned()], [disk, default].concat(), 1.0)
     }
 
@@ -162,7 +160,7 @@ mod tests {
         let text = report.text();
         let words = |line: usize| text.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
         assert_eq!(words(1), ["hdd-only", "488", "488*", "100*", "977", "?"], "{text}");
-        assert_eq!(words(2), ["equi", "1953*", "244", "70", "1953*"], "{text}");
+        assert_eq!(words(2), [DEFAULT_POLICY, "1953*", "244", "70", "1953*"], "{text}");
         let line = "hot set the best, moved 50 % of hdd-only, stream 70 % of hdd-only, ten times the best ?.";
         assert!(text.contains(line), "{text}");
     }
@@ -172,7 +170,7 @@ mod tests {
         let report = report();
         assert!(report.too_slow.as_ref().is_some_and(|told| told.contains("1 of 8")), "{report:?}");
         assert!(report.text().contains(report.too_slow.as_deref().unwrap()));
-        let alone = Report::new(Vec::new(), runs("equi", [(8.0, 10); 4]), 1.0);
+        let alone = Report::new(Vec::new(), runs(DEFAULT_POLICY, [(8.0, 10); 4]), 1.0);
         assert!(!alone.text().contains('*'), "{}", alone.text());
         assert_eq!((alone.beside_best(), alone.too_slow), (None, None));
     }

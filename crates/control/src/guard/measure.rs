@@ -1,0 +1,134 @@
+//! Models of devices that have none, from what they serve for guests ([`braid_model::nearest`]).
+
+use super::keep::Known;
+use super::like::devices;
+use super::worker::beside_guests;
+use crate::serve::daemon::Daemon;
+use crate::volume::state_dir::StateDir;
+use crate::{Error, ErrorKind, Result};
+use braid_base::{DeviceId, Nanos};
+use braid_format::superblock::DeviceEntry;
+use braid_model::{Nearest, Served, Spec, nearest};
+use braid_runtime::Runtime;
+use std::collections::BTreeMap;
+use std::sync::mpsc::{TryRecvError, channel};
+
+/// Devices that were measured.
+pub(super) type Measured = BTreeMap<DeviceId, Nearest>;
+
+/// Requests of a device that a model is made from, if there are as many …
+const ROOM: usize = 2_048;
+/// … within this time; then so many as there are, if they are enough.
+const LONGEST: Nanos = Nanos::from_secs(60);
+/// How long it waits to look again.
+const LOOK: Nanos = Nanos::from_millis(200);
+/// A model that is off by a larger factor is none.
+const MOST_OFF: f64 = 1.5;
+
+/// A model for each device of the volume, once those without one have been measured; none if the volume changes meanwhile.
+///
+/// # Errors
+/// `Invalid` if a device is not in use, or no model does as it does.
+pub(super) async fn models(
+    daemon: &Daemon,
+    known: &Known,
+    measured: &mut Measured,
+) -> Result<Option<Vec<Spec>>> {
+    let devices = devices(daemon);
+    let given = daemon.models.of(&devices, &StateDir::load(&daemon.state, &daemon.name)?)?;
+    let lacking: Vec<&(DeviceId, DeviceEntry)> = devices
+        .iter()
+        .zip(&given)
+        .filter(|((id, _), given)| given.is_none() && !measured.contains_key(id))
+        .map(|(device, _)| device)
+        .collect();
+    if !lacking.is_empty() {
+        match measure(daemon, known, &lacking).await? {
+            Some(more) => measured.extend(more),
+            None => return Ok(None),
+        }
+    }
+    let own = |id| measured.get(id).map(|nearest| nearest.spec.clone());
+    Ok(devices.iter().zip(given).map(|((id, _), given)| given.or_else(|| own(id))).collect())
+}
+
+async fn measure(
+    daemon: &Daemon,
+    known: &Known,
+    lacking: &[&(DeviceId, DeviceEntry)],
+) -> Result<Option<Measured>> {
+    let Some(served) = observe(daemon, known, lacking).await? else { return Ok(None) };
+    let (sender, found) = channel();
+    let parts: Vec<_> =
+        lacking.iter().map(|(id, device)| (*id, device.class, device.size)).zip(served).collect();
+    beside_guests(move || {
+        let near = |((id, class, size), served): (_, Vec<Served>)| {
+            let name = format!("{id}");
+            nearest(&name, class, size, &served).map(|nearest| (id, nearest))
+        };
+        // The daemon may have ended.
+        let _ = sender.send(parts.into_iter().filter_map(near).collect::<Measured>());
+    })?;
+    let measured = loop {
+        match found.try_recv() {
+            Ok(measured) => break measured,
+            Err(TryRecvError::Empty) => daemon.ring.sleep(LOOK).await,
+            Err(TryRecvError::Disconnected) => {
+                return Err(Error::new(ErrorKind::Io, "the search for models of the devices failed"));
+            }
+        }
+    };
+    for (id, _) in lacking {
+        let Some(nearest) = measured.get(id).filter(|nearest| nearest.off <= MOST_OFF) else {
+            let off = measured.get(id).map_or(f64::INFINITY, |nearest| nearest.off);
+            let problem = format!(
+                "no model does as {id} does, the nearest is off by a factor of {off:.2}: have braid device calibrate measure a device like it, and \
+                 serve with --ssd-model or --hdd-model"
+            );
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        };
+        tracing::info!(
+            "{id} of volume '{}' was measured while it served: off by a factor of {:.2}",
+            daemon.name,
+            nearest.off
+        );
+    }
+    Ok(Some(measured))
+}
+
+/// What each of these devices serves, once all have served enough; none if the volume changes before that.
+async fn observe(
+    daemon: &Daemon,
+    known: &Known,
+    lacking: &[&(DeviceId, DeviceEntry)],
+) -> Result<Option<Vec<Vec<Served>>>> {
+    let members = daemon.members.borrow().clone();
+    let mut opened = Vec::new();
+    for (id, _) in lacking {
+        let device = members.iter().find(|member| member.id == *id).and_then(|member| member.device.clone());
+        let missing = || Error::new(ErrorKind::Invalid, format!("{id} is not there, and cannot be measured"));
+        opened.push(device.ok_or_else(missing)?);
+    }
+    opened.iter().for_each(|device| device.served().start(ROOM));
+    let begun = daemon.ring.now();
+    loop {
+        daemon.ring.sleep(LOOK).await;
+        if daemon.is_stopping() || *known != Known::of(daemon) {
+            opened.iter().for_each(|device| drop(device.served().take()));
+            return Ok(None);
+        }
+        let least = if daemon.ring.now() - begun < LONGEST { ROOM * 9 / 10 } else { Served::FEWEST };
+        let ended: Vec<usize> = opened.iter().map(|device| device.served().ended()).collect();
+        let short = ended.iter().position(|&ended| ended < least);
+        daemon.guard.tell(short.map(|place| {
+            let (id, ended) = (lacking[place].0, ended[place]);
+            format!(
+                "{id} is measured while it serves guests, {ended} of at least {} requests so far",
+                Served::FEWEST
+            )
+        }));
+        if short.is_none() {
+            return Ok(Some(opened.iter().map(|device| device.served().take()).collect()));
+        }
+    }
+}
