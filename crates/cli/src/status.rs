@@ -31,7 +31,7 @@ behind_bytes, caught_up_bytes_per_second, behind_left_seconds, deferred_bytes, j
 written_lately_bytes, stale_pages, pending_changes, pending_log, pending_log_failure,
 failure, over_committed_bytes,
 durability (power_cut, daemon_crash or none: what a flush survives), guests, background, devices.
-  guard (of equi,mode=auto): mode, switches, switched_seconds_ago, measured_ns_mean, modes (mode, latency_ns_mean), one_in, processor_share, measured (device, off),
+  guard (of equi,mode=auto): mode, switches, switched_seconds_ago, measured_ns_mean, modes (mode, latency_ns_mean), one_in, processor_share, measured_models_off,
     problem
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
     discard_requests, cache_hits, cache_misses, errors, latency_ns_counts (pairs: time, requests)

@@ -42,8 +42,8 @@ pub use model::library::{ModelReport, find_model, models, show_model};
 pub use record::recording::{Received, Recording};
 pub use report::types::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuardReport, GuestReport,
-    LatencyReport, MeasuredDeviceReport, ModeReport, OperationReport, ResponseReport, RestingReport,
-    SilentReport, StatusReport, VolumeReport,
+    LatencyReport, ModeReport, OperationReport, ResponseReport, RestingReport, SilentReport, StatusReport,
+    VolumeReport,
 };
 pub use serve::address::NbdAddress;
 pub use serve::daemon::{Ready, ServeOptions, serve, serve_temporary};

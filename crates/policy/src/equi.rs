@@ -90,6 +90,8 @@ pub struct Equi {
     mode: Mode,
     /// Whether the guard may switch the mode (`mode=auto`).
     is_auto: bool,
+    /// Whether there are modes to choose from: devices of one class leave no choice.
+    has_choice: bool,
     copies: Copies,
     wishes: Wishes,
     /// When moves are planned next.
@@ -101,7 +103,8 @@ impl Equi {
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Equi, BadSetting> {
         let constants = Constants::read(settings)?;
         let (mode, is_auto) = Mode::take(settings)?;
-        if !DeviceView::are_of_both_classes(devices) && (is_auto || mode.copies() > 0.0) {
+        let has_both = DeviceView::are_of_both_classes(devices);
+        if !has_both && mode.copies() > 0.0 {
             return Err(BadSetting::new(
                 "policy equi needs an SSD and a disk for that mode, and the volume has one class of device: leave out mode",
             ));
@@ -124,6 +127,7 @@ impl Equi {
             classes,
             mode,
             is_auto,
+            has_choice: is_auto && has_both,
             copies: Copies::new(mode.copies(), devices)?,
             wishes: Wishes::take(settings, devices)?,
             due: Nanos::ZERO,
@@ -247,7 +251,7 @@ impl Policy for Equi {
     }
 
     fn observes(&self) -> bool {
-        self.is_auto || self.copies.are_wanted()
+        self.has_choice || self.copies.are_wanted()
     }
 
     fn observe(&mut self, request: &Request, _: &View) {
@@ -364,7 +368,7 @@ impl Policy for Equi {
 
     fn restore(&mut self, state: &[u8], _: &View) {
         let Some((&mode, wishes)) = state.split_first() else { return };
-        if self.is_auto {
+        if self.has_choice {
             self.go_on_in(usize::from(mode));
         }
         self.wishes.restore(wishes);

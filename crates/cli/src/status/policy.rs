@@ -2,7 +2,7 @@
 
 use super::{is_lost, name_of, percent};
 use braid_base::{Bytes, Nanos};
-use braid_control::{DeviceReport, MeasuredDeviceReport, ModeReport, StatusReport};
+use braid_control::{DeviceReport, ModeReport, StatusReport};
 
 /// Lines of the status of a volume, before that of the policy itself.
 pub fn lines(status: &StatusReport) -> String {
@@ -31,10 +31,10 @@ pub fn guard(status: &StatusReport) -> String {
             guard.measured_ns_mean.map_or(String::new(), |mean| format!("takes {}, and ", Nanos(mean)));
         text += &format!("; a request {measured}would take: {}", means.join(", "));
     }
-    if !guard.measured.is_empty() {
-        let off =
-            |device: &MeasuredDeviceReport| format!("{} within {}", device.device, percent(device.off - 1.0));
-        let off: Vec<String> = guard.measured.iter().map(off).collect();
+    if !guard.measured_models_off.is_empty() {
+        let off = guard.measured_models_off.iter();
+        let off: Vec<String> =
+            off.map(|(device, off)| format!("{device} within {}", percent(off - 1.0))).collect();
         text += &format!("; measured while they served: {}", off.join(", "));
     }
     if let Some(problem) = &guard.problem {

@@ -34,13 +34,13 @@ fn glossary() -> BTreeMap<String, Fields> {
     by_command
 }
 
-/// The names of all fields of a report. Those below `policy_figures` are a policy's own.
+/// The names of all fields of a report. Those below `policy_figures` are a policy's own, and others are names of devices.
 fn collect(value: &Value, found: &mut Fields) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 found.insert(name.clone());
-                if name != "policy_figures" {
+                if name != "policy_figures" && name != "measured_models_off" {
                     collect(value, found);
                 }
             }

@@ -4,7 +4,7 @@ use super::like::{devices, is_in_use, like};
 use super::measure::{Measured, models};
 use super::worker::Worker;
 use crate::Result;
-use crate::report::types::{GuardReport, MeasuredDeviceReport, ModeReport};
+use crate::report::types::{GuardReport, ModeReport};
 use crate::serve::daemon::Daemon;
 use braid_base::{DeviceId, Nanos};
 use braid_engine::Export;
@@ -240,8 +240,8 @@ impl Guard {
             mode,
             latency_ns_mean: means.get(place).copied().flatten().map(|mean| mean as u64),
         };
-        let of_device =
-            |&(device, off): &(DeviceId, f64)| MeasuredDeviceReport { device: device.to_string(), off };
+        let measured = self.measured.borrow();
+        let off = measured.iter().map(|(device, off)| (device.to_string(), *off));
         Some(GuardReport {
             mode,
             switches: self.switches.get(),
@@ -250,7 +250,7 @@ impl Guard {
             measured_ns_mean: self.took.get().map(|took| took.0),
             one_in: self.one_in.get(),
             processor_share: self.share.get(),
-            measured: self.measured.borrow().iter().map(of_device).collect(),
+            measured_models_off: off.collect(),
             problem: self.problem.borrow().clone(),
         })
     }

@@ -58,6 +58,8 @@ async fn measure(
     lacking: &[&(DeviceId, DeviceEntry)],
 ) -> Result<Option<Measured>> {
     let Some(served) = observe(daemon, known, lacking).await? else { return Ok(None) };
+    let names: Vec<String> = lacking.iter().map(|(id, _)| id.to_string()).collect();
+    daemon.guard.tell(Some(format!("models of {} are looked for", names.join(", "))));
     let (sender, found) = channel();
     let parts: Vec<_> =
         lacking.iter().map(|(id, device)| (*id, device.class, device.size)).zip(served).collect();

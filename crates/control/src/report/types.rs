@@ -474,19 +474,11 @@ pub struct GuardReport {
     pub one_in: u32,
     /// The share of a processor that the ghosts took for the last batch.
     pub processor_share: f64,
-    /// Devices that were measured while they served guests, for they have no model otherwise.
-    pub measured: Vec<MeasuredDeviceReport>,
+    /// Devices that were measured while they served guests, for they have no model otherwise: by what factor response times of the model that was made are
+    /// off, on average.
+    pub measured_models_off: BTreeMap<String, f64>,
     /// Why there are none, or not of all modes.
     pub problem: Option<String>,
-}
-
-/// A device that was measured while it served guests.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct MeasuredDeviceReport {
-    /// Which.
-    pub device: String,
-    /// By what factor response times of the model are off, on average.
-    pub off: f64,
 }
 
 /// A mode of a policy.

@@ -63,7 +63,7 @@ impl Equi {
     }
 
     pub(super) fn in_each_mode(&self, haste: u32) -> Vec<String> {
-        let modes = if self.is_auto { &Mode::ALL[..] } else { &[] };
+        let modes = if self.has_choice { &Mode::ALL[..] } else { &[] };
         modes.iter().map(|mode| crate::as_written(self.name(), &self.written(mode.name(), haste))).collect()
     }
 

@@ -393,6 +393,19 @@ fn the_mode_that_a_guard_found_outlives_an_opening() {
     }
 }
 
+/// It is the default: a volume without SSDs has it, too.
+#[test]
+fn devices_of_one_class_leave_no_mode_to_choose() {
+    for class in [DeviceClass::Ssd, DeviceClass::Hdd] {
+        let volume = Volume::new(&devices(&[(class, 100), (class, 100)]), 100);
+        let mut policy = equi(&volume, "equi,mode=auto");
+        policy.restore(&[2], &volume.view());
+        assert_eq!((policy.modes(1).len(), policy.mode(), policy.observes()), (0, 0, false));
+        assert!(written(&policy).ends_with("mode=auto"));
+        assert!(braid_policy::parse("equi,mode=cache", &volume.devices).is_err());
+    }
+}
+
 #[test]
 fn blocks_of_what_lies_on_a_disk_have_copies_and_streams_pass_by() {
     let mut volume = on_disk(100);
@@ -426,7 +439,7 @@ fn what_a_copy_serves_is_no_reason_to_move_a_home() {
 #[test]
 fn modes_with_copies_need_both_classes() {
     let disks = devices(&[(DeviceClass::Hdd, 100), (DeviceClass::Hdd, 100)]);
-    for mode in ["mixed", "cache", "auto"] {
+    for mode in ["mixed", "cache"] {
         assert!(parse(&format!("equi,mode={mode}"), &disks).is_err(), "{mode}");
     }
     assert!(parse("equi,mode=tier", &disks).is_ok() && parse("equi,mode=fast", &disks).is_err());
