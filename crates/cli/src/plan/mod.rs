@@ -9,7 +9,6 @@ use crate::simulate::{Bar, failure};
 use crate::trace::reading::Content;
 use braid_base::Bytes;
 use braid_control::{Error, ErrorKind, Result};
-use braid_lab::DEFAULT_POLICY;
 use braid_lab::advice::{LONGEST_PRICES, Plan, PlanQuestion, Prices, Question, Slo, Window, plan, plan_page};
 use braid_trace::Options;
 use clap::Args;
@@ -58,7 +57,7 @@ pub struct Arguments {
     /// What the volume has to hold [default: the extents that the recording touches]
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
-    /// A policy to simulate; of several, each mix has the one that suits it best. Repeat it [default: equi,mode=auto]
+    /// A policy to simulate; of several, each mix has the one that suits it best. Repeat it [default: equi]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]")]
     policy: Vec<String>,
     /// A page with the picture of cost against latency
@@ -119,7 +118,7 @@ fn question(arguments: &Arguments, prices: Prices) -> Result<PlanQuestion> {
         Options { block: arguments.trace_block, speed: arguments.speed, ..arguments.content.options() };
     let window = Window::read(&arguments.trace, &options, EXTENT, arguments.requests as usize);
     let policies =
-        if arguments.policy.is_empty() { vec![DEFAULT_POLICY.to_owned()] } else { arguments.policy.clone() };
+        if arguments.policy.is_empty() { vec!["equi".to_owned()] } else { arguments.policy.clone() };
     let usual = Question {
         window: window.map_err(|error| failure(&error))?,
         devices: Vec::new(),

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! **Cost.** Ghosts have 2 % of a processor. What they serve, they serve of a part of the volume if that is large or its guests ask for more than ghosts can
-//! serve in that time, and if even that is too much, they rest between two batches of 5 s. Filling ghosts at the beginning comes on top. On the daemon's
+//! serve in that time, and if even that is too much, they rest between two batches of 5 s. Filling ghosts at the beginning comes on top, and a second of a
+//! processor for the model of a device that has none. On the daemon's
 //! thread a request costs a note of 32 bytes and three looks at the clock.
 
 mod keep;

@@ -30,8 +30,13 @@ impl Worker {
                 }
             }
         };
-        // The threads of the ghosts inherit the priority.
-        beside_guests(work)?;
+        beside_guests(move || {
+            // The threads of the ghosts inherit it.
+            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+                tracing::warn!("ghosts run at the usual priority: {error}");
+            }
+            work();
+        })?;
         Ok(Worker { batches, verdicts })
     }
 
@@ -56,17 +61,11 @@ impl Worker {
     }
 }
 
-/// Runs this on a thread of its own, at the lowest priority.
+/// Runs this on a thread of its own.
 ///
 /// # Errors
 /// If there can be no more threads.
 pub(super) fn beside_guests(work: impl FnOnce() + Send + 'static) -> Result<()> {
-    let work = || {
-        if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-            tracing::warn!("simulations run at the usual priority: {error}");
-        }
-        work();
-    };
     let spawned = std::thread::Builder::new().name("ghosts".to_owned()).spawn(work);
     spawned.map(|_| ()).map_err(|error| Error::io("no thread for simulations", &error))
 }
