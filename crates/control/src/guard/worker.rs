@@ -23,6 +23,10 @@ impl Worker {
         let (batches, to_serve) = channel::<(Batch, usize)>();
         let (to_daemon, verdicts) = channel();
         let work = move || {
+            // The threads of the ghosts inherit it.
+            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+                tracing::warn!("ghosts run at the usual priority: {error}");
+            }
             let mut ghosts = Ghosts::new(&like, &modes, processor_time);
             while let Ok((batch, present)) = to_serve.recv() {
                 if to_daemon.send(ghosts.serve(&batch, present)).is_err() {
@@ -30,13 +34,7 @@ impl Worker {
                 }
             }
         };
-        beside_guests(move || {
-            // The threads of the ghosts inherit it.
-            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-                tracing::warn!("ghosts run at the usual priority: {error}");
-            }
-            work();
-        })?;
+        beside_guests(work)?;
         Ok(Worker { batches, verdicts })
     }
 
