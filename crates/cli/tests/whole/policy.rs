@@ -166,6 +166,8 @@ fn simulations_choose_a_mode_on_models_of_devices_that_were_given_or_measured() 
         guard
     };
     let daemon = machine.serve(&["vault", "--cache", "0"]);
+    let commands: Vec<String> = (0..768).map(|n| format!("write {}k 4k", n * 128)).collect();
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let idle = guard(&|guard| guard["problem"].is_string());
     assert!(idle["problem"].as_str().unwrap().contains("d0"), "{idle}");
     assert_eq!(
@@ -174,8 +176,7 @@ fn simulations_choose_a_mode_on_models_of_devices_that_were_given_or_measured() 
     );
     // A file's timing is this machine's: a model comes near it, or the status names the way to one.
     let measured = guard(&|guard| {
-        let commands: Vec<String> = (0..94).map(|n| format!("write {}k 4k", n * 1024)).collect();
-        qemu_io_ok(&daemon.uri, &commands.iter().map(String::as_str).collect::<Vec<_>>());
+        qemu_io_ok(&daemon.uri, &commands);
         let devices = guard["measured_models_off"].as_object().map_or(0, |measured| measured.len());
         devices == 2 || guard["problem"].as_str().is_some_and(|told| told.contains("braid device calibrate"))
     });

@@ -36,7 +36,7 @@ const MOST_SHARE: f64 = 0.02;
 const PATIENCE: f64 = 6.0;
 /// How long it waits to look again.
 const LOOK: Nanos = Nanos::from_millis(100);
-/// The same where there is nothing to guard.
+/// The same where nobody asks for anything, or there is nothing to guard.
 const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
 /// What failed is tried again after this time.
 const RETRY: Nanos = Nanos::from_secs(600);
@@ -136,7 +136,8 @@ async fn guarded(
     loop {
         let begun = ring.now();
         let batch = loop {
-            ring.sleep(LOOK).await;
+            let is_idle = daemon.recorder.with_watch(|watch| watch.is_idle());
+            ring.sleep(if is_idle { LOOK_AGAIN } else { LOOK }).await;
             if *known != Known::of(daemon) || daemon.is_stopping() {
                 return Ok(Ended::Changed);
             }
@@ -187,7 +188,7 @@ async fn guarded(
         daemon.recorder.watch(None);
         let until = ring.now() + Nanos::from_secs_f64(rest);
         while ring.now() < until && !daemon.is_stopping() && *known == Known::of(daemon) {
-            ring.sleep(LOOK).await;
+            ring.sleep(LOOK_AGAIN.min(until - ring.now())).await;
         }
         daemon.recorder.watch(Some(scale));
     }

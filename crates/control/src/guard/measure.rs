@@ -21,7 +21,7 @@ const ROOM: usize = 2_048;
 /// … within this time; then so many as there are, if they are enough.
 const LONGEST: Nanos = Nanos::from_secs(60);
 /// How long it waits to look again.
-const LOOK: Nanos = Nanos::from_millis(200);
+const LOOK: Nanos = Nanos::from_secs(1);
 /// A model that is off by a larger factor is none.
 const MOST_OFF: f64 = 1.5;
 

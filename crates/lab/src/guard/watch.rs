@@ -93,6 +93,11 @@ impl Watch {
         self.arrivals.len() >= self.room
     }
 
+    /// Whether nobody has asked for anything.
+    pub fn is_idle(&self) -> bool {
+        self.arrivals.is_empty()
+    }
+
     /// A request begins.
     pub fn begins(&mut self) {
         self.begun += 1;

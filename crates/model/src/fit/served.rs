@@ -79,7 +79,7 @@ const ANOTHER_CLASS: f64 = 0.4;
 
 impl Served {
     /// A model is made from as many requests at least.
-    pub const FEWEST: usize = 256;
+    pub const FEWEST: usize = 32;
 }
 
 /// A model, how far it is off, and how far each of its properties is from the library's: logarithms.
