@@ -1,6 +1,7 @@
 //! A study for people: its tables, what the paper says beside ours, what differs, and a line for each claim.
 
 use crate::table::Table;
+use braid_lab::experiment::Origin;
 use braid_lab::judge::{Judged, Ruling, Verdict};
 use braid_lab::study::Study;
 
@@ -33,6 +34,14 @@ pub fn describe(study: &Study) -> String {
         items.iter().for_each(|item| text += &wrapped("  - ", item));
     }
     text += "\n";
+    if study.seeds < study.seeds_needed {
+        text += &format!(
+            "  {} seed: numbers, and no verdict. A verdict takes {} or more: --seeds {}\n",
+            study.seeds,
+            study.seeds_needed,
+            super::SEEDS
+        );
+    }
     for judged in &study.claims {
         text += &line(judged);
     }
@@ -59,7 +68,7 @@ fn compared(study: &Study) -> String {
     let mut table = Table::new(&["", ">paper", ">ours", ">ours/paper", ">needed", ""]);
     let verdicts = study.claims.iter().flat_map(|claim| &claim.verdicts);
     let mut seen: Vec<&str> = Vec::new();
-    for number in verdicts.flat_map(|verdict| &verdict.numbers) {
+    for number in verdicts.flat_map(|verdict| &verdict.numbers).chain(&study.baselines) {
         if seen.contains(&number.quantity.as_str()) {
             continue;
         }
@@ -78,19 +87,27 @@ fn compared(study: &Study) -> String {
 
 /// What is to be said of a claim, in a line.
 fn line(judged: &Judged) -> String {
-    let tested: Vec<&Verdict> = judged.verdicts.iter().filter(|verdict| verdict.ruling.is_some()).collect();
-    if tested.is_empty() {
+    if !judged.is_tested() {
         return String::new();
     }
-    let said = |verdict: &&Verdict| {
+    let tested = judged.verdicts.iter().filter(|verdict| verdict.ruling.is_some());
+    let said = |verdict: &Verdict| {
         let ruling = verdict.ruling.map_or("", Ruling::words);
         match &verdict.of {
             Some(of) => format!("{ruling} ({of})"),
             None => ruling.to_owned(),
         }
     };
-    let verdicts = tested.iter().map(said).collect::<Vec<_>>().join(", ");
-    let mut text = wrapped("  ", &format!("CLAIM {verdicts}: {}", judged.claim));
+    let verdicts = tested.map(said).collect::<Vec<_>>().join(", ");
+    let kind = match judged.origin {
+        Origin::Paper | Origin::Fitted => "CLAIM",
+        Origin::Aim => "AIM OF BRAID",
+        Origin::Repeat => "REPEATED CLAIM",
+    };
+    let mut text = wrapped("  ", &format!("{kind} {verdicts}: {}", judged.claim));
+    for reason in &judged.untestable {
+        text += &wrapped("    ", &format!("untestable: {reason}"));
+    }
     if let Some(why) = &judged.why {
         text += &wrapped("    ", &format!("why: {why}"));
     }

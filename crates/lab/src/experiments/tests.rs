@@ -122,21 +122,21 @@ fn claims_speak_of_series_places_and_measures_that_are_there() {
             assert!(!labels[..place].contains(label), "{}: {label} twice", e.id);
         }
         assert!(e.series.iter().filter_map(|s| s.variant_of).all(|of| labels.contains(&of)), "{}", e.id);
-        for test in e.claims.iter().flat_map(|claim| claim.tests) {
-            assert!(e.measures.contains(&test.quantity.measure()), "{}: {test:?}", e.id);
-            assert!(
-                test.quantity.series().iter().all(|series| labels.contains(series)),
-                "{}: {test:?}",
-                e.id
-            );
-            let at = match test.quantity {
+        let of_claims = e.claims.iter().flat_map(|claim| claim.tests).map(|test| test.quantity);
+        for test in of_claims.chain(e.baselines.iter().map(|baseline| baseline.quantity)) {
+            assert!(e.measures.contains(&test.measure()), "{}: {test:?}", e.id);
+            assert!(test.series().iter().all(|series| labels.contains(series)), "{}: {test:?}", e.id);
+            let at = match test {
                 Quantity::Value { at, .. } | Quantity::Ratio { at, .. } | Quantity::RatioToSum { at, .. } => {
                     vec![at]
                 }
                 Quantity::WorstRatio { from, .. } => vec![from],
                 Quantity::Change { at, from, .. } => vec![at, from],
-                Quantity::Peak { from, to, .. } => vec![from, to],
+                Quantity::Peak { from, to, .. }
+                | Quantity::Rise { from, to, .. }
+                | Quantity::Fall { from, to, .. } => vec![from, to],
                 Quantity::Best { .. }
+                | Quantity::Most { .. }
                 | Quantity::BestPlace { .. }
                 | Quantity::BestRatio { .. }
                 | Quantity::RatioOfBests { .. } => Vec::new(),

@@ -5,7 +5,7 @@ use crate::experiment::Bound::AtLeast;
 use crate::experiment::Measure::VolumeLatency;
 use crate::experiment::Published::Words;
 use crate::experiment::Quantity::WorstRatio;
-use crate::experiment::{Axis, Claim, Experiment};
+use crate::experiment::{Axis, Claim, Experiment, Origin};
 
 /// As those of figures 5 to 8, but for the stripe, so that pages of one trace lie on its disks.
 const LOADS: [&str; 4] = [
@@ -33,6 +33,7 @@ const FIGURE: Experiment = figure(
         Claim {
             sentence: "It is faster than the combination: Financial 2, both ways.",
             place: "section 5.2",
+            origin: Origin::Paper,
             tests: &[
                 nowhere_slower(F2.proposed[0], &[F2.existing[0]]),
                 nowhere_slower(F2.proposed[1], &[F2.existing[1]]),
@@ -46,6 +47,7 @@ const FIGURE: Experiment = figure(
         Claim {
             sentence: "It is faster than the combination: Financial 1 with a small SSD, and with reads for writes.",
             place: "section 5.2",
+            origin: Origin::Paper,
             tests: &[
                 nowhere_slower(F1.proposed[0], &[F1.existing[0]]),
                 nowhere_slower(F1.proposed[1], &[F1.existing[1]]),
@@ -58,6 +60,7 @@ const FIGURE: Experiment = figure(
         Claim {
             sentence: "It is not with little locality, mostly writes and an SSD rate of 30 %.",
             place: "section 5.2",
+            origin: Origin::Paper,
             tests: &[test(
                 WorstRatio { measure: VolumeLatency, of: F1.proposed[2], to: &[F1.existing[2]], from: 20 },
                 Words,

@@ -7,7 +7,7 @@ use crate::experiment::Bound::AtMost;
 use crate::experiment::Measure::VolumeLatency;
 use crate::experiment::Published::Number;
 use crate::experiment::Quantity::BestRatio;
-use crate::experiment::{Claim, Experiment};
+use crate::experiment::{Claim, Experiment, Origin};
 
 const LOADS: [&str; 4] = [fig5::LOAD, fig6::LOAD, fig7::LOAD, fig8::LOAD];
 
@@ -21,6 +21,7 @@ pub const EXPERIMENT: Experiment = figure(
         Claim {
             sentence: "It is faster whatever the SSD rate and the SSD cache rate with much locality.",
             place: "section 5.2",
+            origin: Origin::Paper,
             tests: &[
                 nowhere_slower(F2.proposed[0], &[F2.existing[0]]),
                 nowhere_slower(F2.proposed[1], &[F2.existing[1]]),
@@ -36,6 +37,7 @@ pub const EXPERIMENT: Experiment = figure(
         Claim {
             sentence: "It saves most with Financial 2 and an SSD rate of 30 %: up to 23 % of the response time, and at least 20 % here.",
             place: "section 5.2",
+            origin: Origin::Paper,
             tests: &[test(
                 BestRatio { measure: VolumeLatency, of: F2.proposed[2], to: &[F2.existing[2]] },
                 Number(0.77),
@@ -46,12 +48,14 @@ pub const EXPERIMENT: Experiment = figure(
         Claim {
             sentence: "The combination is the fastest of all with little locality and an SSD rate of 30 %: Financial 1.",
             place: "section 5.2",
+            origin: Origin::Paper,
             tests: &is_best(F1.existing[2], &[F1.proposed[2]]),
             why: "popular pages that leave the tier are not popular again in the generated load, where what is popular does not change",
         },
         Claim {
             sentence: "The combination is the fastest of all with little locality and an SSD rate of 30 %: Financial 1 with reads for writes.",
             place: "section 5.2",
+            origin: Origin::Paper,
             tests: &is_best(F1_RW.existing[2], &[F1_RW.proposed[2]]),
             why: "popular pages that leave the tier are not popular again in the generated load, where what is popular does not change",
         },

@@ -169,6 +169,8 @@ const fn figure(
         counting: None,
         prefill: Prefill::All,
         times: Times { warm_up: 200, measured: 200 },
+        jitter: &[],
+        baselines: &[],
         claims,
         published: "The curves are plotted only, as multiples of the SSD cache alone at an SSD rate of 10 %, and the text compares them in words; the largest \
                     reduction is given as 23 %.",

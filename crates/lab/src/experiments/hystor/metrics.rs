@@ -7,7 +7,7 @@ use crate::experiment::Bound::AtLeast;
 use crate::experiment::Measure::Covered;
 use crate::experiment::Published::Words;
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Axis, Claim, Experiment, Series, Test, Times};
+use crate::experiment::{Axis, Claim, Experiment, Origin, Series, Test, Times};
 
 const LATENCY: &str = "latency itself";
 const FREQUENCY_BY_SIZE: &str = "frequency / request size";
@@ -64,6 +64,8 @@ const fn experiment(
         counting: None,
         prefill: Prefill::All,
         times,
+        jitter: &[],
+        baselines: &[],
         claims,
         published: "Curves in a plot, of TPC-H alone; that the metric is consistently the best is said in words.",
         calibrated: &[],
@@ -79,6 +81,7 @@ const fn claim(why: &'static str) -> Claim {
     Claim {
         sentence: "Frequency / request size tells best which blocks cost most, of all metrics and combinations.",
         place: "indicator metrics",
+        origin: Origin::Paper,
         tests: TESTS,
         why,
     }

@@ -2,11 +2,11 @@
 
 use super::{HDD_ALONE, PAPER, SSD_ALONE, series, test};
 use crate::Prefill;
-use crate::experiment::Bound::{AtLeast, Within};
+use crate::experiment::Bound::{AtLeast, Between};
 use crate::experiment::Measure::Throughput;
 use crate::experiment::Published::{Number, Words};
 use crate::experiment::Quantity::{Change, Ratio, Value};
-use crate::experiment::{Axis, Claim, Experiment, Series, Times};
+use crate::experiment::{Axis, Claim, Experiment, Origin, Series, Times};
 
 const SSD_RANDOM_READ: &str = "SSD, random reads";
 const SSD_RANDOM_WRITE: &str = "SSD, random writes";
@@ -51,10 +51,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::All,
     times: Times { warm_up: 2, measured: 10 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "Random reads of 4 KiB are 7.7 times as fast as on the disk.",
             place: "SSD performance advantages",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: SSD_RANDOM_READ, to: &[HDD_RANDOM_READ], at: 4 },
                 Number(7.7),
@@ -65,6 +68,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "Random writes of 4 KiB are 28.5 times as fast as on the disk.",
             place: "SSD performance advantages",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: SSD_RANDOM_WRITE, to: &[HDD_RANDOM_WRITE], at: 4 },
                 Number(28.5),
@@ -75,26 +79,28 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "Random and sequential writes to the SSD are almost the same.",
             place: "SSD performance advantages",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: SSD_RANDOM_WRITE, to: &[SSD_SEQUENTIAL_WRITE], at: 32 },
                 Words,
-                Within(0.85, 1.15),
+                Between(0.85, 1.15),
             )],
             why: "",
         },
         Claim {
             sentence: "From requests of 32 KiB on, writes to the SSD have about all of their bandwidth, 180 MB/s.",
             place: "SSD performance advantages",
+            origin: Origin::Paper,
             tests: &[
                 test(
                     Value { measure: Throughput, series: SSD_RANDOM_WRITE, at: 32 },
                     Number(180.0),
-                    Within(144.0, 216.0),
+                    Between(144.0, 216.0),
                 ),
                 test(
                     Change { measure: Throughput, series: SSD_RANDOM_WRITE, at: 256, from: 32 },
                     Words,
-                    Within(0.9, 1.25),
+                    Between(0.9, 1.25),
                 ),
             ],
             why: "",

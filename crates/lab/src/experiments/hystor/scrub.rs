@@ -6,7 +6,7 @@ use crate::experiment::Bound::{AtLeast, AtMost};
 use crate::experiment::Measure::{DemandRate, ScrubRate, Time};
 use crate::experiment::Published::{Number, Words};
 use crate::experiment::Quantity::Change;
-use crate::experiment::{Claim, Experiment, Times};
+use crate::experiment::{Claim, Experiment, Origin, Times};
 
 /// The declaration.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -20,10 +20,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::All,
     times: Times::WHOLE,
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "From 20 to 80 % of the working set, scrub requests become nearly a quarter fewer per second.",
             place: "scrubbing",
+            origin: Origin::Paper,
             tests: &[test(
                 Change { measure: ScrubRate, series: HYSTOR, at: 80, from: 20 },
                 Number(0.75),
@@ -34,6 +37,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "Requests on demand become more per second, since the same number takes less time.",
             place: "scrubbing",
+            origin: Origin::Paper,
             tests: &[
                 test(Change { measure: DemandRate, series: HYSTOR, at: 80, from: 20 }, Words, AtLeast(1.0)),
                 test(Change { measure: Time, series: HYSTOR, at: 80, from: 20 }, Words, AtMost(1.0)),

@@ -2,10 +2,10 @@
 
 use super::{HDD, HYSTOR, NO_WRITE_BACK, PAPER, SIZES, SSD, all, hits, times_longer};
 use crate::Prefill;
-use crate::experiment::Bound::{AtMost, Shown, Within};
+use crate::experiment::Bound::{AtMost, Between, Shown};
 use crate::experiment::Measure::{HitRatio, Time};
 use crate::experiment::Published::{Number, Range, Words};
-use crate::experiment::{Claim, Experiment, Times};
+use crate::experiment::{Claim, Experiment, Origin, Times};
 
 /// The declaration.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -19,28 +19,34 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::All,
     times: Times::WHOLE,
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "The disk alone takes 1.16 times as long as the SSD alone.",
             place: "execution time",
-            tests: &[times_longer(HDD, &[SSD], 20, Number(1.16), Within(1.1, 1.22))],
+            origin: Origin::Paper,
+            tests: &[times_longer(HDD, &[SSD], 20, Number(1.16), Between(1.1, 1.22))],
             why: "",
         },
         Claim {
             sentence: "With a small SSD it is 2 to 5 % slower than the disk alone.",
             place: "execution time",
+            origin: Origin::Paper,
             tests: &[times_longer(HYSTOR, &[HDD], 20, Range(1.02, 1.05), AtMost(1.05))],
             why: "",
         },
         Claim {
             sentence: "The hit ratio is about 30 to 40 % there.",
             place: "hit ratio",
+            origin: Origin::Paper,
             tests: &[hits(HYSTOR, 20, Range(30.0, 40.0), Shown)],
             why: "",
         },
         Claim {
             sentence: "Nor is it without a write-back area.",
             place: "ours",
+            origin: Origin::Paper,
             tests: &[times_longer(NO_WRITE_BACK, &[HDD], 20, Words, AtMost(1.05))],
             why: "",
         },

@@ -5,11 +5,11 @@ use super::{
     times,
 };
 use crate::Prefill;
-use crate::experiment::Bound::Within;
+use crate::experiment::Bound::Between;
 use crate::experiment::Measure::{Behind, BehindHighest, LatencyP99, Operations};
 use crate::experiment::Published::Number;
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Claim, Experiment, Times};
+use crate::experiment::{Claim, Experiment, Origin, Times};
 
 pub(super) const LOAD: &str = "iometer-like,spec=pass-50,span=500MB,requests=endless";
 
@@ -25,44 +25,52 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::All,
     times: Times { warm_up: 60, measured: 120 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "With a window of 400K sectors it has at least 10 times the rate of RAID 1.",
             place: "section V-B",
+            origin: Origin::Paper,
             tests: &[times(PASS, &[RAID1], 400 * K, 10.0, 10.0)],
             why: "",
         },
         Claim {
             sentence: "With a window of 400K sectors it has up to 11 times the rate of a single disk.",
             place: "section V-B",
+            origin: Origin::Paper,
             tests: &[times(PASS, &[HDD], 400 * K, 11.0, 11.0)],
             why: "",
         },
         Claim {
             sentence: "With a window of 400K sectors it has 77 % of the SSD's rate.",
             place: "section V-B",
+            origin: Origin::Paper,
             tests: &[times(PASS, &[SSD], 400 * K, 0.77, 0.77)],
             why: "",
         },
         Claim {
             sentence: "The discrepancy of a window of 400K sectors is 0.651 %, below 2 %.",
             place: "section V-B and abstract",
+            origin: Origin::Paper,
             tests: &discrepancy(400 * K, 0.651),
             why: "",
         },
         Claim {
             sentence: "The rate grows with the window.",
             place: "section V-B and figure 1",
+            origin: Origin::Paper,
             tests: &[grows(PASS, 256, 16 * K), grows(PASS, 16 * K, 128 * K), grows(PASS, 128 * K, 400 * K)],
             why: "",
         },
         Claim {
             sentence: "RAID 1 is hardly faster than a single disk (derived from the two multiples).",
             place: "section V-B",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Operations, of: RAID1, to: &[HDD], at: 400 * K },
                 Number(1.1),
-                Within(0.9, 1.5),
+                Between(0.9, 1.5),
             )],
             why: "It has twice the disk's rate, since half of the random reads come from the SSD. That the paper's mirror is hardly faster than its \
                   disk means that nearly all of its reads came from the disk; why is not known.",

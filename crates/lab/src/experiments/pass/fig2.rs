@@ -7,7 +7,7 @@ use crate::experiment::Bound::AtLeast;
 use crate::experiment::Measure::{Behind, BehindHighest, LatencyP99, Operations};
 use crate::experiment::Published::{Number, Words};
 use crate::experiment::Quantity::{Ratio, WorstRatio};
-use crate::experiment::{Axis, Claim, Experiment, Times};
+use crate::experiment::{Axis, Claim, Experiment, Origin, Times};
 
 /// The declaration.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -25,10 +25,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::All,
     times: Times { warm_up: 20, measured: 60 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "It is faster than RAID 1 with write-behind at every window.",
             place: "section V-B",
+            origin: Origin::Paper,
             tests: &[test(
                 WorstRatio { measure: Operations, of: PASS, to: &[WRITE_BEHIND], from: 256 },
                 Words,
@@ -39,6 +42,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "At 16K sectors, md's limit, it is up to 13 % faster than write-behind.",
             place: "section V-B",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Operations, of: PASS, to: &[WRITE_BEHIND], at: 16 * K },
                 Number(1.13),
@@ -50,6 +54,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "Both can have twice the rate of RAID 1.",
             place: "section V-B",
+            origin: Origin::Paper,
             tests: &[
                 times(PASS, &[RAID1], 16 * K, 2.0, 2.0),
                 times(WRITE_BEHIND, &[RAID1], 16 * K, 2.0, 2.0),

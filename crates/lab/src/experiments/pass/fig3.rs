@@ -10,7 +10,7 @@ use crate::experiment::Bound::{AtLeast, AtMost};
 use crate::experiment::Measure::{Behind, BehindHighest, LatencyP99, Operations};
 use crate::experiment::Published::Words;
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Claim, Experiment, Times};
+use crate::experiment::{Claim, Experiment, Origin, Times};
 
 pub(super) const LOAD: &str = "iometer-like,spec=pass-90,span=500MB,requests=endless";
 const RAID1_50: &str = "RAID 1, 50 % reads";
@@ -32,28 +32,34 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::All,
     times: Times { warm_up: 60, measured: 120 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "With a window of 400K sectors it has up to 12 times the rate of RAID 1.",
             place: "section V-B",
+            origin: Origin::Paper,
             tests: &[times(PASS, &[RAID1], 400 * K, 12.0, 12.0)],
             why: "",
         },
         Claim {
             sentence: "With a window of 400K sectors it has 4,672 requests a second, 90 % of the SSD's.",
             place: "section V-B",
+            origin: Origin::Paper,
             tests: &[value(Operations, PASS, 400 * K, 4671.941), times(PASS, &[SSD], 400 * K, 0.9, 0.9)],
             why: "",
         },
         Claim {
             sentence: "The discrepancy of a window of 400K sectors is 0.651 %, below 2 %.",
             place: "section V-B and abstract",
+            origin: Origin::Paper,
             tests: &discrepancy(400 * K, 0.651),
             why: "",
         },
         Claim {
             sentence: "With 90 % reads RAID 1 is not much faster than with 50 %, and the policy is significantly faster.",
             place: "section V-B",
+            origin: Origin::Paper,
             tests: &[
                 test(
                     Ratio { measure: Operations, of: RAID1, to: &[RAID1_50], at: 400 * K },
@@ -71,6 +77,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "The rate grows with the window.",
             place: "section V-B and figure 3",
+            origin: Origin::Paper,
             tests: &[grows(PASS, 256, 16 * K), grows(PASS, 16 * K, 128 * K), grows(PASS, 128 * K, 400 * K)],
             why: "",
         },

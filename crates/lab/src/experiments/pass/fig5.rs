@@ -6,7 +6,7 @@ use crate::experiment::Bound::AtMost;
 use crate::experiment::Measure::Entropy;
 use crate::experiment::Published::Words;
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Axis, Claim, Experiment, Test, Times};
+use crate::experiment::{Axis, Claim, Experiment, Origin, Test, Times};
 
 const IOMETER_50: &str = "IOmeter, 50 % reads";
 const IOMETER_90: &str = "IOmeter, 90 % reads";
@@ -41,10 +41,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::All,
     times: Times { warm_up: 0, measured: 600 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "With fewer than 2^10 bins PostMark is the burstiest.",
             place: "section V-C",
+            origin: Origin::Paper,
             tests: &[
                 burstier(POSTMARK, &[IOMETER_50, IOMETER_90, TPCC_10, TPCC_20], 4),
                 burstier(POSTMARK, &[IOMETER_50, IOMETER_90, TPCC_10, TPCC_20], 6),
@@ -56,6 +59,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "With 2^10 to 2^15 bins TPC-C is burstier than the other loads.",
             place: "section V-C",
+            origin: Origin::Paper,
             tests: &[
                 burstier(TPCC_10, &[IOMETER_50, IOMETER_90, POSTMARK], 12),
                 burstier(TPCC_20, &[IOMETER_50, IOMETER_90, POSTMARK], 12),
@@ -66,6 +70,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "With more than 2^15 bins IOmeter is a little burstier than TPC-C.",
             place: "section V-C",
+            origin: Origin::Paper,
             tests: &[
                 burstier(IOMETER_50, &[TPCC_10, TPCC_20], 18),
                 burstier(IOMETER_90, &[TPCC_10, TPCC_20], 18),

@@ -5,11 +5,11 @@ use super::{
     references, series, test, times, value,
 };
 use crate::Prefill;
-use crate::experiment::Bound::Within;
+use crate::experiment::Bound::Between;
 use crate::experiment::Measure::{LatencyP99, Operations, Throughput};
 use crate::experiment::Published::Number;
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Axis, Claim, Experiment, Times};
+use crate::experiment::{Axis, Claim, Experiment, Origin, Times};
 
 const LOAD: &str = "postmark-like,high={x}KB,cached=90%,transactions=10M";
 
@@ -28,10 +28,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: Some(POSTMARK_COUNTS),
     prefill: Prefill::All,
     times: Times { warm_up: 120, measured: 120 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "The table: transactions a second, and MB/s read and written together.",
             place: "table I",
+            origin: Origin::Paper,
             tests: &[
                 value(Operations, HDD, 100, 277.0),
                 value(Operations, SSD, 100, 2380.0),
@@ -47,16 +50,17 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "RAID 1, synchronous or with write-behind, is close to the disk alone.",
             place: "section II",
+            origin: Origin::Paper,
             tests: &[
                 test(
                     Ratio { measure: Operations, of: RAID1, to: &[HDD], at: 100 },
                     Number(1.04),
-                    Within(0.8, 1.3),
+                    Between(0.8, 1.3),
                 ),
                 test(
                     Ratio { measure: Operations, of: WRITE_BEHIND, to: &[HDD], at: 100 },
                     Number(1.13),
-                    Within(0.8, 1.3),
+                    Between(0.8, 1.3),
                 ),
             ],
             why: "",
@@ -64,6 +68,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "The SSD alone has about 8 times the transactions of RAID 1 (derived from the table).",
             place: "section II",
+            origin: Origin::Paper,
             tests: &[times(SSD, &[RAID1], 100, 8.26, 7.0)],
             why: "",
         },

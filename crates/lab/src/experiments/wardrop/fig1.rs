@@ -6,7 +6,7 @@ use crate::experiment::Bound::{AtLeast, Shown};
 use crate::experiment::Measure::{Latency, LatencyP99, Settling, Throughput};
 use crate::experiment::Published::{Number, Words};
 use crate::experiment::Quantity::{BestPlace, Peak};
-use crate::experiment::{Axis, Claim, Experiment, Times};
+use crate::experiment::{Axis, Claim, Experiment, Origin, Times};
 
 /// By so much a peak is above the rest of its curve, or it is none.
 const PROMINENT: f64 = 1.02;
@@ -31,10 +31,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: Some(DBENCH_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 20, measured: 60 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "With 2 and with 6 processes all data belongs on the SSD.",
             place: "section II",
+            origin: Origin::Paper,
             tests: &[
                 test(BestPlace { measure: Throughput, series: "2 processes" }, Number(100.0), Shown),
                 test(
@@ -57,6 +60,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             sentence: "With 10 processes throughput is highest with about 80 % on the SSD, and latency lowest with about 70 %: \
                        a disk beside the SSD helps once there is enough to do at the same time.",
             place: "section II",
+            origin: Origin::Paper,
             tests: &[
                 test(BestPlace { measure: Throughput, series: "10 processes" }, Number(80.0), Shown),
                 test(

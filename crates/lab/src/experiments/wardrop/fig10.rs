@@ -9,7 +9,7 @@ use crate::experiment::Bound::AtLeast;
 use crate::experiment::Measure::{Latency, LatencyP99, Settling, SsdShare, Throughput};
 use crate::experiment::Published::Words;
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Claim, Experiment, Times};
+use crate::experiment::{Claim, Experiment, Origin, Times};
 
 const STATIC_10: &str = "10/90";
 const STATIC_20: &str = "20/80";
@@ -39,10 +39,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: Some(DBENCH_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 120, measured: 60 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "The disk alone is ahead of the SSD alone, which writes badly.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: HDD_ONLY, to: &[SSD_ONLY], at: 10 },
                 Words,
@@ -53,6 +56,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "The policy matches the best static split.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio {
                     measure: Throughput,
@@ -70,6 +74,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "Even here both devices together are ahead of the better one alone.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: WARDROP, to: &[SSD_ONLY, HDD_ONLY], at: 10 },
                 Words,

@@ -9,7 +9,7 @@ use crate::experiment::Bound::{AtLeast, AtMost};
 use crate::experiment::Measure::{Finish, Latency, LatencyP99, Settling, Throughput};
 use crate::experiment::Published::{Number, Words};
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Claim, Experiment, Times};
+use crate::experiment::{Claim, Experiment, Origin, Times};
 
 /// The declaration.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -31,10 +31,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: Some(NETAPP_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 240, measured: 120 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "With 10 processes the policy has nearly 38 % more throughput than the SSD alone.",
             place: "section III-C and figure 6a",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: WARDROP, to: &[SSD_ONLY], at: 10 },
                 Number(1.38),
@@ -49,6 +52,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "With 10 processes it has nearly 16 % more throughput than striping.",
             place: "section III-C and figure 6a",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: WARDROP, to: &[STRIPE], at: 10 },
                 Number(1.16),
@@ -60,6 +64,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "With 10 processes its latency is nearly 28 % lower than that of the SSD alone.",
             place: "section III-C and figure 6b",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Latency, of: WARDROP, to: &[SSD_ONLY], at: 10 },
                 Number(0.72),
@@ -70,6 +75,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "With 10 processes its latency is 17 % lower than that of striping.",
             place: "section III-C and figure 6b",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Latency, of: WARDROP, to: &[STRIPE], at: 10 },
                 Number(0.83),
@@ -81,6 +87,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             sentence: "Under this workload the disk alone has more throughput than the SSD alone once there are many \
                        processes.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: HDD_ONLY, to: &[SSD_ONLY], at: 10 },
                 Words,

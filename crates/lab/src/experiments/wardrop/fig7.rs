@@ -9,7 +9,7 @@ use crate::experiment::Bound::AtLeast;
 use crate::experiment::Measure::{Latency, LatencyP99, Settling, Throughput};
 use crate::experiment::Published::Words;
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Claim, Experiment, Times};
+use crate::experiment::{Claim, Experiment, Origin, Times};
 
 const WITH_ONE: &str = "wardrop, 1 disk";
 const BY_PERIOD_WITH_ONE: &str = "R by period, 1 disk";
@@ -35,10 +35,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: Some(DBENCH_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 120, measured: 60 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "Four disks instead of one improve the policy's throughput.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: WARDROP, to: &[WITH_ONE], at: 10 },
                 Words,
@@ -50,6 +53,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             sentence: "With four disks the policy is ahead of striping over all five devices, of the four disks alone, and of \
                        the split of 80/20.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[
                 test(Ratio { measure: Throughput, of: WARDROP, to: &[STRIPE], at: 10 }, Words, AtLeast(1.0)),
                 test(

@@ -4,11 +4,11 @@ use super::{
     BY_PERIOD, NETAPP, NETAPP_COUNTS, ONE_AND_ONE, PAPER, PROCESSES, WARDROP, by_period, series, test,
 };
 use crate::Prefill;
-use crate::experiment::Bound::{AtMost, Within};
+use crate::experiment::Bound::{AtMost, Between};
 use crate::experiment::Measure::{Settling, SsdShare};
 use crate::experiment::Published::{Number, Words};
 use crate::experiment::Quantity::{Change, Value};
-use crate::experiment::{Claim, Experiment, Times};
+use crate::experiment::{Claim, Experiment, Origin, Times};
 
 /// The declaration.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -25,14 +25,17 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: Some(NETAPP_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 240, measured: 120 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "About half of the data is on the SSD, and with many processes slightly less than half.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[test(
                 Value { measure: SsdShare, series: WARDROP, at: 10 },
                 Number(50.0),
-                Within(40.0, 50.0),
+                Between(40.0, 50.0),
             )],
             why: "With up to 8 processes memory holds the files, a disk with its write cache answers writes as fast as the SSD, and 19 to 43 % lie on \
                   the SSD. With ten it does not: reads come to the disk, which is slow at them, and 88 % go to the SSD, \
@@ -41,6 +44,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "With more processes a little more of it is on the disk.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[test(
                 Change { measure: SsdShare, series: WARDROP, at: 10, from: 2 },
                 Words,

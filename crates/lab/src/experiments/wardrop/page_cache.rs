@@ -6,7 +6,7 @@ use crate::experiment::Bound::AtLeast;
 use crate::experiment::Measure::{Latency, LatencyP99, Settling, Throughput};
 use crate::experiment::Published::Words;
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Axis, Claim, Experiment, Times};
+use crate::experiment::{Axis, Claim, Experiment, Origin, Times};
 
 const DBENCH: &str = "dbench-like,think=100us,clients=10,dirty={x}MB,requests=endless";
 const NETAPP: &str = "netapp-like,think=950us,clients=10,dirty={x}MB,requests=endless";
@@ -38,11 +38,14 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: Some(DBENCH_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 240, measured: 120 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "Whether half as much or twice as much may be dirty as elsewhere here, ten processes of dbench have more \
                        throughput under the policy than on either device alone.",
             place: "section III-C, for one machine",
+            origin: Origin::Paper,
             tests: &[
                 test(
                     Ratio { measure: Throughput, of: WARDROP, to: &[SSD_ONLY, HDD_ONLY], at: 50 },
@@ -60,6 +63,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "The same of ten processes of the NetApp trace, whether memory holds 900 MB of their files or 700.",
             place: "section III-C, for one machine",
+            origin: Origin::Paper,
             tests: &[
                 test(
                     Ratio { measure: Throughput, of: NETAPP_WARDROP, to: &[NETAPP_SSD, NETAPP_HDD], at: 50 },

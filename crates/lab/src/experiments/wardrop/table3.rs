@@ -5,11 +5,11 @@ use super::{
     no_migration, series, test,
 };
 use crate::Prefill;
-use crate::experiment::Bound::{AtLeast, AtMost, Shown, Within};
+use crate::experiment::Bound::{AtLeast, AtMost, Between, Shown};
 use crate::experiment::Measure::{Latency, LatencyP99, Settling, SsdShare, Throughput};
 use crate::experiment::Published::Number;
 use crate::experiment::Quantity::{Change, Ratio, RatioToSum, Value};
-use crate::experiment::{Axis, Claim, Experiment, Phase, Times};
+use crate::experiment::{Axis, Claim, Experiment, Origin, Phase, Times};
 
 const NETAPP_THAT_GROWS: &str = "netapp-like,think=950us,clients=10,join={half},requests=endless";
 
@@ -35,10 +35,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: Some(NETAPP_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 0, measured: 600 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "The table.",
             place: "table III",
+            origin: Origin::Paper,
             tests: &[
                 test(Value { measure: Throughput, series: HDD_ONLY, at: 1 }, Number(12.3106), Shown),
                 test(Value { measure: Throughput, series: HDD_ONLY, at: 10 }, Number(25.9799), Shown),
@@ -60,6 +63,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "With 10 processes the policy is ahead of either device alone.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[
                 test(
                     Ratio { measure: Throughput, of: WARDROP, to: &[SSD_ONLY, HDD_ONLY], at: 10 },
@@ -79,6 +83,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             sentence: "With 10 processes it has about three quarters of what both devices have alone, added up (derived from \
                        the table).",
             place: "table III",
+            origin: Origin::Paper,
             tests: &[test(
                 RatioToSum { measure: Throughput, of: WARDROP, to: &[SSD_ONLY, HDD_ONLY], at: 10 },
                 Number(0.742),
@@ -89,16 +94,18 @@ pub const EXPERIMENT: Experiment = Experiment {
         Claim {
             sentence: "With 1 process it is a little behind the better device, for there is nothing to do at the same time.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: WARDROP, to: &[SSD_ONLY, HDD_ONLY], at: 1 },
                 Number(0.933),
-                Within(0.85, 1.01),
+                Between(0.85, 1.01),
             )],
             why: "",
         },
         Claim {
             sentence: "The share of data on the SSD follows the load: less of it with 10 processes.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[test(
                 Change { measure: SsdShare, series: WARDROP, at: 10, from: 1 },
                 Number(0.844),

@@ -4,7 +4,7 @@ use super::{PAPER, TABLE_II, series, test};
 use crate::Prefill;
 use crate::experiment::Measure::Throughput;
 use crate::experiment::Quantity::RatioToSum;
-use crate::experiment::{Axis, Bound, Claim, Experiment, Published, Times};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Published, Times};
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 
 const SSDS: &[(DeviceClass, &str)] = &[(Ssd, "64GB,model=ws-ros-ssd,count=4")];
@@ -32,9 +32,12 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::Used,
     times: Times { warm_up: 2, measured: 4 },
+    jitter: &[],
+    baselines: &[],
     claims: &[Claim {
         sentence: "It has at least 95 % of the sum of all devices.",
         place: "section III-A: not sacrificed",
+        origin: Origin::Paper,
         tests: &[test(
             RatioToSum { measure: Throughput, of: BY_BANDWIDTH, to: &[SSDS_ALONE, DISKS_ALONE], at: 16 },
             Published::Words,

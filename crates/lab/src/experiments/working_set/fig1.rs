@@ -4,7 +4,7 @@ use super::{PAPER, TABLE_II, WITH, WITHOUT, series, test};
 use crate::Prefill;
 use crate::experiment::Measure::{Active, Throughput};
 use crate::experiment::Quantity::{Ratio, Value};
-use crate::experiment::{Axis, Bound, Claim, Experiment, Published, Times};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Published, Times};
 use braid_base::DeviceClass::{Hdd, Ssd};
 
 const AXIS: Axis = Axis::Numbers { label: "processes", places: &[4, 16] };
@@ -27,6 +27,8 @@ const BASE: Experiment = Experiment {
     counting: None,
     prefill: Prefill::Used,
     times: Times { warm_up: 5, measured: 20 },
+    jitter: &[],
+    baselines: &[],
     claims: &[],
     published: "Reads: the SSDs never exceeded 20 %. The rest is plotted only, not published as numbers.",
     calibrated: &[],
@@ -48,6 +50,7 @@ pub const WRITES: Experiment = Experiment {
         Claim {
             sentence: "Striped evenly, the SSDs are less active than the disks when a file is written.",
             place: "section II-A",
+            origin: Origin::Paper,
             tests: &[
                 test(
                     Value { measure: Active(Ssd), series: WITHOUT, at: 16 },
@@ -65,6 +68,7 @@ pub const WRITES: Experiment = Experiment {
         Claim {
             sentence: "Striped by their write bandwidth, all are active.",
             place: "section III-A: all of the available write bandwidth",
+            origin: Origin::Paper,
             tests: &[
                 test(
                     Value { measure: Active(Ssd), series: WITH, at: 16 },
@@ -95,6 +99,7 @@ pub const READS: Experiment = Experiment {
         Claim {
             sentence: "When a file is read, the SSDs are never more than 20 % active.",
             place: "section II-A",
+            origin: Origin::Paper,
             tests: &[test(
                 Value { measure: Active(Ssd), series: WITHOUT, at: 16 },
                 Published::Range(0.0, 20.0),
@@ -105,6 +110,7 @@ pub const READS: Experiment = Experiment {
         Claim {
             sentence: "After a reorganization it is read faster.",
             place: "section II-B",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: WITH, to: &[WITHOUT], at: 16 },
                 Published::Words,

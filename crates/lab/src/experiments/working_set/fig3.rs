@@ -5,7 +5,7 @@ use super::{
 };
 use crate::Prefill;
 use crate::experiment::Measure::{MovedToSsds, VolumeLatency};
-use crate::experiment::{Axis, Bound, Claim, Experiment, Published, Series, Test, Times};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Published, Series, Test, Times};
 use braid_base::DeviceClass;
 
 const DB2_LOAD: &str = "db2-like,clients={x},repeat=4";
@@ -41,6 +41,7 @@ const fn claim(tests: &'static [Test], why: &'static str) -> Claim {
     Claim {
         sentence: "The run takes a third to a tenth of the time.",
         place: "abstract and section I",
+        origin: Origin::Paper,
         tests,
         why,
     }
@@ -65,6 +66,8 @@ pub const DB2: Experiment = Experiment {
     counting: None,
     prefill: Prefill::Used,
     times: Times::WHOLE,
+    jitter: &[],
+    baselines: &[],
     claims: &[claim(
         &[faster(8)],
         "Once: 0.94 (0.91 by extents). The first of 20 queries has shown little of what the indices lead to: 48 MB move (156 MB by extents). Most bytes are of scans, which read an extent twice and make \

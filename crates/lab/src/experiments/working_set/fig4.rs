@@ -4,7 +4,7 @@ use super::{BY_EXTENTS, PAPER, TABLE_II, WITH, WITHOUT, series, test, variant};
 use crate::Prefill;
 use crate::experiment::Measure::{MovedToSsds, VolumeLatency};
 use crate::experiment::Quantity::Change;
-use crate::experiment::{Axis, Bound, Claim, Experiment, Published, Series, Times};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Published, Series, Times};
 
 const fn all(load: &'static str, [block, extent]: [&'static str; 2]) -> [Series; 3] {
     [
@@ -32,10 +32,13 @@ pub const DB2: Experiment = Experiment {
     counting: None,
     prefill: Prefill::Used,
     times: Times::WHOLE,
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "High values of hotness give poor performance, low ones the best.",
             place: "section IV-B.2",
+            origin: Origin::Paper,
             tests: &[test(
                 Change { measure: VolumeLatency, series: WITH, at: 20, from: 1 },
                 Published::Words,
@@ -46,6 +49,7 @@ pub const DB2: Experiment = Experiment {
         Claim {
             sentence: "Low values move more data to the SSDs.",
             place: "section IV-B.2",
+            origin: Origin::Paper,
             tests: &[test(
                 Change { measure: MovedToSsds, series: WITH, at: 20, from: 1 },
                 Published::Words,

@@ -5,7 +5,7 @@ use super::{OFTEN, WITHOUT, fig1, fig3, fig4, fig5, series, test, time};
 use crate::Prefill;
 use crate::experiment::Measure::{MovedBetweenNodes, MovedToSsds, Throughput, VolumeLatency};
 use crate::experiment::Quantity::{RatioToSum, Value};
-use crate::experiment::{Axis, Bound, Claim, Experiment, Published, Series, Test, Times};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Published, Series, Test, Times};
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 
 const SSDS: &[(DeviceClass, &str)] = &[(Ssd, "64GB,model=ws-ros-ssd,count=4,node=0-3")];
@@ -111,6 +111,7 @@ const fn of_figure_3(devices: &'static [(DeviceClass, &'static str)], load: &'st
 const INSIDE: Claim = Claim {
     sentence: "Moves stay inside nodes.",
     place: "section III-A: those between nodes cost more",
+    origin: Origin::Paper,
     tests: &[stays(1), stays(10), stays(100)],
     why: "",
 };
@@ -122,6 +123,7 @@ const fn stays(at: u32) -> Test {
 const FASTER: Claim = Claim {
     sentence: "Requests take a third of the time at most.",
     place: "abstract and section I",
+    origin: Origin::Paper,
     tests: &[time(OFTEN, &[WITHOUT], 10, Published::Range(0.1, 1.0 / 3.0), Bound::AtMost(1.0 / 3.0))],
     why: "",
 };
@@ -191,10 +193,13 @@ pub const CHECKPOINT: Experiment = Experiment {
     measures: &[Throughput],
     prefill: Prefill::Used,
     times: Times { warm_up: 4, measured: 4 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "It has at least 95 % of the sum of all devices if the network is not the limit.",
             place: "section III-A: not sacrificed",
+            origin: Origin::Paper,
             tests: &[test(
                 RatioToSum { measure: Throughput, of: BY_BANDWIDTH, to: &[SSDS_ALONE, DISKS_ALONE], at: 100 },
                 Published::Words,
@@ -205,10 +210,11 @@ pub const CHECKPOINT: Experiment = Experiment {
         Claim {
             sentence: "If it is, it has at least 95 % of what four links carry.",
             place: "ours",
+            origin: Origin::Paper,
             tests: &[test(
                 Value { measure: Throughput, series: BY_BANDWIDTH, at: 1 },
                 Published::Words,
-                Bound::Within(475.0, 505.0),
+                Bound::Between(475.0, 505.0),
             )],
             why: "",
         },

@@ -4,7 +4,7 @@ use super::{PAPER, WITH, WITHOUT, series, test};
 use crate::Prefill;
 use crate::experiment::Measure::{SsdWritten, VolumeLatency};
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Axis, Bound, Claim, Experiment, Published, Times};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Published, Times};
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 
 /// An SSD for half of two checkpoints of a GiB.
@@ -31,9 +31,12 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::Used,
     times: Times { warm_up: 90, measured: 60 },
+    jitter: &[],
+    baselines: &[],
     claims: &[Claim {
         sentence: "The SSD is given at most half of the bytes that it is given as a cache.",
         place: "section III-B.3",
+        origin: Origin::Paper,
         tests: &[test(
             Ratio { measure: SsdWritten, of: WITH, to: &[THROUGH, BACK], at: 1 },
             Published::Words,
