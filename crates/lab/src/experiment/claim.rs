@@ -146,6 +146,14 @@ pub enum Bound {
     Shown,
 }
 
+impl Bound {
+    /// The published ratio, give or take a quarter of the gain or loss: "38 % more".
+    pub const fn about(published: f64) -> Bound {
+        let part = (published - 1.0).abs() / 4.0;
+        Bound::Between(published - part, published + part)
+    }
+}
+
 impl Quantity {
     /// The measure that it is a number of.
     pub fn measure(&self) -> Measure {

@@ -18,7 +18,7 @@ pub(super) const TIE: f64 = 0.01;
 /// A number, or a gain or loss, so many times the published one or more, or its inverse or less, is another one.
 const OTHER: f64 = 2.0;
 /// A gain or loss that differs from the published one by less than this is none of its own: twice of next to nothing is next to nothing.
-const SMALL: f64 = 0.1;
+const SMALL: f64 = 0.05;
 
 /// Where a number stands.
 #[derive(Clone, Copy, PartialEq)]

@@ -228,7 +228,7 @@ fn lie_far_more_or_less_than_is_published_confirms_it() {
     // A gain of 5 % for one of 42.
     assert_eq!([1.05, 1.3, 1.9].map(|ours| at_least_one(1.42, ours)), [OtherMargin, Holds, OtherMargin]);
     // Twice of next to nothing is next to nothing.
-    assert_eq!(at_least_one(1.01, 1.08), Holds);
+    assert_eq!(at_least_one(1.01, 1.05), Holds);
     let value = Quantity::Value { measure: Measure::Throughput, series: POLICY, at: 8 };
     let at_least = |published| ruled(value, Published::Number(published), Bound::AtLeast(1.0));
     assert_eq!([17.0, 20.0, 70.0, 80.0].map(at_least), [OtherMargin, Holds, Holds, OtherMargin]);

@@ -1,7 +1,7 @@
 //! Figure 5: Financial 1, mostly writes with little locality.
 
 use super::{F1, PAGES_10, figure, is_best, ratio, series_of};
-use crate::experiment::Bound::AtMost;
+use crate::experiment::Bound::LessThan;
 use crate::experiment::{Claim, Experiment, Origin};
 
 /// Table 1: requests of 16.1 KB, 15.4 % reads; figure 4: 57 % of them to a fifth of the areas.
@@ -40,9 +40,9 @@ pub const EXPERIMENT: Experiment = figure(
             place: "section 5.1",
             origin: Origin::Paper,
             tests: &[
-                ratio(F1.proposed[0], &[F1.existing[0]], 20, AtMost(1.0)),
-                ratio(F1.proposed[1], &[F1.existing[1]], 20, AtMost(1.0)),
-                ratio(F1.proposed[2], &[F1.existing[2]], 20, AtMost(1.0)),
+                ratio(F1.proposed[0], &[F1.existing[0]], 20, LessThan(1.0)),
+                ratio(F1.proposed[1], &[F1.existing[1]], 20, LessThan(1.0)),
+                ratio(F1.proposed[2], &[F1.existing[2]], 20, LessThan(1.0)),
             ],
             why: "",
         },
@@ -50,7 +50,7 @@ pub const EXPERIMENT: Experiment = figure(
             sentence: "With a high SSD rate and a high SSD cache rate the combination is faster.",
             place: "section 5.1",
             origin: Origin::Paper,
-            tests: &[ratio(F1.existing[2], &[F1.proposed[2]], 80, AtMost(1.0))],
+            tests: &[ratio(F1.existing[2], &[F1.proposed[2]], 80, LessThan(1.0))],
             why: "",
         },
     ],

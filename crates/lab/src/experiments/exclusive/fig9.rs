@@ -1,15 +1,31 @@
 //! Figure 9: how much faster the proposed method is than the combination, with pages of 10 MB.
 
 use super::{
-    F1, F1_RW, F2, F2_RW, PAGES_10, all_series, fig5, fig6, fig7, fig8, figure, is_best, nowhere_slower, test,
+    F1, F1_RW, F2, F2_RW, PAGES_10, all_series, everywhere_faster, fig5, fig6, fig7, fig8, figure, is_best,
+    test,
 };
-use crate::experiment::Bound::AtMost;
+use crate::experiment::Bound::LessThan;
 use crate::experiment::Measure::VolumeLatency;
-use crate::experiment::Published::Number;
-use crate::experiment::Quantity::BestRatio;
-use crate::experiment::{Claim, Experiment, Origin};
+use crate::experiment::Published::{Number, Words};
+use crate::experiment::Quantity::{BestRatio, Most};
+use crate::experiment::{Bound, Claim, Experiment, Origin, Pair};
 
 const LOADS: [&str; 4] = [fig5::LOAD, fig6::LOAD, fig7::LOAD, fig8::LOAD];
+
+/// All workloads and SSD rates but Financial 2 with 30 %.
+const OTHERS: &[Pair] = &[
+    (F1.proposed[0], F1.existing[0]),
+    (F1.proposed[1], F1.existing[1]),
+    (F1.proposed[2], F1.existing[2]),
+    (F1_RW.proposed[0], F1_RW.existing[0]),
+    (F1_RW.proposed[1], F1_RW.existing[1]),
+    (F1_RW.proposed[2], F1_RW.existing[2]),
+    (F2.proposed[0], F2.existing[0]),
+    (F2.proposed[1], F2.existing[1]),
+    (F2_RW.proposed[0], F2_RW.existing[0]),
+    (F2_RW.proposed[1], F2_RW.existing[1]),
+    (F2_RW.proposed[2], F2_RW.existing[2]),
+];
 
 /// The declaration.
 pub const EXPERIMENT: Experiment = figure(
@@ -23,26 +39,33 @@ pub const EXPERIMENT: Experiment = figure(
             place: "section 5.2",
             origin: Origin::Paper,
             tests: &[
-                nowhere_slower(F2.proposed[0], &[F2.existing[0]]),
-                nowhere_slower(F2.proposed[1], &[F2.existing[1]]),
-                nowhere_slower(F2.proposed[2], &[F2.existing[2]]),
-                nowhere_slower(F2_RW.proposed[0], &[F2_RW.existing[0]]),
-                nowhere_slower(F2_RW.proposed[1], &[F2_RW.existing[1]]),
-                nowhere_slower(F2_RW.proposed[2], &[F2_RW.existing[2]]),
+                everywhere_faster(F2.proposed[0], &[F2.existing[0]]),
+                everywhere_faster(F2.proposed[1], &[F2.existing[1]]),
+                everywhere_faster(F2.proposed[2], &[F2.existing[2]]),
+                everywhere_faster(F2_RW.proposed[0], &[F2_RW.existing[0]]),
+                everywhere_faster(F2_RW.proposed[1], &[F2_RW.existing[1]]),
+                everywhere_faster(F2_RW.proposed[2], &[F2_RW.existing[2]]),
             ],
             why: "with Financial 2, an SSD rate of 30 % and a cache rate of 60 %, pages near the end of the tier change places in each period, \
                   and what leaves the tier is in no cache: the disks serve 2.7 % of the requests, 1.8 % under the combination, and 1.3 % if next to \
                   nothing migrates (rate=1KiB), where the proposed method is 18 % faster than the combination",
         },
         Claim {
-            sentence: "It saves most with Financial 2 and an SSD rate of 30 %: up to 23 % of the response time, and at least 20 % here.",
+            sentence: "It saves most with Financial 2 and an SSD rate of 30 %: up to 23 % of the response time.",
             place: "section 5.2",
             origin: Origin::Paper,
-            tests: &[test(
-                BestRatio { measure: VolumeLatency, of: F2.proposed[2], to: &[F2.existing[2]] },
-                Number(0.77),
-                AtMost(0.8),
-            )],
+            tests: &[
+                test(
+                    Most { measure: VolumeLatency, of: (F2.proposed[2], F2.existing[2]), others: OTHERS },
+                    Words,
+                    LessThan(1.0),
+                ),
+                test(
+                    BestRatio { measure: VolumeLatency, of: F2.proposed[2], to: &[F2.existing[2]] },
+                    Number(0.77),
+                    Bound::about(0.77),
+                ),
+            ],
             why: "",
         },
         Claim {
@@ -50,14 +73,14 @@ pub const EXPERIMENT: Experiment = figure(
             place: "section 5.2",
             origin: Origin::Paper,
             tests: &is_best(F1.existing[2], &[F1.proposed[2]]),
-            why: "popular pages that leave the tier are not popular again in the generated load, where what is popular does not change",
+            why: "",
         },
         Claim {
             sentence: "The combination is the fastest of all with little locality and an SSD rate of 30 %: Financial 1 with reads for writes.",
             place: "section 5.2",
             origin: Origin::Paper,
             tests: &is_best(F1_RW.existing[2], &[F1_RW.proposed[2]]),
-            why: "popular pages that leave the tier are not popular again in the generated load, where what is popular does not change",
+            why: "",
         },
     ],
 );

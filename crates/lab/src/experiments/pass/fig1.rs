@@ -1,17 +1,17 @@
 //! Figure 1: IOmeter with half of its requests reads, by window.
 
 use super::{
-    HDD, K, PAPER, PASS, RAID1, SPAN, SSD, WINDOW, WINDOW_NO_WAITING, WINDOWS, all, discrepancy, grows, test,
-    times,
+    HDD, K, PAPER, PASS, RAID1, SPAN, SSD, WINDOW, WINDOW_NO_WAITING, WINDOWS, all, discrepancy, grows,
+    implied_at, test, times,
 };
 use crate::Prefill;
-use crate::experiment::Bound::Between;
+use crate::experiment::Bound::{AtLeast, Near};
 use crate::experiment::Measure::{Behind, BehindHighest, LatencyP99, Operations};
 use crate::experiment::Published::Number;
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Claim, Experiment, Origin, Times};
+use crate::experiment::{Bound, Claim, Experiment, Origin, Times};
 
-pub(super) const LOAD: &str = "iometer-like,spec=pass-50,span=500MB,requests=endless";
+pub(super) const LOAD: &str = "iometer-like,spec=pass-50,span={span}MB,requests=endless";
 
 /// The declaration.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -25,28 +25,28 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::All,
     times: Times { warm_up: 60, measured: 120 },
-    jitter: &[],
-    baselines: &[],
+    jitter: super::SPAN_JITTER,
+    baselines: &implied_at(400 * K),
     claims: &[
         Claim {
             sentence: "With a window of 400K sectors it has at least 10 times the rate of RAID 1.",
             place: "section V-B",
             origin: Origin::Paper,
-            tests: &[times(PASS, &[RAID1], 400 * K, 10.0, 10.0)],
+            tests: &[times(PASS, &[RAID1], 400 * K, 10.0, AtLeast(10.0))],
             why: "",
         },
         Claim {
             sentence: "With a window of 400K sectors it has up to 11 times the rate of a single disk.",
             place: "section V-B",
             origin: Origin::Paper,
-            tests: &[times(PASS, &[HDD], 400 * K, 11.0, 11.0)],
+            tests: &[times(PASS, &[HDD], 400 * K, 11.0, Bound::about(11.0))],
             why: "",
         },
         Claim {
             sentence: "With a window of 400K sectors it has 77 % of the SSD's rate.",
             place: "section V-B",
-            origin: Origin::Paper,
-            tests: &[times(PASS, &[SSD], 400 * K, 0.77, 0.77)],
+            origin: Origin::Fitted,
+            tests: &[times(PASS, &[SSD], 400 * K, 0.77, Near(0.05))],
             why: "",
         },
         Claim {
@@ -60,7 +60,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             sentence: "The rate grows with the window.",
             place: "section V-B and figure 1",
             origin: Origin::Paper,
-            tests: &[grows(PASS, 256, 16 * K), grows(PASS, 16 * K, 128 * K), grows(PASS, 128 * K, 400 * K)],
+            tests: &grows(256, 400 * K),
             why: "",
         },
         Claim {
@@ -70,7 +70,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             tests: &[test(
                 Ratio { measure: Operations, of: RAID1, to: &[HDD], at: 400 * K },
                 Number(1.1),
-                Between(0.9, 1.5),
+                Near(0.15),
             )],
             why: "It has twice the disk's rate, since half of the random reads come from the SSD. That the paper's mirror is hardly faster than its \
                   disk means that nearly all of its reads came from the disk; why is not known.",

@@ -4,16 +4,21 @@ use super::{PAPER, TABLE_II, WITH, WITHOUT, series, test};
 use crate::Prefill;
 use crate::experiment::Measure::{Active, Throughput};
 use crate::experiment::Quantity::{Ratio, Value};
-use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Published, Times};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Jitter, Origin, Published, Times};
 use braid_base::DeviceClass::{Hdd, Ssd};
 
 const AXIS: Axis = Axis::Numbers { label: "processes", places: &[4, 16] };
 /// As IOR: all processes write segments of one file by turns.
-const WRITES_LOAD: &str = "checkpoint,clients={x},state=4GiB,layout=shared,rounds=1M,reads=0,compute=0s";
+const WRITES_LOAD: &str =
+    "checkpoint,clients={x},state={state}MiB,layout=shared,rounds=1M,reads=0,compute=0s";
 /// The same file is read again and again, with a second in between in which it may be reorganized.
 const READS_LOAD: &str =
-    "checkpoint,clients={x},state=256MiB,layout=shared,rounds=1,reads=1M,wait=1s,compute=0s";
+    "checkpoint,clients={x},state={read_state}MiB,layout=shared,rounds=1,reads=1M,wait=1s,compute=0s";
 const EVENLY: &str = "working-set,stripe=even,reorganizations=0";
+
+/// The load has no other seed.
+const WRITES_JITTER: &[Jitter] = &[Jitter { name: "state", low: 3891, high: 4301 }];
+const READS_JITTER: &[Jitter] = &[Jitter { name: "read_state", low: 243, high: 269 }];
 
 /// What holds of both parts.
 const BASE: Experiment = Experiment {
@@ -46,6 +51,7 @@ pub const WRITES: Experiment = Experiment {
         series(WITHOUT, TABLE_II, EVENLY, WRITES_LOAD),
         series(WITH, TABLE_II, "working-set", WRITES_LOAD),
     ],
+    jitter: WRITES_JITTER,
     claims: &[
         Claim {
             sentence: "Striped evenly, the SSDs are less active than the disks when a file is written.",
@@ -95,6 +101,7 @@ pub const READS: Experiment = Experiment {
         series(WITHOUT, TABLE_II, EVENLY, READS_LOAD),
         series(WITH, TABLE_II, "working-set,stripe=even", READS_LOAD),
     ],
+    jitter: READS_JITTER,
     claims: &[
         Claim {
             sentence: "When a file is read, the SSDs are never more than 20 % active.",
@@ -114,7 +121,7 @@ pub const READS: Experiment = Experiment {
             tests: &[test(
                 Ratio { measure: Throughput, of: WITH, to: &[WITHOUT], at: 16 },
                 Published::Words,
-                Bound::AtLeast(1.1),
+                Bound::MoreThan(1.0),
             )],
             why: "",
         },

@@ -34,7 +34,7 @@ const fn all(
 }
 
 const fn faster(at: u32) -> Test {
-    time(WITH, &[WITHOUT], at, Published::Range(0.1, 1.0 / 3.0), Bound::AtMost(1.0 / 3.0))
+    time(WITH, &[WITHOUT], at, Published::Range(0.1, 1.0 / 3.0), Bound::Between(0.1, 1.0 / 3.0))
 }
 
 const fn claim(tests: &'static [Test], why: &'static str) -> Claim {

@@ -28,7 +28,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claims: &[Claim {
         sentence: "The slowest of a hundred requests takes at most 1.2 times as long.",
         place: "ours",
-        origin: Origin::Paper,
+        origin: Origin::Aim,
         tests: &[test(
             WorstRatio { measure: VolumeLatencyP99, of: OFTEN, to: &[WITHOUT], from: 1 },
             Published::Words,
