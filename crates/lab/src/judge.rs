@@ -32,6 +32,8 @@ pub struct Judged {
     pub untestable: Vec<String>,
     /// Why it does not hold, where it does not and the reason is known.
     pub why: Option<String>,
+    /// What came of it in another run, with the reason changed; empty where it holds, or no such run is declared.
+    pub instead: Vec<Number>,
 }
 
 /// Whether a claim holds for one setting of the system.
@@ -184,6 +186,7 @@ impl Judged {
         }
         self.untestable.clear();
         self.why = None;
+        self.instead.clear();
     }
 
     /// Whether it is a claim of the paper, and not Braid's own or repeated under other conditions.
@@ -226,9 +229,14 @@ impl Results<'_> {
         let has_reason =
             [Ruling::OtherMargin, Ruling::Tie, Ruling::Undecided, Ruling::Fails].into_iter().any(is);
         let why = (has_reason && !claim.why.is_empty()).then(|| claim.why.to_owned());
+        let shown = |quantity: &Quantity| {
+            let test = Test { quantity: *quantity, published: Published::Words, bound: Bound::Shown };
+            self.number(&test, &[])
+        };
+        let instead = if has_reason { claim.instead.iter().map(shown).collect() } else { Vec::new() };
         let untestable = if is(Ruling::Untestable) { untestable } else { Vec::new() };
         let (sentence, place) = (claim.sentence.to_owned(), claim.place.to_owned());
-        Judged { claim: sentence, place, origin: claim.origin, verdicts, untestable, why }
+        Judged { claim: sentence, place, origin: claim.origin, verdicts, untestable, why, instead }
     }
 
     fn verdict(&self, claim: &Claim, variants: &[&str], of: Option<&str>, untestable: &[String]) -> Verdict {

@@ -64,7 +64,8 @@ quick, warm_up_seconds, measured_seconds, axis, axis_values, series (label, devi
 load, variant_of; {x} is the value on the axis), tables (measure, unit, more_is_better, values: a list for each series with
 a value for each one on the axis, null if no seed has one; half_widths and seeds_without, which have none, likewise; and
 paper_values: series_index, axis_value, low, high), jitter (name, low, high: what each seed draws for {name} in a load),
-baselines (numbers, as of a verdict), claims (claim, place, origin: paper, fitted, aim or repeat; verdicts, untestable, why),
+baselines (numbers, as of a verdict), claims (claim, place, origin: paper, fitted, aim or repeat; verdicts, untestable, why,
+instead: numbers of another run),
 published, calibrated, contradictions, differs, differs_in_all.
   verdicts: of (the series that it is about), ruling (holds, other_margin, tie, undecided, fails, untestable, one_seed,
     too_short; null if numbers are only shown), and numbers (quantity, claimed, ours, ours_low, ours_high, ratio of ours to

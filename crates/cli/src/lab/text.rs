@@ -2,7 +2,7 @@
 
 use crate::table::Table;
 use braid_lab::experiment::Origin;
-use braid_lab::judge::{Judged, Ruling, Verdict};
+use braid_lab::judge::{Judged, Number, Ruling, Verdict};
 use braid_lab::study::Study;
 
 /// Everything about a study.
@@ -20,8 +20,19 @@ pub fn describe(study: &Study) -> String {
         text += &measured(study, table);
     }
     text += "\n  the paper's values beside ours\n";
-    text += &compared(study);
+    let verdicts = study.claims.iter().flat_map(|claim| &claim.verdicts);
+    text += &compared(verdicts.flat_map(|verdict| &verdict.numbers));
     text += &format!("    {}\n", study.published);
+    if !study.baselines.is_empty() {
+        text += "\n  the paper's devices alone: if one is off, claims about policies are untestable\n";
+        text += &compared(study.baselines.iter());
+    }
+    for drawn in &study.jitter {
+        text += &format!(
+            "\n  each seed draws {{{}}} of the loads: {} to {}\n",
+            drawn.name, drawn.low, drawn.high
+        );
+    }
     let differs: Vec<String> = study.differs.iter().chain(&study.differs_in_all).cloned().collect();
     for (title, items) in [
         ("what of the paper's results went into the models", &study.calibrated),
@@ -64,15 +75,15 @@ fn measured(study: &Study, table: usize) -> String {
     format!("\n  {}, {}{better}\n{}", measured.measure, measured.unit, table.render("  "))
 }
 
-fn compared(study: &Study) -> String {
+fn compared<'a>(numbers: impl Iterator<Item = &'a Number>) -> String {
     let mut table = Table::new(&["", ">paper", ">ours", ">ours/paper", ">needed", ""]);
-    let verdicts = study.claims.iter().flat_map(|claim| &claim.verdicts);
-    let mut seen: Vec<&str> = Vec::new();
-    for number in verdicts.flat_map(|verdict| &verdict.numbers).chain(&study.baselines) {
-        if seen.contains(&number.quantity.as_str()) {
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for number in numbers {
+        let key = (number.quantity.as_str(), number.needed.as_str());
+        if seen.contains(&key) {
             continue;
         }
-        seen.push(&number.quantity);
+        seen.push(key);
         table.row(vec![
             number.quantity.clone(),
             number.claimed.clone(),
@@ -110,6 +121,9 @@ fn line(judged: &Judged) -> String {
     }
     if let Some(why) = &judged.why {
         text += &wrapped("    ", &format!("why: {why}"));
+    }
+    for number in &judged.instead {
+        text += &wrapped("    ", &format!("another run: {}: {}", number.quantity, number.ours_shown()));
     }
     text
 }

@@ -15,8 +15,10 @@ pub struct Claim {
     pub origin: Origin,
     /// All of these must hold.
     pub tests: &'static [Test],
-    /// Why it does not hold here, where it does not and the reason is known.
+    /// Why it does not hold here, where it does not and the reason is known. Figures stand in `instead`, which cannot go stale.
     pub why: &'static str,
+    /// What becomes of it in another run, with one thing changed that is the reason: shown where it does not hold.
+    pub instead: &'static [Quantity],
 }
 
 impl Claim {

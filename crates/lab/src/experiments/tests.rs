@@ -189,6 +189,19 @@ fn every_load_follows_its_seed() {
     }
 }
 
+/// Another run is of something else than the claim.
+#[test]
+fn a_reason_is_another_run() {
+    for claim in all().iter().flat_map(|e| e.claims) {
+        let of_claim: Vec<&str> = claim.tests.iter().flat_map(|test| test.quantity.series()).collect();
+        let is_other = |quantity: &Quantity| {
+            quantity.series().iter().any(|series| !of_claim.contains(series))
+                || claim.tests.iter().all(|test| test.quantity.measure() != quantity.measure())
+        };
+        assert!(claim.instead.iter().all(is_other), "{}: {:?}", claim.sentence, claim.instead);
+    }
+}
+
 #[test]
 fn what_a_seed_draws_is_within_its_range_and_used() {
     for e in all() {
@@ -244,7 +257,8 @@ fn claims_speak_of_series_places_and_measures_that_are_there() {
         }
         assert!(e.series.iter().filter_map(|s| s.variant_of).all(|of| labels.contains(&of)), "{}", e.id);
         let of_claims = e.claims.iter().flat_map(|claim| claim.tests).map(|test| test.quantity);
-        for test in of_claims.chain(e.baselines.iter().map(|baseline| baseline.quantity)) {
+        let instead = e.claims.iter().flat_map(|claim| claim.instead).copied();
+        for test in of_claims.chain(e.baselines.iter().map(|baseline| baseline.quantity)).chain(instead) {
             assert!(e.measures.contains(&test.measure()), "{}: {test:?}", e.id);
             assert!(test.series().iter().all(|series| labels.contains(series)), "{}: {test:?}", e.id);
             let at = match test {

@@ -70,7 +70,7 @@ fn seeds(count: usize, truth: [[f64; 4]; 5]) -> Vec<Vec<Table>> {
 }
 
 const fn claim(tests: &'static [Test], origin: Origin) -> Claim {
-    Claim { sentence: "A claim.", place: "somewhere", origin, tests, why: "a reason" }
+    Claim { sentence: "A claim.", place: "somewhere", origin, tests, why: "a reason", instead: &[] }
 }
 
 fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {
@@ -315,6 +315,23 @@ fn lie_a_twentieth_of_a_run_is_a_run() {
     let (_, judged) = judge(&experiment, &seeds(5, TRUTH), true);
     assert_eq!(judged[0].verdicts[0].ruling, Some(TooShort));
     assert_eq!(judged[0].why, None);
+}
+
+/// A constant sentence is no reason: the run that it speaks of is made with the others.
+#[test]
+fn a_claim_that_fails_comes_with_the_run_that_says_why() {
+    const OTHER: &[Quantity] = &[ratio(POLICY, &[HDD], 8)];
+    let with = |bound| {
+        let claims =
+            vec![Claim { instead: OTHER, ..claim(vec![test(RATIO, WORDS, bound)].leak(), Origin::Paper) }];
+        let experiment =
+            Experiment { claims: claims.leak(), series: &experiment().series[..4], ..experiment() };
+        judge(&experiment, &seeds(5, TRUTH), false).1.remove(0)
+    };
+    let (holds, fails) = (with(AHEAD), with(Bound::LessThan(1.0)));
+    assert_eq!((holds.verdicts[0].ruling, holds.instead.len()), (Some(Holds), 0));
+    assert_eq!((fails.verdicts[0].ruling, fails.instead.len()), (Some(Fails), 1));
+    assert!((fails.instead[0].ours - 3.0).abs() < 0.01 && fails.instead[0].ruling.is_none());
 }
 
 #[test]

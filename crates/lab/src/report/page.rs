@@ -130,6 +130,10 @@ fn section(out: &mut String, study: &Study) {
         if let Some(why) = &judged.why {
             *out += &format!(" <em>Why:</em> {}", escaped(why));
         }
+        for number in &judged.instead {
+            *out +=
+                &format!(" <em>Another run:</em> {}: {}.", escaped(&number.quantity), number.ours_shown());
+        }
         out.push_str("</p>\n");
     }
     out.push_str("<div class=\"plots\">\n");
@@ -159,22 +163,31 @@ fn section(out: &mut String, study: &Study) {
 }
 
 fn compared(out: &mut String, study: &Study) {
-    *out += &format!(
-        "<h3>The paper's values beside ours</h3>\n<p>{}</p>\n<div class=\"wide\"><table>\n",
-        escaped(&study.published)
-    );
-    out.push_str(
-        "<tr><th></th><th>paper</th><th>ours</th><th>ours/paper</th><th>needed</th><th></th></tr>\n",
-    );
-    let mut seen: Vec<&str> = Vec::new();
+    *out += &format!("<h3>The paper's values beside ours</h3>\n<p>{}</p>\n", escaped(&study.published));
     let of_claims =
         study.claims.iter().flat_map(|claim| &claim.verdicts).flat_map(|verdict| &verdict.numbers);
-    for number in of_claims.chain(&study.baselines) {
-        if seen.contains(&number.quantity.as_str()) {
-            continue;
+    rows(out, of_claims);
+    if !study.baselines.is_empty() {
+        out.push_str(
+            "<h3>The paper's devices alone</h3>\n<p>Claims about a policy are judged only if all of these are \
+             within 15 % of the paper's.</p>\n",
+        );
+        rows(out, study.baselines.iter());
+    }
+}
+
+/// Numbers, each once.
+fn rows<'a>(out: &mut String, numbers: impl Iterator<Item = &'a Number>) {
+    out.push_str(
+        "<div class=\"wide\"><table>\n<tr><th></th><th>paper</th><th>ours</th><th>ours/paper</th><th>needed</th><th></th></tr>\n",
+    );
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for number in numbers {
+        let key = (number.quantity.as_str(), number.needed.as_str());
+        if !seen.contains(&key) {
+            seen.push(key);
+            row(out, number);
         }
-        seen.push(&number.quantity);
-        row(out, number);
     }
     out.push_str("</table></div>\n");
 }
@@ -223,6 +236,12 @@ fn simulated(out: &mut String, study: &Study) {
         );
     }
     out.push_str("</ul>\n");
+    for drawn in &study.jitter {
+        *out += &format!(
+            "<p><code>{{{}}}</code>: each seed draws {} to {}.</p>\n",
+            drawn.name, drawn.low, drawn.high
+        );
+    }
 }
 
 /// What sets a claim apart from those of the paper.

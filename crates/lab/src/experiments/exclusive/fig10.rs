@@ -43,6 +43,7 @@ const FIGURE: Experiment = figure(
                 everywhere_faster(F2_RW.proposed[2], &[F2_RW.existing[2]]),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "It is faster than the combination: Financial 1 with a small SSD, and with reads for writes.",
@@ -56,6 +57,7 @@ const FIGURE: Experiment = figure(
                 everywhere_faster(F1_RW.proposed[2], &[F1_RW.existing[2]]),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "It is not with little locality, mostly writes and an SSD rate of 30 %.",
@@ -67,6 +69,7 @@ const FIGURE: Experiment = figure(
                 AtLeast(1.0),
             )],
             why: "",
+            instead: &[],
         },
     ],
 );

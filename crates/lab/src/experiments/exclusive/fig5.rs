@@ -20,6 +20,7 @@ pub const EXPERIMENT: Experiment = figure(
             origin: Origin::Paper,
             tests: &is_best(F1.proposed[0], &[F1.existing[0]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD rate of 20 %, the proposed method is best.",
@@ -27,6 +28,7 @@ pub const EXPERIMENT: Experiment = figure(
             origin: Origin::Paper,
             tests: &is_best(F1.proposed[1], &[F1.existing[1]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD rate of 30 %, the combination is best.",
@@ -34,6 +36,7 @@ pub const EXPERIMENT: Experiment = figure(
             origin: Origin::Paper,
             tests: &is_best(F1.existing[2], &[F1.proposed[2]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With a low SSD cache rate the proposed method is faster than the combination.",
@@ -45,6 +48,7 @@ pub const EXPERIMENT: Experiment = figure(
                 ratio(F1.proposed[2], &[F1.existing[2]], 20, LessThan(1.0)),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With a high SSD rate and a high SSD cache rate the combination is faster.",
@@ -52,6 +56,7 @@ pub const EXPERIMENT: Experiment = figure(
             origin: Origin::Paper,
             tests: &[ratio(F1.existing[2], &[F1.proposed[2]], 80, LessThan(1.0))],
             why: "",
+            instead: &[],
         },
     ],
 );

@@ -41,6 +41,7 @@ pub const EXPERIMENT: Experiment = figure(
                 ),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD rate of 20 %, the proposed method is best.",
@@ -48,6 +49,7 @@ pub const EXPERIMENT: Experiment = figure(
             origin: Origin::Paper,
             tests: &is_best(F1_RW.proposed[1], &[F1_RW.existing[1]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD rate of 30 %, the combination is best.",
@@ -55,6 +57,7 @@ pub const EXPERIMENT: Experiment = figure(
             origin: Origin::Paper,
             tests: &is_best(F1_RW.existing[2], &[F1_RW.proposed[2]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD rate of 10 or 20 % the two methods are about as fast.",
@@ -71,6 +74,7 @@ pub const EXPERIMENT: Experiment = figure(
                 alike(1, &[F1_RW.existing[1]], 80),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD rate of 30 % the two methods are about as fast, each at its best SSD cache rate.",
@@ -82,6 +86,7 @@ pub const EXPERIMENT: Experiment = figure(
                 Between(ALIKE.0, ALIKE.1),
             )],
             why: "",
+            instead: &[],
         },
     ],
 );

@@ -23,6 +23,7 @@ pub const EXPERIMENT: Experiment = figure(
             origin: Origin::Paper,
             tests: &is_best(F2.proposed[0], &[F2.existing[0]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD rate of 20 %, the SSD cache alone is best, and the proposed method with an SSD cache rate of 80 % about as fast.",
@@ -41,6 +42,7 @@ pub const EXPERIMENT: Experiment = figure(
                 ),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD rate of 30 %, the proposed method is best.",
@@ -48,6 +50,7 @@ pub const EXPERIMENT: Experiment = figure(
             origin: Origin::Paper,
             tests: &is_best(F2.proposed[2], &[F2.existing[2]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The proposed method is faster than the combination in every cell.",
@@ -59,6 +62,7 @@ pub const EXPERIMENT: Experiment = figure(
                 everywhere_faster(F2.proposed[2], &[F2.existing[2]]),
             ],
             why: "",
+            instead: &[],
         },
     ],
 );

@@ -19,6 +19,7 @@ pub const EXPERIMENT: Experiment = figure(
             origin: Origin::Paper,
             tests: &is_best(F2_RW.proposed[0], &[F2_RW.existing[0]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD rate of 20 %, the proposed method is best.",
@@ -26,6 +27,7 @@ pub const EXPERIMENT: Experiment = figure(
             origin: Origin::Paper,
             tests: &is_best(F2_RW.proposed[1], &[F2_RW.existing[1]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD rate of 30 %, the proposed method is best.",
@@ -33,6 +35,7 @@ pub const EXPERIMENT: Experiment = figure(
             origin: Origin::Paper,
             tests: &is_best(F2_RW.proposed[2], &[F2_RW.existing[2]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The proposed method is faster than the combination in every cell.",
@@ -44,6 +47,7 @@ pub const EXPERIMENT: Experiment = figure(
                 everywhere_faster(F2_RW.proposed[2], &[F2_RW.existing[2]]),
             ],
             why: "",
+            instead: &[],
         },
     ],
 );

@@ -38,6 +38,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Paper,
             tests: &[times_longer(LARGE, &[HYSTOR], 20, Words, AtLeast(1.2))],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With a large SSD they can be afforded.",
@@ -45,6 +46,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Paper,
             tests: &[times_longer(LARGE, &[HYSTOR], 100, Words, Between(0.8, 1.2))],
             why: "",
+            instead: &[],
         },
     ],
     published: "In a plot alone.",

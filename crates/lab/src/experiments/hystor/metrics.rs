@@ -84,6 +84,7 @@ const fn claim(why: &'static str) -> Claim {
         origin: Origin::Paper,
         tests: TESTS,
         why,
+        instead: &[],
     }
 }
 

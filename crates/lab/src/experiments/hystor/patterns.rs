@@ -65,6 +65,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Bound::about(7.7),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "Random writes of 4 KiB are 28.5 times as fast as on the disk.",
@@ -75,7 +76,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Number(28.5),
                 Bound::about(28.5),
             )],
-            why: "9.0 times: the model's disk takes writes into its buffer and sorts them, so that it does 690 random writes a second, and 250 reads.",
+            why: "The model's disk takes writes into its buffer and sorts them.",
+            instead: &[],
         },
         Claim {
             sentence: "Random and sequential writes to the SSD are almost the same.",
@@ -87,6 +89,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Between(0.9, 1.1),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "From requests of 32 KiB on, writes to the SSD have about all of their bandwidth, 180 MB/s.",
@@ -105,6 +108,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 ),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "Writes to the SSD reach 194 MB/s.",
@@ -116,6 +120,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Near(0.15),
             )],
             why: "",
+            instead: &[],
         },
     ],
     published: "7.7 and 28.5 times, 180 MB/s at 32 KiB and up to 194 MB/s are given as numbers; the curves are in plots.",

@@ -1,14 +1,18 @@
 //! PostMark: time and hit ratio by the size of the SSD.
 
-use super::{HDD, HYSTOR, NO_WRITE_BACK, PAPER, SIZES, SSD, all, devices, hits, times_longer};
+use super::{BOTH, HDD, HYSTOR, NO_WRITE_BACK, PAPER, SIZES, SSD, all, devices, hits, series, times_longer};
 use crate::Prefill;
 use crate::experiment::Bound::{AtMost, Near};
 use crate::experiment::Measure::{HitRatio, Time};
 use crate::experiment::Published::{Number, Words};
+use crate::experiment::Quantity::Value;
 use crate::experiment::{Bound, Claim, Experiment, Origin, Times};
 
 /// The workload.
 pub const LOAD: &str = "postmark-like,files=20K,transactions=100K,low=500B,high=75KB,cached=90%";
+
+/// The mover is not limited.
+const MOVED: &str = "hystor, no write-back area, budget=100%";
 
 /// The declaration.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -17,7 +21,11 @@ pub const EXPERIMENT: Experiment = Experiment {
     paper: &PAPER,
     place: "evaluation, PostMark",
     axis: SIZES,
-    series: &all(LOAD),
+    series: &{
+        let [ssd, hdd, hystor, no_write_back] = all(LOAD);
+        let moved = series(MOVED, BOTH, "hystor,period=1s,write-back=0%,budget=100%", LOAD);
+        [ssd, hdd, hystor, no_write_back, moved]
+    },
     measures: &[Time, HitRatio],
     counting: None,
     prefill: Prefill::All,
@@ -31,6 +39,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Paper,
             tests: &[times_longer(HDD, &[SSD], 20, Number(4.2), Near(0.15))],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD of 20 % of the working set, the write-back area saves 29 % of the time.",
@@ -38,6 +47,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Paper,
             tests: &[times_longer(HYSTOR, &[NO_WRITE_BACK], 20, Number(0.71), Bound::about(0.71))],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "There it raises the hit ratio from 79 to 91 %.",
@@ -47,7 +57,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 hits(NO_WRITE_BACK, 20, Number(79.0), Near(0.15)),
                 hits(HYSTOR, 20, Number(91.0), Near(0.15)),
             ],
-            why: "",
+            why: "Without the area only what was read, or written before, can be on the SSD, and the page cache answers nine reads of ten.",
+            instead: &[Value { measure: HitRatio, series: MOVED, at: 20 }],
         },
         Claim {
             sentence: "With a small SSD it is no more than 5 % slower than the disk alone.",
@@ -58,6 +69,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 times_longer(NO_WRITE_BACK, &[HDD], 20, Words, AtMost(1.05)),
             ],
             why: "",
+            instead: &[],
         },
     ],
     published: "4.2 times, 29 %, and the two hit ratios at 310 MB are given as numbers; the curves are in plots.",

@@ -39,6 +39,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Bound::about(0.75),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "Requests on demand become more per second, since the same number takes less time.",
@@ -49,6 +50,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 test(Change { measure: Time, series: HYSTOR, at: 80, from: 20 }, Words, LessThan(1.0)),
             ],
             why: "",
+            instead: &[],
         },
     ],
     published: "The quarter is given as a number; the rates are in a plot.",

@@ -29,6 +29,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Fitted,
             tests: &[times_longer(HDD, &[SSD], 20, Number(1.16), Near(0.05))],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With a small SSD it is 2 to 5 % slower than the disk alone.",
@@ -36,6 +37,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Paper,
             tests: &[times_longer(HYSTOR, &[HDD], 20, Range(1.02, 1.05), Between(1.02, 1.05))],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The hit ratio is about 30 to 40 % there.",
@@ -43,6 +45,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Paper,
             tests: &[hits(HYSTOR, 20, Range(30.0, 40.0), Between(30.0, 40.0))],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "Without a write-back area it is no more than 5 % slower than the disk alone.",
@@ -50,6 +53,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Aim,
             tests: &[times_longer(NO_WRITE_BACK, &[HDD], 20, Words, AtMost(1.05))],
             why: "",
+            instead: &[],
         },
     ],
     published: "1.16 times, 2 to 5 %, and 30 to 40 % are given as numbers; the curves are in plots.",

@@ -2,8 +2,8 @@
 
 use super::fig1::LOAD as HALF_READS;
 use super::{
-    BOTH, K, PAPER, PASS, RAID1, SPAN, SSD, WINDOW, WINDOW_NO_WAITING, WINDOWS, all, alone, discrepancy,
-    grows, series, test, times, value,
+    BOTH, K, PAPER, PASS, RAID1, RAID1_FASTEST, SPAN, SSD, WINDOW, WINDOW_NO_WAITING, WINDOWS, all, alone,
+    discrepancy, grows, series, test, times, value,
 };
 use crate::Prefill;
 use crate::experiment::Bound::{AtLeast, AtMost, Between};
@@ -42,6 +42,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Paper,
             tests: &[times(PASS, &[RAID1], 400 * K, 12.0, Bound::about(12.0))],
             why: "",
+            instead: &[Ratio { measure: Operations, of: PASS, to: &[RAID1_FASTEST], at: 400 * K }],
         },
         Claim {
             sentence: "With a window of 400K sectors it has 4,672 requests a second, close to 90 % of the SSD's.",
@@ -52,6 +53,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 times(PASS, &[SSD], 400 * K, 0.9, Between(0.85, 0.95)),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The discrepancy of a window of 400K sectors is 0.651 %, below 2 %.",
@@ -59,6 +61,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Paper,
             tests: &discrepancy(400 * K, 0.651),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With 90 % reads RAID 1 is not much faster than with 50 %, and the policy is significantly faster.",
@@ -77,6 +80,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 ),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The rate grows with the window.",
@@ -84,6 +88,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Paper,
             tests: &grows(256, 400 * K),
             why: "",
+            instead: &[],
         },
     ],
     published: "The text gives the multiples and the rate at 400K sectors. The curve is plotted only, not published as numbers.",

@@ -30,6 +30,7 @@ const DISCREPANCY: Claim = Claim {
     origin: Origin::Repeat,
     tests: &[highest(250), highest(1000), highest(4000), highest(8000), highest(15000), highest(30000)],
     why: "",
+    instead: &[],
 };
 
 /// Half of the requests are reads.
@@ -53,6 +54,7 @@ pub const HALF_READS: Experiment = Experiment {
             origin: Origin::Repeat,
             tests: &[everywhere(&[RAID1], 10.0)],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "It has 77 % of the SSD's rate: over any span.",
@@ -60,6 +62,7 @@ pub const HALF_READS: Experiment = Experiment {
             origin: Origin::Repeat,
             tests: &[everywhere(&[SSD], 0.77)],
             why: "",
+            instead: &[],
         },
         DISCREPANCY,
     ],
@@ -91,6 +94,7 @@ pub const MOST_READS: Experiment = Experiment {
             origin: Origin::Repeat,
             tests: &[everywhere(&[RAID1], 12.0)],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "It has 90 % of the SSD's rate: over any span.",
@@ -98,6 +102,7 @@ pub const MOST_READS: Experiment = Experiment {
             origin: Origin::Repeat,
             tests: &[everywhere(&[SSD], 0.9)],
             why: "",
+            instead: &[],
         },
         DISCREPANCY,
     ],

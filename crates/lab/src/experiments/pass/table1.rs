@@ -37,6 +37,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Paper,
             tests: &[value(Operations, HDD, 100, 277.0), value(Throughput, HDD, 100, 17.17)],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The table: the SSD alone, transactions a second, and MB/s read and written together.",
@@ -44,6 +45,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Fitted,
             tests: &[value(Operations, SSD, 100, 2380.0), value(Throughput, SSD, 100, 158.14)],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The table: RAID 1 and write-behind, transactions a second, and MB/s read and written together.",
@@ -56,6 +58,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 value(Throughput, WRITE_BEHIND, 100, 21.18),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "RAID 1, synchronous or with write-behind, is close to the disk alone.",
@@ -70,6 +73,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 ),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The SSD alone has about 8 times the transactions of RAID 1 (derived from the table).",
@@ -77,6 +81,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Paper,
             tests: &[times(SSD, &[RAID1], 100, 8.26, Near(0.15))],
             why: "",
+            instead: &[],
         },
     ],
     published: "All of the table is published as numbers; reading and writing are added up here, and the ratios are derived from it.",

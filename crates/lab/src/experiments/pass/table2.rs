@@ -78,6 +78,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 row(SSD, 40, 512.133),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The table: New-Orders per minute (tpmC) of the policy and of RAID 1.",
@@ -98,6 +99,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 row(RAID1, 20, 251.4),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With 30 and 40 warehouses it does not fail.",
@@ -110,6 +112,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 answered(PASS_4K, 40, AtMost(LIMIT)),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With 30 and 40 warehouses RAID 1 and the disk alone fail.",
@@ -124,6 +127,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             why: "Nine of ten New-Orders take 0.1 s on RAID 1, and 0.23 and 0.36 s on the disk alone, which is 70 and 90 % busy: it orders 32 requests \
                   at a time, and then serves up to 280 a second. It fails from 80 warehouses on (9.3 s), where RAID 1, whose disk serves few of the reads, does not \
                   yet with 100 (0.44 s). So the paper's database asked for more, or its disk did less; what PostgreSQL kept in memory is not published.",
+            instead: &[],
         },
         Claim {
             sentence: "The window makes no difference, and the policy is as fast as the SSD alone: there is time to duplicate while terminals think.",
@@ -136,6 +140,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 beside_ssd(PASS_4K, 40, 0.996),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With 10 and 20 warehouses RAID 1 and the disk alone are as fast as the SSD, within 5 %.",
@@ -152,6 +157,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 ),
             ],
             why: "",
+            instead: &[],
         },
     ],
     published: "All of the table is published as numbers, six of PASS (2K) and PASS (3K) among them that are not repeated here.",

@@ -53,6 +53,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             why: "With 2 processes no split is more than 1.2 % from the best: memory holds all files, the page cache has time \
                   to write back, and the processes' own time is what is left. With 6 the processors are the limit from 40 % on \
                   (601 to 607 MB/s), and the SSD alone is a little below them (598).",
+            instead: &[],
         },
         Claim {
             sentence: "With 10 processes throughput is highest with about 80 % on the SSD, and latency lowest with about 70 %: \
@@ -76,6 +77,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             why: "The best split is 60 % for both, where the processors are the limit (605 MB/s) and the SSD alone has 547, the \
                   disk alone 315. So a disk beside the SSD helps, as the paper says, and more of the data belongs on it than there. Why \
                   is not known.",
+            instead: &[],
         },
     ],
     published: "The text gives the best splits. The curves are plotted only, not published as numbers.",

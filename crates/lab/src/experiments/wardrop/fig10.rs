@@ -52,6 +52,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 MoreThan(1.0),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The policy matches the best static split.",
@@ -70,6 +71,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             why: "Reads are answered by the page cache, so that nothing is hot and moves: the data stays where it was allocated. With 10 \
                   processes that is 21 % on the SSD, about as in the split of 20/80, which has 1.03 times the policy's throughput; \
                   the best split has 10 %, and 1.13 times.",
+            instead: &[],
         },
         Claim {
             sentence: "Even here both devices together are ahead of the better one alone.",
@@ -82,6 +84,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             )],
             why: "As above: the best split is 14 % ahead of the disk alone, and the policy has twice as much on the SSD. The mean is ahead of the \
                   disk's, by less than its interval.",
+            instead: &[],
         },
     ],
     published: "The curves are plotted only, not published as numbers.",

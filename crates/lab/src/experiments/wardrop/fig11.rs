@@ -52,6 +52,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 MoreThan(1.0),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The policy matches the best static split.",
@@ -70,6 +71,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             why: "What was written before the SSD was found out to be slow stays there, since reads are answered by the page cache and \
                   nothing is hot: 6 % of the data with 10 processes, which costs more than a third of the disk's throughput. With 10 % there a \
                   static split has 0.37 of it.",
+            instead: &[],
         },
         Claim {
             sentence: "Even here both devices together are ahead of the better one alone.",
@@ -81,6 +83,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 MoreThan(1.0),
             )],
             why: "As above. The disk is 27 times as fast as this SSD, so that there is next to nothing to be gained.",
+            instead: &[],
         },
     ],
     published: "The curves are plotted only, not published as numbers.",

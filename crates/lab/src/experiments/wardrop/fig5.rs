@@ -48,6 +48,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 AtLeast(0.95),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With many processes the policy reaches a higher throughput than the SSD alone or the disk alone.",
@@ -59,6 +60,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 MoreThan(1.0),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "Splits of 70/30 and 80/20 perform alike.",
@@ -70,6 +72,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Between(0.95, 1.05),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The SSD's throughput rises with the number of processes to its peak at about 8, and falls after that.",
@@ -82,6 +85,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 test(Fall { measure: Throughput, series: SSD_ONLY, from: 8, to: 12 }, Words, LessThan(1.0)),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The peak is about 620 MB/s.",
@@ -89,6 +93,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Fitted,
             tests: &[test(Best { measure: Throughput, series: SSD_ONLY }, Number(620.0), Near(0.15))],
             why: "",
+            instead: &[],
         },
     ],
     published: "The text gives the SSD's peak. The curves are plotted only, not published as numbers.",

@@ -40,17 +40,16 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Number(50.0),
                 Between(45.0, 50.0),
             )],
-            why: "With up to 8 processes memory holds the files, a disk with its write cache answers writes as fast as the SSD, and 19 to 43 % lie on \
-                  the SSD. With ten it does not: reads come to the disk, which is slow at them, and 88 % go to the SSD, \
-                  which is better here than it was in the paper, as figure 6 and table III show.",
+            why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With more processes a little more of it is on the disk.",
             place: "section III-C",
             origin: Origin::Paper,
             tests: &slightly_less(WARDROP),
-            why: "The other way round, as said above: with few processes only writes come to the devices, and the disk's write cache takes \
-                  them.",
+            why: "",
+            instead: &[],
         },
     ],
     published: "The text gives about 50 %, and slightly more than 50 % on the disk at many processes. The curves are plotted only, not published as numbers.",

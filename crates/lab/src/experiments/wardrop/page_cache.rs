@@ -60,6 +60,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 ),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "The same of ten processes of the NetApp trace, whether memory holds 900 MB of their files or 700.",
@@ -77,7 +78,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                     MoreThan(1.0),
                 ),
             ],
-            why: "Policy and SSD alone are both at the processors' limit, as in figure 6, whatever the page cache does; the disk alone is not.",
+            why: "The processors are the limit of the policy and of the SSD alone.",
+            instead: &[],
         },
     ],
     published: "The paper has no such figure: it says how much memory the machine had, and nothing of what it cached.",

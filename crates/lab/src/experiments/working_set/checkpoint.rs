@@ -45,6 +45,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             Bound::AtLeast(0.95),
         )],
         why: "",
+        instead: &[],
     }],
     published: "Nothing: the paper has no figure for it.",
     calibrated: &[],

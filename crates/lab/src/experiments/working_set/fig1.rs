@@ -70,6 +70,7 @@ pub const WRITES: Experiment = Experiment {
                 ),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "Striped by their write bandwidth, all are active.",
@@ -88,6 +89,7 @@ pub const WRITES: Experiment = Experiment {
                 ),
             ],
             why: "",
+            instead: &[],
         },
     ],
     ..BASE
@@ -113,6 +115,7 @@ pub const READS: Experiment = Experiment {
                 Bound::AtMost(20.0),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "After a reorganization it is read faster.",
@@ -124,6 +127,7 @@ pub const READS: Experiment = Experiment {
                 Bound::MoreThan(1.0),
             )],
             why: "",
+            instead: &[],
         },
     ],
     differs: &[

@@ -52,6 +52,7 @@ pub const DB2: Experiment = Experiment {
                 ),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "Low values move more data to the SSDs.",
@@ -70,6 +71,7 @@ pub const DB2: Experiment = Experiment {
                 ),
             ],
             why: "",
+            instead: &[],
         },
     ],
     published: "Both curves are plotted only, not published as numbers.",

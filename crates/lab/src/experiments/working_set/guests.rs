@@ -35,6 +35,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             Bound::AtMost(1.2),
         )],
         why: "",
+        instead: &[],
     }],
     published: "Nothing: the paper has no figure for it.",
     calibrated: &[],

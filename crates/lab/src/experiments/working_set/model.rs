@@ -48,6 +48,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Bound::Between(2.7, 3.3),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With γ = 10, the ratio of table II, 5.5 times as fast.",
@@ -59,6 +60,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Bound::Between(4.95, 6.05),
             )],
             why: "",
+            instead: &[],
         },
     ],
     published: "γ = 5 and three times as fast; the other ratio follows from the equations.",

@@ -128,6 +128,7 @@ const INSIDE: Claim = Claim {
     origin: Origin::Repeat,
     tests: &[stays(1), stays(10), stays(100)],
     why: "",
+    instead: &[],
 };
 
 const fn stays(at: u32) -> Test {
@@ -140,6 +141,7 @@ const FASTER: Claim = Claim {
     origin: Origin::Repeat,
     tests: &[time(OFTEN, &[WITHOUT], 10, Published::Range(0.1, 1.0 / 3.0), Bound::Between(0.1, 1.0 / 3.0))],
     why: "",
+    instead: &[],
 };
 
 /// Figure 4, DB2.
@@ -222,6 +224,7 @@ pub const CHECKPOINT: Experiment = Experiment {
                 Bound::AtLeast(0.95),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "If it is, it has at least 95 % of what four links carry.",
@@ -233,6 +236,7 @@ pub const CHECKPOINT: Experiment = Experiment {
                 Bound::Between(475.0, 505.0),
             )],
             why: "",
+            instead: &[],
         },
     ],
     ..DB2

@@ -44,6 +44,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             Bound::AtMost(0.5),
         )],
         why: "",
+        instead: &[],
     }],
     published: "Nothing: the paper has no figure for it.",
     calibrated: &[],
