@@ -45,7 +45,7 @@ pub fn describe(study: &Study) -> String {
         items.iter().for_each(|item| text += &wrapped("  - ", item));
     }
     text += "\n";
-    if study.seeds < study.seeds_needed {
+    if !study.quick && study.seeds < study.seeds_needed {
         text += &format!(
             "  {} seed: numbers, and no verdict. A verdict takes {} or more: --seeds {}\n",
             study.seeds,

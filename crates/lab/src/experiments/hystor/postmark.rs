@@ -1,11 +1,13 @@
 //! PostMark: time and hit ratio by the size of the SSD.
 
-use super::{BOTH, HDD, HYSTOR, NO_WRITE_BACK, PAPER, SIZES, SSD, all, devices, hits, series, times_longer};
+use super::{
+    BOTH, HDD, HYSTOR, NO_WRITE_BACK, PAPER, SIZES, SSD, all, devices, hits, series, test, times_longer,
+};
 use crate::Prefill;
 use crate::experiment::Bound::{AtMost, Near};
 use crate::experiment::Measure::{HitRatio, Time};
 use crate::experiment::Published::{Number, Words};
-use crate::experiment::Quantity::Value;
+use crate::experiment::Quantity::{Ratio, Value};
 use crate::experiment::{Bound, Claim, Experiment, Origin, Times};
 
 /// The workload.
@@ -56,6 +58,11 @@ pub const EXPERIMENT: Experiment = Experiment {
             tests: &[
                 hits(NO_WRITE_BACK, 20, Number(79.0), Near(0.15)),
                 hits(HYSTOR, 20, Number(91.0), Near(0.15)),
+                test(
+                    Ratio { measure: HitRatio, of: HYSTOR, to: &[NO_WRITE_BACK], at: 20 },
+                    Number(91.0 / 79.0),
+                    Bound::about(91.0 / 79.0),
+                ),
             ],
             why: "Without the area only what was read, or written before, can be on the SSD, and the page cache answers nine reads of ten.",
             instead: &[Value { measure: HitRatio, series: MOVED, at: 20 }],

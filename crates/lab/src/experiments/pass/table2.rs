@@ -124,9 +124,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 answered(HDD, 30, MoreThan(LIMIT)),
                 answered(HDD, 40, MoreThan(LIMIT)),
             ],
-            why: "Nine of ten New-Orders take 0.1 s on RAID 1, and 0.23 and 0.36 s on the disk alone, which is 70 and 90 % busy: it orders 32 requests \
-                  at a time, and then serves up to 280 a second. It fails from 80 warehouses on (9.3 s), where RAID 1, whose disk serves few of the reads, does not \
-                  yet with 100 (0.44 s). So the paper's database asked for more, or its disk did less; what PostgreSQL kept in memory is not published.",
+            why: "The disk orders 32 requests at a time. The paper's database asked for more, or its disk did less; what PostgreSQL kept in memory is not published.",
             instead: &[],
         },
         Claim {

@@ -50,9 +50,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                     MoreThan(1.0),
                 ),
             ],
-            why: "With 2 processes no split is more than 1.2 % from the best: memory holds all files, the page cache has time \
-                  to write back, and the processes' own time is what is left. With 6 the processors are the limit from 40 % on \
-                  (601 to 607 MB/s), and the SSD alone is a little below them (598).",
+            why: "With 2 processes memory holds all files and the page cache has time to write back; with 6 the processors are the limit.",
             instead: &[],
         },
         Claim {
@@ -74,9 +72,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                     MoreThan(1.0),
                 ),
             ],
-            why: "The best split is 60 % for both, where the processors are the limit (605 MB/s) and the SSD alone has 547, the \
-                  disk alone 315. So a disk beside the SSD helps, as the paper says, and more of the data belongs on it than there. Why \
-                  is not known.",
+            why: "The processors are the limit at the best split. Why more of the data belongs on the disk than in the paper is not known.",
             instead: &[],
         },
     ],
