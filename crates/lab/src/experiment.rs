@@ -2,12 +2,16 @@
 //! the paper says of it. Data only: [`crate::study`] runs it, [`crate::judge`] compares, [`crate::report`] shows.
 //!
 //! `{x}` in a device, a policy or a load stands for the place on the axis, `{x*512}` for 512 times it (bytes of so many sectors), `{half}` for half
-//! the length of the runs, as in `30000ms`.
+//! the length of the runs, as in `30000ms`, `{name}` for a parameter of that name in [`Experiment::jitter`].
 
 use crate::Prefill;
 use crate::block_costs::Metric;
 use braid_base::{Bytes, DeviceClass};
 use braid_engine::Readahead;
+
+mod claim;
+
+pub use claim::{Baseline, Bound, Claim, Jitter, Origin, Pair, Published, Quantity, Test};
 
 /// A table or figure of a paper, as it is made again here.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +36,10 @@ pub struct Experiment {
     pub prefill: Prefill,
     /// How long each run is.
     pub times: Times,
+    /// What the seed draws beside what loads and devices draw by themselves.
+    pub jitter: &'static [Jitter],
+    /// The paper's rows of single devices, which must come out before a policy is judged.
+    pub baselines: &'static [Baseline],
     /// What the paper says, and how it is tested here.
     pub claims: &'static [Claim],
     /// Which values the paper gives in numbers, and which only in a plot.
@@ -196,80 +204,6 @@ pub enum Measure {
     Entropy,
 }
 
-/// What the paper says, and how it is tested.
-#[derive(Clone, Copy, Debug)]
-pub struct Claim {
-    /// The claim, in our words.
-    pub sentence: &'static str,
-    /// Where the paper says it.
-    pub place: &'static str,
-    /// All of these must hold.
-    pub tests: &'static [Test],
-    /// Why it does not hold here, where it does not and the reason is known.
-    pub why: &'static str,
-}
-
-/// A number of ours beside what the paper says of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Test {
-    /// What is compared.
-    pub quantity: Quantity,
-    /// What the paper says.
-    pub published: Published,
-    /// What ours must be for the claim to hold.
-    pub bound: Bound,
-}
-
-/// A number that follows from an experiment's measures. Series are named by their labels, `at` and `from` are places.
-#[expect(missing_docs, reason = "what the fields are is said once for all of them")]
-#[derive(Clone, Copy, Debug)]
-pub enum Quantity {
-    /// A series at a place.
-    Value { measure: Measure, series: &'static str, at: u32 },
-    /// The best value of a series.
-    Best { measure: Measure, series: &'static str },
-    /// The place where a series is best.
-    BestPlace { measure: Measure, series: &'static str },
-    /// How much better the best value of a series between two places, these included, is than its best elsewhere: above 1 its peak is there.
-    Peak { measure: Measure, series: &'static str, from: u32, to: u32 },
-    /// A series divided by the best of others at a place.
-    Ratio { measure: Measure, of: &'static str, to: &'static [&'static str], at: u32 },
-    /// As [`Quantity::Ratio`], where it is worst for the series, from a place on.
-    WorstRatio { measure: Measure, of: &'static str, to: &'static [&'static str], from: u32 },
-    /// As [`Quantity::Ratio`], where it is best for the series.
-    BestRatio { measure: Measure, of: &'static str, to: &'static [&'static str] },
-    /// The best value of a series divided by the best of others, each wherever it is.
-    RatioOfBests { measure: Measure, of: &'static str, to: &'static [&'static str] },
-    /// A series divided by the sum of others at a place.
-    RatioToSum { measure: Measure, of: &'static str, to: &'static [&'static str], at: u32 },
-    /// A series at one place divided by itself at another.
-    Change { measure: Measure, series: &'static str, at: u32, from: u32 },
-}
-
-/// What the paper says of a number.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Published {
-    /// This.
-    Number(f64),
-    /// Something between.
-    Range(f64, f64),
-    /// It says it in words or shows it in a plot, without a number.
-    Words,
-}
-
-/// What a number must be.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Bound {
-    /// So much or more.
-    AtLeast(f64),
-    /// So much or less.
-    AtMost(f64),
-    /// Between, ends included.
-    Within(f64, f64),
-    /// It is only shown.
-    Shown,
-}
-
 impl Measure {
     /// What it is called.
     pub fn name(self) -> &'static str {
@@ -350,42 +284,6 @@ impl Measure {
             | Measure::MovedBetweenNodes
             | Measure::SsdWritten
             | Measure::Entropy => false,
-        }
-    }
-}
-
-impl Quantity {
-    /// The measure that it is a number of.
-    pub fn measure(&self) -> Measure {
-        match *self {
-            Quantity::Value { measure, .. }
-            | Quantity::Best { measure, .. }
-            | Quantity::BestPlace { measure, .. }
-            | Quantity::Peak { measure, .. }
-            | Quantity::Ratio { measure, .. }
-            | Quantity::WorstRatio { measure, .. }
-            | Quantity::BestRatio { measure, .. }
-            | Quantity::RatioOfBests { measure, .. }
-            | Quantity::RatioToSum { measure, .. }
-            | Quantity::Change { measure, .. } => measure,
-        }
-    }
-
-    /// The series that it speaks of, itself first.
-    pub fn series(&self) -> Vec<&'static str> {
-        match *self {
-            Quantity::Value { series, .. }
-            | Quantity::Best { series, .. }
-            | Quantity::BestPlace { series, .. }
-            | Quantity::Peak { series, .. }
-            | Quantity::Change { series, .. } => vec![series],
-            Quantity::Ratio { of, to, .. }
-            | Quantity::RatioToSum { of, to, .. }
-            | Quantity::WorstRatio { of, to, .. }
-            | Quantity::BestRatio { of, to, .. }
-            | Quantity::RatioOfBests { of, to, .. } => {
-                std::iter::once(of).chain(to.iter().copied()).collect()
-            }
         }
     }
 }

@@ -1,9 +1,21 @@
-//! Puts what came out beside what a paper says, and says whether its claims hold.
+//! Puts our numbers beside those of a paper, and rules on its claims.
+//!
+//! A ruling needs more than one sample ([`Ruling::OneSeed`]), the paper's single-device rows ([`Ruling::Untestable`]), and all of the
+//! confidence interval on one side of the bound that the paper's sentence gives (`ruling.rs`). Where a number is an extreme, it
+//! is that of the means over all seeds (`numbers.rs`).
 
-use crate::estimate::Estimate;
-use crate::experiment::{Bound, Claim, Experiment, Measure, Published, Quantity, Test};
+use crate::experiment::{Baseline, Bound, Claim, Experiment, Origin, Published, Quantity, Series, Test};
 use crate::study::Table;
 use serde::Serialize;
+
+mod numbers;
+mod ruling;
+mod words;
+
+use numbers::Results;
+
+/// Different samples that a ruling takes: the interval of one has no width.
+pub const SEEDS_NEEDED: u32 = 2;
 
 /// A claim of a paper, tested.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -12,10 +24,16 @@ pub struct Judged {
     pub claim: String,
     /// Where the paper says it.
     pub place: String,
+    /// Whose claim it is.
+    pub origin: Origin,
     /// Whether it holds: for the system as it is by default first, then for its other settings.
     pub verdicts: Vec<Verdict>,
+    /// Why it is untestable; empty if it is not.
+    pub untestable: Vec<String>,
     /// Why it does not hold, where it does not and the reason is known.
     pub why: Option<String>,
+    /// What came of it in another run, with the reason changed; empty where it holds, or no such run is declared.
+    pub instead: Vec<Number>,
 }
 
 /// Whether a claim holds for one setting of the system.
@@ -35,12 +53,18 @@ pub struct Verdict {
 pub enum Ruling {
     /// It holds: all of the confidence interval is where it must be.
     Holds,
-    /// It holds, but by so much more or less than is published that this is no confirmation.
+    /// It holds, but by at least twice or at most half of what is published: no confirmation.
     OtherMargin,
+    /// Ours is within 1 % of the bound: neither better nor worse.
+    Tie,
     /// The confidence interval is neither within nor without: seeds do not agree.
     Undecided,
     /// It does not hold.
     Fails,
+    /// The paper's single-device rows were not reproduced, or a parameter was chosen for the claim.
+    Untestable,
+    /// There is one sample: one seed, or runs that ignore their seeds.
+    OneSeed,
     /// The runs were too short to say.
     TooShort,
 }
@@ -51,8 +75,11 @@ impl Ruling {
         match self {
             Ruling::Holds => "holds",
             Ruling::OtherMargin => "holds, by another margin",
+            Ruling::Tie => "a tie",
             Ruling::Undecided => "undecided",
             Ruling::Fails => "does not hold",
+            Ruling::Untestable => "untestable",
+            Ruling::OneSeed => "one seed: no verdict",
             Ruling::TooShort => "too short to judge",
         }
     }
@@ -90,6 +117,11 @@ impl Number {
     pub fn ours_shown(&self) -> String {
         shown_with_spread(self.ours, (self.ours_high - self.ours_low) / 2.0)
     }
+
+    /// What a claim that is untestable for its sake is told with.
+    fn distance(&self) -> String {
+        format!("{}: {:.2} × the paper's", self.quantity, self.ratio.unwrap_or(f64::NAN))
+    }
 }
 
 /// A number with three digits that count.
@@ -108,51 +140,150 @@ pub fn shown_with_spread(mean: f64, half_width: f64) -> String {
     if half_width == 0.0 { shown(mean) } else { format!("{} ± {}", shown(mean), shown(half_width)) }
 }
 
-/// Tests all claims of an experiment, by the tables of each seed. Runs that were shortened (`quick`) tell nothing of what holds: they give numbers, and no
-/// ruling.
-pub(crate) fn judge(experiment: &Experiment, seeds: &[Vec<Table>], quick: bool) -> Vec<Judged> {
-    let judged = experiment.claims.iter().map(|claim| judged(experiment, seeds, claim));
-    if quick { judged.map(Judged::unruled).collect() } else { judged.collect() }
+/// Tests all claims of an experiment, by the tables of each seed; its baselines come first. Runs that were shortened (`quick`) tell
+/// nothing of what holds: they give numbers, and no ruling.
+pub(crate) fn judge(
+    experiment: &Experiment,
+    seeds: &[Vec<Table>],
+    quick: bool,
+) -> (Vec<Number>, Vec<Judged>) {
+    let results = Results { experiment, seeds };
+    let mut baselines: Vec<Number> =
+        experiment.baselines.iter().map(|baseline| results.number(&as_test(baseline), &[])).collect();
+    let mut claims: Vec<Judged> =
+        experiment.claims.iter().map(|claim| results.judged(claim, &baselines)).collect();
+    if quick {
+        baselines.iter_mut().for_each(Number::unrule);
+        claims.iter_mut().for_each(Judged::unrule);
+    }
+    (baselines, claims)
+}
+
+fn as_test(baseline: &Baseline) -> Test {
+    Test {
+        quantity: baseline.quantity,
+        published: Published::Number(baseline.published),
+        bound: Bound::Near(Baseline::TOLERANCE),
+    }
+}
+
+impl Number {
+    fn unrule(&mut self) {
+        self.ruling = self.ruling.map(|_| Ruling::TooShort);
+    }
+
+    /// Whether ours is as near to the paper's as a baseline must be.
+    fn is_reproduced(&self) -> bool {
+        self.ratio.is_some_and(|ratio| (ratio - 1.0).abs() <= Baseline::TOLERANCE)
+    }
 }
 
 impl Judged {
-    fn unruled(mut self) -> Judged {
+    fn unrule(&mut self) {
         for verdict in &mut self.verdicts {
             verdict.ruling = verdict.ruling.map(|_| Ruling::TooShort);
-            verdict
-                .numbers
-                .iter_mut()
-                .for_each(|number| number.ruling = number.ruling.map(|_| Ruling::TooShort));
+            verdict.numbers.iter_mut().for_each(Number::unrule);
         }
+        self.untestable.clear();
         self.why = None;
-        self
+        self.instead.clear();
+    }
+
+    /// Whether it is a claim of the paper, and not Braid's own or repeated under other conditions.
+    pub fn is_of_paper(&self) -> bool {
+        matches!(self.origin, Origin::Paper | Origin::Fitted)
+    }
+
+    /// Whether anything of it is ruled on.
+    pub fn is_tested(&self) -> bool {
+        self.verdicts.iter().any(|verdict| verdict.ruling.is_some())
     }
 }
 
-fn judged(experiment: &Experiment, seeds: &[Vec<Table>], claim: &Claim) -> Judged {
-    let named: Vec<&str> = claim.tests.iter().flat_map(|test| test.quantity.series()).collect();
-    // Other settings of a system take its place: all those of one rank at the same time.
-    let variants: Vec<&str> = experiment
-        .series
-        .iter()
-        .filter(|series| series.variant_of.is_some_and(|of| named.contains(&of)))
-        .map(|series| series.label)
-        .collect();
-    let results = Results { experiment, seeds };
-    let spoken_of = named.iter().copied().find(|name| has_variant(experiment, name));
-    let mut verdicts = vec![results.verdict(claim, &[], spoken_of)];
-    for labels in ranks(experiment, &variants) {
-        let stand_in = spoken_of.map(|label| results.stand_in(label, &labels));
-        verdicts.push(results.verdict(claim, &labels, stand_in));
+impl Results<'_> {
+    fn judged(&self, claim: &Claim, baselines: &[Number]) -> Judged {
+        let named: Vec<&str> = claim.tests.iter().flat_map(|test| test.quantity.series()).collect();
+        // Other settings of a system take its place: all those of one rank at the same time.
+        let variants: Vec<&str> = self
+            .experiment
+            .series
+            .iter()
+            .filter(|series| series.variant_of.is_some_and(|of| named.contains(&of)))
+            .map(|series| series.label)
+            .collect();
+        let has_variant = |label: &str| self.experiment.series.iter().any(|s| s.variant_of == Some(label));
+        let spoken_of = named.iter().copied().find(|name| has_variant(name));
+        let off: Vec<String> =
+            baselines.iter().filter(|row| !row.is_reproduced()).map(Number::distance).collect();
+        let untestable = match claim.origin {
+            Origin::Fitted => vec!["a parameter of the lab was chosen for this number".to_owned()],
+            Origin::Paper | Origin::Repeat => off,
+            Origin::Aim => Vec::new(),
+        };
+        let mut verdicts = vec![self.verdict(claim, &[], spoken_of, &untestable)];
+        for labels in ranks(self.experiment, &variants) {
+            let stand_in = spoken_of.map(|label| stand_in(self.experiment, label, &labels));
+            verdicts.push(self.verdict(claim, &labels, stand_in, &untestable));
+        }
+        let is = |ruling: Ruling| verdicts.iter().any(|verdict| verdict.ruling == Some(ruling));
+        let has_reason =
+            [Ruling::OtherMargin, Ruling::Tie, Ruling::Undecided, Ruling::Fails].into_iter().any(is);
+        let why = (has_reason && !claim.why.is_empty()).then(|| claim.why.to_owned());
+        let shown = |quantity: &Quantity| {
+            let test = Test { quantity: *quantity, published: Published::Words, bound: Bound::Shown };
+            self.number(&test, &[])
+        };
+        let instead = if has_reason { claim.instead.iter().map(shown).collect() } else { Vec::new() };
+        let untestable = if is(Ruling::Untestable) { untestable } else { Vec::new() };
+        let (sentence, place) = (claim.sentence.to_owned(), claim.place.to_owned());
+        Judged { claim: sentence, place, origin: claim.origin, verdicts, untestable, why, instead }
     }
-    let plainly_holds = |verdict: &Verdict| verdict.ruling.is_none_or(|ruling| ruling == Ruling::Holds);
-    let has_why = !verdicts.iter().all(plainly_holds) && !claim.why.is_empty();
-    let why = has_why.then(|| claim.why.to_owned());
-    Judged { claim: claim.sentence.to_owned(), place: claim.place.to_owned(), verdicts, why }
+
+    fn verdict(&self, claim: &Claim, variants: &[&str], of: Option<&str>, untestable: &[String]) -> Verdict {
+        let judged = |test: &Test| {
+            let mut number = self.number(test, variants);
+            let needs_baseline = claim.origin == Origin::Fitted || self.is_about_policy(&test.quantity);
+            if needs_baseline && !untestable.is_empty() {
+                number.ruling = number.ruling.map(|ruling| ruling.max(Ruling::Untestable));
+            }
+            number
+        };
+        let numbers: Vec<Number> = claim.tests.iter().map(judged).collect();
+        let ruling = numbers.iter().filter_map(|number| number.ruling).max();
+        Verdict { of: of.map(str::to_owned), ruling, numbers }
+    }
+
+    fn number(&self, test: &Test, variants: &[&str]) -> Number {
+        let ours = self.estimate(&test.quantity, variants);
+        let paper = match test.published {
+            Published::Number(number) => Some(number),
+            Published::Range(low, high) => Some((low + high) / 2.0),
+            Published::Words => None,
+        };
+        let is_one = self.is_one_sample(&test.quantity, variants);
+        let ruling = test.ruling(&ours).map(|ruling| if is_one { Ruling::OneSeed } else { ruling });
+        Number {
+            quantity: self.describe(&test.quantity, variants),
+            claimed: test.published.to_string(),
+            ours: ours.mean,
+            ours_low: ours.low,
+            ours_high: ours.high,
+            ratio: paper.map(|paper| ours.mean / paper),
+            needed: test.bound.to_string(),
+            ruling,
+        }
+    }
+
+    /// Whether a number is of more than devices alone.
+    fn is_about_policy(&self, quantity: &Quantity) -> bool {
+        let named = quantity.series();
+        self.experiment.series.iter().any(|series| named.contains(&series.label) && !is_single_device(series))
+    }
 }
 
-fn has_variant(experiment: &Experiment, label: &str) -> bool {
-    experiment.series.iter().any(|series| series.variant_of == Some(label))
+/// Whether a series is a row without a policy: all data on devices of one class.
+pub(crate) fn is_single_device(series: &Series) -> bool {
+    matches!(series.policy, "ssd-only" | "hdd-only")
 }
 
 /// Variants that belong together: the first of every series, the second of every series, and so on.
@@ -169,287 +300,11 @@ fn ranks<'a>(experiment: &Experiment, variants: &[&'a str]) -> Vec<Vec<&'a str>>
     ranks
 }
 
-/// What came out of an experiment.
-struct Results<'a> {
-    experiment: &'a Experiment,
-    seeds: &'a [Vec<Table>],
-}
-
-/// What came out of it with one seed.
-struct OfSeed<'a> {
-    experiment: &'a Experiment,
-    tables: &'a [Table],
-}
-
-impl Results<'_> {
-    fn verdict(&self, claim: &Claim, variants: &[&str], of: Option<&str>) -> Verdict {
-        let numbers: Vec<Number> = claim.tests.iter().map(|test| self.number(test, variants)).collect();
-        let ruling = numbers.iter().filter_map(|number| number.ruling).max();
-        Verdict { of: of.map(str::to_owned), ruling, numbers }
-    }
-
-    fn number(&self, test: &Test, variants: &[&str]) -> Number {
-        let of_seed = |tables: &Vec<Table>| {
-            let seed = OfSeed { experiment: self.experiment, tables };
-            seed.quantity(&test.quantity, variants)
-        };
-        let ours = Estimate::of(&self.seeds.iter().map(of_seed).collect::<Vec<_>>());
-        let paper = match test.published {
-            Published::Number(number) => Some(number),
-            Published::Range(low, high) => Some((low + high) / 2.0),
-            Published::Words => None,
-        };
-        Number {
-            quantity: self.describe(&test.quantity, variants),
-            claimed: test.published.to_string(),
-            ours: ours.mean,
-            ours_low: ours.low,
-            ours_high: ours.high,
-            ratio: paper.map(|paper| ours.mean / paper),
-            needed: test.bound.to_string(),
-            ruling: test.ruling(&ours),
-        }
-    }
-
-    /// The variant that takes a series' place.
-    fn stand_in<'a>(&self, series: &'a str, variants: &[&'a str]) -> &'a str {
-        stand_in(self.experiment, series, variants)
-    }
-}
-
 /// The variant that takes a series' place.
 fn stand_in<'a>(experiment: &Experiment, series: &'a str, variants: &[&'a str]) -> &'a str {
     let of = |label: &str| experiment.series.iter().find(|s| s.label == label)?.variant_of;
     variants.iter().copied().find(|variant| of(variant) == Some(series)).unwrap_or(series)
 }
 
-impl OfSeed<'_> {
-    fn quantity(&self, quantity: &Quantity, variants: &[&str]) -> f64 {
-        let measure = quantity.measure();
-        let places = self.experiment.axis.places();
-        let at = |series: &str, place: u32| {
-            self.value(measure, stand_in(self.experiment, series, variants), place)
-        };
-        let best_of = |series: &[&str], place| {
-            series
-                .iter()
-                .map(|series| at(series, place))
-                .reduce(|a, b| better(measure, a, b))
-                .unwrap_or(f64::NAN)
-        };
-        let best_place = |series: &str| {
-            let best = |a: u32, b: u32| match better(measure, at(series, a), at(series, b)) == at(series, a) {
-                true => a,
-                false => b,
-            };
-            places.iter().copied().reduce(best).unwrap_or(0)
-        };
-        match *quantity {
-            Quantity::Value { series, at: place, .. } => at(series, place),
-            Quantity::Best { series, .. } => at(series, best_place(series)),
-            Quantity::BestPlace { series, .. } => f64::from(best_place(series)),
-            Quantity::Peak { series, from, to, .. } => {
-                let best = |is_wanted: &dyn Fn(u32) -> bool| {
-                    let values = places.iter().filter(|&&p| is_wanted(p)).map(|&p| at(series, p));
-                    values.reduce(|a, b| better(measure, a, b)).unwrap_or(f64::NAN)
-                };
-                let is_within = |place| (from..=to).contains(&place);
-                let (within, elsewhere) = (best(&is_within), best(&|place| !is_within(place)));
-                if measure.more_is_better() { within / elsewhere } else { elsewhere / within }
-            }
-            Quantity::Ratio { of, to, at: place, .. } => at(of, place) / best_of(to, place),
-            Quantity::RatioToSum { of, to, at: place, .. } => {
-                at(of, place) / to.iter().map(|series| at(series, place)).sum::<f64>()
-            }
-            Quantity::WorstRatio { of, to, from, .. } => {
-                let ratios = places.iter().filter(|&&p| p >= from).map(|&p| at(of, p) / best_of(to, p));
-                let worst = |a, b| if better(measure, a, b) == a { b } else { a };
-                ratios.reduce(worst).unwrap_or(f64::NAN)
-            }
-            Quantity::BestRatio { of, to, .. } => {
-                let ratios = places.iter().map(|&p| at(of, p) / best_of(to, p));
-                ratios.reduce(|a, b| better(measure, a, b)).unwrap_or(f64::NAN)
-            }
-            Quantity::RatioOfBests { of, to, .. } => {
-                let best = |series: &str| at(series, best_place(series));
-                let others = to.iter().map(|series| best(series));
-                best(of) / others.reduce(|a, b| better(measure, a, b)).unwrap_or(f64::NAN)
-            }
-            Quantity::Change { series, at: place, from, .. } => at(series, place) / at(series, from),
-        }
-    }
-
-    fn value(&self, measure: Measure, series: &str, place: u32) -> f64 {
-        let row = self.experiment.series.iter().position(|s| s.label == series);
-        let column = self.experiment.axis.places().iter().position(|&p| p == place);
-        let table = self.tables.iter().find(|table| table.of == Some(measure));
-        let value = || table?.values.get(row?)?.get(column?).copied()?;
-        value().unwrap_or(f64::NAN)
-    }
-}
-
-impl Results<'_> {
-    fn describe(&self, quantity: &Quantity, variants: &[&str]) -> String {
-        let measure = quantity.measure();
-        let (name, unit, axis) = (measure.name(), measure.unit(), self.experiment.axis.label());
-        let label = |series| self.stand_in(series, variants);
-        let best_of = |to: &[&str]| match to {
-            [one] => (*one).to_owned(),
-            several => format!("the best of {}", several.join(", ")),
-        };
-        match *quantity {
-            Quantity::Value { series, at, .. } => format!("{name} of {}, {axis} {at}, {unit}", label(series)),
-            Quantity::Best { series, .. } => format!("best {name} of {}, {unit}", label(series)),
-            Quantity::BestPlace { series, .. } => {
-                format!("{axis} at which {} has its best {name}", label(series))
-            }
-            Quantity::Peak { series, from, to, .. } => format!(
-                "how much better the best {name} of {} is for {axis} {from} to {to} than elsewhere, as a factor",
-                label(series)
-            ),
-            Quantity::Ratio { of, to, at, .. } => {
-                format!("{name} of {}, {axis} {at}, as a multiple of {}", label(of), best_of(to))
-            }
-            Quantity::RatioToSum { of, to, at, .. } => {
-                format!("{name} of {}, {axis} {at}, as a part of {} added up", label(of), to.join(" and "))
-            }
-            Quantity::WorstRatio { of, to, from, .. } => format!(
-                "{name} of {} as a multiple of {}, where that is worst from {axis} {from} on",
-                label(of),
-                best_of(to)
-            ),
-            Quantity::BestRatio { of, to, .. } => {
-                format!("{name} of {} as a multiple of {}, where that is best", label(of), best_of(to))
-            }
-            Quantity::RatioOfBests { of, to, .. } => {
-                format!("best {name} of {} as a multiple of that of {}", label(of), best_of(to))
-            }
-            Quantity::Change { series, at, from, .. } => {
-                format!("{name} of {}, {axis} {at}, as a multiple of that at {from}", label(series))
-            }
-        }
-    }
-}
-
-/// The better of two values.
-fn better(measure: Measure, a: f64, b: f64) -> f64 {
-    if measure.more_is_better() { a.max(b) } else { a.min(b) }
-}
-
-/// A gain or loss so many times the published one, or less than its inverse, has another reason than the paper's, or hardly any.
-const OTHER_GAIN: f64 = 2.0;
-/// Unless it differs by less than this.
-const SMALL: f64 = 0.1;
-/// So many times a published value, or less than its inverse, is another value.
-const OTHER_VALUE: f64 = 2.0;
-
-impl Test {
-    fn ruling(&self, ours: &Estimate) -> Option<Ruling> {
-        let (least, most) = match self.bound {
-            Bound::AtLeast(least) => (least, f64::INFINITY),
-            Bound::AtMost(most) => (f64::NEG_INFINITY, most),
-            Bound::Within(least, most) => (least, most),
-            Bound::Shown => return None,
-        };
-        Some(match () {
-            // Not a number is nowhere.
-            () if ours.mean.is_nan() || ours.high < least || ours.low > most => Ruling::Fails,
-            () if ours.low < least || ours.high > most => Ruling::Undecided,
-            () if self.is_other_margin(ours.mean) => Ruling::OtherMargin,
-            () => Ruling::Holds,
-        })
-    }
-
-    /// Whether a number that is where it must be is there by much more, or much less, than what is published.
-    fn is_other_margin(&self, ours: f64) -> bool {
-        let paper = match self.published {
-            Published::Number(number) => number,
-            Published::Range(low, high) => ours.clamp(low, high),
-            Published::Words => return false,
-        };
-        match self.quantity {
-            Quantity::Value { .. } | Quantity::Best { .. } => {
-                !(1.0 / OTHER_VALUE..=OTHER_VALUE).contains(&(ours / paper))
-            }
-            Quantity::BestPlace { .. } => false,
-            Quantity::Peak { .. }
-            | Quantity::Ratio { .. }
-            | Quantity::WorstRatio { .. }
-            | Quantity::BestRatio { .. }
-            | Quantity::RatioOfBests { .. }
-            | Quantity::RatioToSum { .. }
-            | Quantity::Change { .. } => {
-                let (gain, published) = (ours.ln().abs(), paper.ln().abs());
-                let differs = gain > OTHER_GAIN * published || gain * OTHER_GAIN < published;
-                differs && (ours - paper).abs() > SMALL
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for Bound {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Bound::AtLeast(least) => write!(f, "at least {least}"),
-            Bound::AtMost(most) => write!(f, "at most {most}"),
-            Bound::Within(low, high) => write!(f, "{low} to {high}"),
-            Bound::Shown => f.write_str("-"),
-        }
-    }
-}
-
-impl std::fmt::Display for Published {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Published::Number(number) => write!(f, "{number}"),
-            Published::Range(low, high) => write!(f, "{low} to {high}"),
-            Published::Words => f.write_str("no number"),
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use Ruling::{Fails, Holds, OtherMargin, Undecided};
-
-    const RATIO: Quantity = Quantity::Ratio { measure: Measure::Throughput, of: "a", to: &["b"], at: 1 };
-    const VALUE: Quantity = Quantity::Value { measure: Measure::Throughput, series: "a", at: 1 };
-
-    fn ruling(quantity: Quantity, published: Published, bound: Bound, numbers: &[f64]) -> Option<Ruling> {
-        Test { quantity, published, bound }.ruling(&Estimate::of(numbers))
-    }
-
-    #[test]
-    fn all_of_the_confidence_interval_decides() {
-        let at_least_one = |numbers: &[f64]| ruling(RATIO, Published::Words, Bound::AtLeast(1.0), numbers);
-        assert_eq!(at_least_one(&[1.2, 1.3, 1.25]), Some(Holds));
-        assert_eq!(at_least_one(&[0.8, 1.4, 1.25]), Some(Undecided));
-        assert_eq!(at_least_one(&[0.8, 0.7, 0.75]), Some(Fails));
-        assert_eq!(at_least_one(&[f64::NAN, 1.2]), Some(Fails));
-        assert_eq!(ruling(RATIO, Published::Number(1.0), Bound::Shown, &[2.0]), None);
-    }
-
-    #[test]
-    fn far_more_or_less_than_is_published_is_another_margin() {
-        let gain =
-            |published, ours| ruling(RATIO, Published::Number(published), Bound::AtLeast(1.0), &[ours]);
-        assert_eq!(gain(1.25, 1.3), Some(Holds));
-        assert_eq!(gain(1.25, 1.8), Some(OtherMargin));
-        assert_eq!(gain(1.42, 1.003), Some(OtherMargin));
-        // Twice of next to nothing is next to nothing.
-        assert_eq!(gain(1.01, 1.08), Some(Holds));
-        assert_eq!(gain(1.25, 0.4), Some(Fails));
-        let value = |ours| ruling(VALUE, Published::Range(300.0, 400.0), Bound::AtLeast(100.0), &[ours]);
-        assert_eq!(
-            [120.0, 350.0, 700.0, 900.0].map(value),
-            [OtherMargin, Holds, Holds, OtherMargin].map(Some)
-        );
-    }
-
-    #[test]
-    fn what_speaks_most_against_a_claim_counts() {
-        assert_eq!([Holds, Undecided, OtherMargin].into_iter().max(), Some(Undecided));
-        assert_eq!([Fails, Undecided].into_iter().max(), Some(Fails));
-    }
-}
+mod tests;

@@ -3,12 +3,12 @@
 //! Experiments that ask for the same simulation share it.
 
 use crate::estimate::Estimate;
-use crate::experiment::{Axis, Experiment, Measure, Published, Quantity, Series, Test};
-use crate::judge::{self, Judged, shown_with_spread};
+use crate::experiment::{Axis, Experiment, Jitter, Measure, Published, Quantity, Series, Test};
+use crate::judge::{self, Judged, Number, SEEDS_NEEDED, shown_with_spread};
 use crate::measure::value;
 use crate::sweep::sweep_told;
 use crate::{DeviceSetup, Error, Load, OWN, Outcome, Progress, Result, Setup, WarmUp, parse_network};
-use braid_base::{Bytes, DeviceClass, Nanos};
+use braid_base::{Bytes, DeviceClass, Nanos, Rng};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -28,6 +28,8 @@ pub struct Study {
     pub seed: u64,
     /// How many there are.
     pub seeds: u32,
+    /// How many a verdict takes at least.
+    pub seeds_needed: u32,
     /// Whether it was shortened: its numbers are not worth comparing then.
     pub quick: bool,
     /// Seconds before measuring, and measured ones; under phases the length of the run.
@@ -42,6 +44,10 @@ pub struct Study {
     pub series: Vec<Simulated>,
     /// A table for each measure.
     pub tables: Vec<Table>,
+    /// Assumed parameters of loads, which each seed draws: `{name}` in a load.
+    pub jitter: Vec<Jitter>,
+    /// The paper's rows of single devices: unless all come out, no claim about a policy is judged.
+    pub baselines: Vec<Number>,
     /// What the paper says, beside ours.
     pub claims: Vec<Judged>,
     /// Which values the paper gives in numbers.
@@ -230,7 +236,8 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
                 (false, false) => None,
             };
             let network = series.network.map(|text| parse_network(&fill_in(text, place, times.all / 2.0)));
-            let load = Load::Workload(fill_in(series.load, place, times.all / 2.0));
+            let load = drawn(series.load, experiment.jitter, how.seed);
+            let load = Load::Workload(fill_in(&load, place, times.all / 2.0));
             setups.push(Setup {
                 network: network.transpose()?,
                 seed: how.seed,
@@ -262,6 +269,17 @@ fn fill_in(text: &str, place: u32, half: f64) -> String {
     let text =
         text.replace("{x}", &place.to_string()).replace("{x*512}", &(u64::from(place) * 512).to_string());
     text.replace("{half}", &format!("{}ms", (half * 1e3).round()))
+}
+
+/// A load with its assumed parameters, as a seed draws them: the same for all series, and for all experiments that share one.
+fn drawn(load: &str, jitter: &[Jitter], seed: u64) -> String {
+    jitter.iter().fold(load.to_owned(), |load, parameter| {
+        // The name is part of the draw, or all parameters would be high together.
+        let mut rng =
+            Rng::new(parameter.name.bytes().fold(seed, |seed, byte| seed.wrapping_mul(31) ^ u64::from(byte)));
+        let value = u64::from(parameter.low) + rng.below(u64::from(parameter.high - parameter.low) + 1);
+        load.replace(&format!("{{{}}}", parameter.name), &value.to_string())
+    })
 }
 
 fn seconds(seconds: f64) -> Nanos {
@@ -340,7 +358,7 @@ fn means(seeds: &[Vec<Table>]) -> Vec<Table> {
 }
 
 fn put_together(experiment: &Experiment, how: How, seeds: &[Vec<Table>]) -> Study {
-    let claims = judge::judge(experiment, seeds, how.quick);
+    let (baselines, claims) = judge::judge(experiment, seeds, how.quick);
     let times = Lengths::of(experiment, how);
     let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
     Study {
@@ -350,6 +368,7 @@ fn put_together(experiment: &Experiment, how: How, seeds: &[Vec<Table>]) -> Stud
         place: experiment.place.to_owned(),
         seed: how.seed,
         seeds: seeds.len() as u32,
+        seeds_needed: SEEDS_NEEDED,
         quick: how.quick,
         warm_up_seconds: times.warm_up,
         measured_seconds: times.measured,
@@ -357,6 +376,8 @@ fn put_together(experiment: &Experiment, how: How, seeds: &[Vec<Table>]) -> Stud
         axis_values: experiment.axis.places(),
         series: experiment.series.iter().map(simulated).collect(),
         tables: means(seeds),
+        jitter: experiment.jitter.to_vec(),
+        baselines,
         claims,
         published: experiment.published.to_owned(),
         calibrated: owned(experiment.calibrated),

@@ -56,14 +56,20 @@ The corpus judges policies, without a paper: cells are drawn from --seed, each a
 run in each, beside static splits, and a layout and a cache that know the load. The second half of each run is judged,
 after a first half that warms up. --seeds is not for it. With --row, ratios are to the best of the rows that run.
 
-JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, place, seed, seeds, quick,
-warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, copies, policy,
+A claim holds or fails only if all of the 95 % confidence interval over --seeds says so; one seed gives numbers, and no verdict.
+A claim about a policy is judged only if the paper's rows of single devices come out within 15 %: else it is untestable.
+
+JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, place, seed, seeds, seeds_needed,
+quick, warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, copies, policy,
 load, variant_of; {x} is the value on the axis), tables (measure, unit, more_is_better, values: a list for each series with
 a value for each one on the axis, null if no seed has one; half_widths and seeds_without, which have none, likewise; and
-paper_values: series_index, axis_value, low, high), claims (claim, place, verdicts, why), published, calibrated,
-contradictions, differs, differs_in_all.
-  verdicts: of (the series that it is about), ruling (holds, other_margin, undecided, fails, too_short; null if numbers are
-    only shown), and numbers (quantity, claimed, ours, ours_low, ours_high, ratio of ours to the paper's, needed, ruling)
+paper_values: series_index, axis_value, low, high), jitter (name, low, high: what each seed draws for {name} in a load),
+baselines (numbers, as of a verdict), claims (claim, place, origin: paper, fitted, aim or repeat; verdicts, untestable, why,
+instead: numbers of another run),
+published, calibrated, contradictions, differs, differs_in_all.
+  verdicts: of (the series that it is about), ruling (holds, other_margin, tie, undecided, fails, untestable, one_seed,
+    too_short; null if numbers are only shown), and numbers (quantity, claimed, ours, ours_low, ours_high, ratio of ours to
+    the paper's, needed, ruling)
 Of the corpus: wall_seconds, seed, quick, scores (half, cell_count, rows: row, group, fitting_cells, mean_ratio,
 worst_ratio, worst_cell, lost_cells, mean_ratio_with_splits, bound_share, cells_beyond_bound, p99_ratio,
 throughput_ratio, ssd_written_bytes, unsteady_cells, recovery_seconds), cells (cell, half, runs: row, unfit, figures: latency_ns_mean, latency_ns_p99,
@@ -77,7 +83,7 @@ struct Run {
 
 /// Make a page with plots of all experiments
 ///
-/// One HTML page that needs nothing but itself: what holds, and for each experiment the plots, the paper's values beside
+/// One HTML page that needs nothing but itself: what holds of the papers, Braid's own aims apart, and for each experiment the plots, the paper's values beside
 /// ours, what differs, and what was simulated.
 #[derive(Args)]
 #[command(after_help = "\

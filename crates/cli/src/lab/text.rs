@@ -1,7 +1,8 @@
 //! A study for people: its tables, what the paper says beside ours, what differs, and a line for each claim.
 
 use crate::table::Table;
-use braid_lab::judge::{Judged, Ruling, Verdict};
+use braid_lab::experiment::Origin;
+use braid_lab::judge::{Judged, Number, Ruling, Verdict};
 use braid_lab::study::Study;
 
 /// Everything about a study.
@@ -19,8 +20,19 @@ pub fn describe(study: &Study) -> String {
         text += &measured(study, table);
     }
     text += "\n  the paper's values beside ours\n";
-    text += &compared(study);
+    let verdicts = study.claims.iter().flat_map(|claim| &claim.verdicts);
+    text += &compared(verdicts.flat_map(|verdict| &verdict.numbers));
     text += &format!("    {}\n", study.published);
+    if !study.baselines.is_empty() {
+        text += "\n  the paper's devices alone: if one is off, claims about policies are untestable\n";
+        text += &compared(study.baselines.iter());
+    }
+    for drawn in &study.jitter {
+        text += &format!(
+            "\n  each seed draws {{{}}} of the loads: {} to {}\n",
+            drawn.name, drawn.low, drawn.high
+        );
+    }
     let differs: Vec<String> = study.differs.iter().chain(&study.differs_in_all).cloned().collect();
     for (title, items) in [
         ("what of the paper's results went into the models", &study.calibrated),
@@ -33,6 +45,14 @@ pub fn describe(study: &Study) -> String {
         items.iter().for_each(|item| text += &wrapped("  - ", item));
     }
     text += "\n";
+    if !study.quick && study.seeds < study.seeds_needed {
+        text += &format!(
+            "  {} seed: numbers, and no verdict. A verdict takes {} or more: --seeds {}\n",
+            study.seeds,
+            study.seeds_needed,
+            super::SEEDS
+        );
+    }
     for judged in &study.claims {
         text += &line(judged);
     }
@@ -55,15 +75,15 @@ fn measured(study: &Study, table: usize) -> String {
     format!("\n  {}, {}{better}\n{}", measured.measure, measured.unit, table.render("  "))
 }
 
-fn compared(study: &Study) -> String {
+fn compared<'a>(numbers: impl Iterator<Item = &'a Number>) -> String {
     let mut table = Table::new(&["", ">paper", ">ours", ">ours/paper", ">needed", ""]);
-    let verdicts = study.claims.iter().flat_map(|claim| &claim.verdicts);
-    let mut seen: Vec<&str> = Vec::new();
-    for number in verdicts.flat_map(|verdict| &verdict.numbers) {
-        if seen.contains(&number.quantity.as_str()) {
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for number in numbers {
+        let key = (number.quantity.as_str(), number.needed.as_str());
+        if seen.contains(&key) {
             continue;
         }
-        seen.push(&number.quantity);
+        seen.push(key);
         table.row(vec![
             number.quantity.clone(),
             number.claimed.clone(),
@@ -78,21 +98,32 @@ fn compared(study: &Study) -> String {
 
 /// What is to be said of a claim, in a line.
 fn line(judged: &Judged) -> String {
-    let tested: Vec<&Verdict> = judged.verdicts.iter().filter(|verdict| verdict.ruling.is_some()).collect();
-    if tested.is_empty() {
+    if !judged.is_tested() {
         return String::new();
     }
-    let said = |verdict: &&Verdict| {
+    let tested = judged.verdicts.iter().filter(|verdict| verdict.ruling.is_some());
+    let said = |verdict: &Verdict| {
         let ruling = verdict.ruling.map_or("", Ruling::words);
         match &verdict.of {
             Some(of) => format!("{ruling} ({of})"),
             None => ruling.to_owned(),
         }
     };
-    let verdicts = tested.iter().map(said).collect::<Vec<_>>().join(", ");
-    let mut text = wrapped("  ", &format!("CLAIM {verdicts}: {}", judged.claim));
+    let verdicts = tested.map(said).collect::<Vec<_>>().join(", ");
+    let kind = match judged.origin {
+        Origin::Paper | Origin::Fitted => "CLAIM",
+        Origin::Aim => "AIM OF BRAID",
+        Origin::Repeat => "REPEATED CLAIM",
+    };
+    let mut text = wrapped("  ", &format!("{kind} {verdicts}: {}", judged.claim));
+    for reason in &judged.untestable {
+        text += &wrapped("    ", &format!("untestable: {reason}"));
+    }
     if let Some(why) = &judged.why {
         text += &wrapped("    ", &format!("why: {why}"));
+    }
+    for number in &judged.instead {
+        text += &wrapped("    ", &format!("another run: {}: {}", number.quantity, number.ours_shown()));
     }
     text
 }

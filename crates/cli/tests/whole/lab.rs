@@ -62,7 +62,7 @@ fn a_report_is_one_page_and_its_plots() {
     let page = std::fs::read_to_string(&page).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg ") && !page.contains("<script"));
     let plots = written["svg_paths"].as_array().unwrap();
-    assert_eq!(plots.len(), 2, "throughput, and the time to equilibrium");
+    assert_eq!(plots.len(), 3, "the share on the SSD, the time to equilibrium, and throughput");
     for plot in plots {
         assert!(std::fs::read_to_string(plot.as_str().unwrap()).unwrap().starts_with("<svg "));
     }

@@ -1,7 +1,8 @@
 //! Every declaration is complete, and speaks of what it has.
 
 use super::*;
-use crate::experiment::{Axis, Bound, Published, Quantity};
+use crate::experiment::{Axis, Bound, Origin, Published, Quantity};
+use crate::judge::is_single_device;
 use crate::study::{How, plan};
 use braid_base::Bytes;
 
@@ -114,6 +115,139 @@ fn every_declaration_says_what_is_published_and_what_differs() {
     }
 }
 
+/// A bound that the paper's own number does not meet is not what the paper says.
+#[test]
+fn the_papers_own_numbers_hold() {
+    for e in all() {
+        for test in e.claims.iter().flat_map(|claim| claim.tests) {
+            let (low, high) = match test.published {
+                Published::Number(number) => (number, number),
+                Published::Range(low, high) => (low, high),
+                Published::Words => continue,
+            };
+            let Some((least, most)) = test.limits() else { continue };
+            assert!(least <= low && high <= most, "{}: {test:?}", e.id);
+        }
+        for test in e.claims.iter().flat_map(|claim| claim.tests) {
+            let (least, most) = test.limits().unwrap_or_default();
+            assert!(least <= most, "{}: no number is near to words, or between these: {test:?}", e.id);
+        }
+    }
+}
+
+#[test]
+fn baselines_are_of_single_devices() {
+    for e in all() {
+        for baseline in e.baselines {
+            let named = baseline.quantity.series();
+            let rows = || e.series.iter().filter(|series| named.contains(&series.label));
+            assert!(rows().count() > 0 && rows().all(is_single_device), "{}: {baseline:?}", e.id);
+            assert!(baseline.published > 0.0, "{}: {baseline:?}", e.id);
+        }
+        // Without a policy no baseline says anything.
+        let judges_policy = e.series.iter().any(|series| !is_single_device(series));
+        assert!(judges_policy || e.baselines.is_empty(), "{}", e.id);
+    }
+    let of = |id: &str| find(&[id.to_owned()]).unwrap()[0].baselines.len();
+    for id in ["wardrop/fig6", "wardrop/table3", "pass/fig1", "pass/table2", "hystor/email", "hystor/tpch"] {
+        assert!(of(id) > 0, "{id}");
+    }
+}
+
+/// The first steps of a load.
+fn beginning(load: &str, seed: u64) -> Vec<String> {
+    match braid_workload::parse(load, seed).unwrap().start() {
+        braid_workload::Load::Open(arrivals) => arrivals.take(200).map(|a| format!("{a:?}")).collect(),
+        braid_workload::Load::Closed(clients) => clients
+            .into_iter()
+            .take(2)
+            .flat_map(|client| client.take(500).map(|step| format!("{step:?}")).collect::<Vec<_>>())
+            .collect(),
+    }
+}
+
+/// Ten runs of a load that ignores its seed are one sample: what is assumed of it is drawn by the seed.
+#[test]
+fn every_load_follows_its_seed() {
+    for e in all() {
+        let loads = |seed: u64| -> Vec<String> {
+            let setups = plan(e, How { seed, ..HOW }).unwrap();
+            let load = |setup: &crate::Setup| match &setup.load {
+                crate::Load::Workload(load) => load.clone(),
+                _ => panic!("{}: a trace", e.id),
+            };
+            setups.iter().map(load).collect()
+        };
+        // With one value of ten two seeds may draw the same.
+        let (first, others) = (loads(1), [loads(2), loads(3), loads(4)]);
+        for (place, load) in first.iter().enumerate() {
+            let differs = others.iter().enumerate().any(|(number, other)| {
+                other[place] != *load || beginning(load, 1) != beginning(&other[place], number as u64 + 2)
+            });
+            assert!(differs, "{}: {load}", e.id);
+        }
+    }
+}
+
+/// Another run is of something else than the claim.
+#[test]
+fn a_reason_is_another_run() {
+    for claim in all().iter().flat_map(|e| e.claims) {
+        let of_claim: Vec<&str> = claim.tests.iter().flat_map(|test| test.quantity.series()).collect();
+        let is_other = |quantity: &Quantity| {
+            quantity.series().iter().any(|series| !of_claim.contains(series))
+                || claim.tests.iter().all(|test| test.quantity.measure() != quantity.measure())
+        };
+        assert!(claim.instead.iter().all(is_other), "{}: {:?}", claim.sentence, claim.instead);
+    }
+}
+
+#[test]
+fn what_a_seed_draws_is_within_its_range_and_used() {
+    for e in all() {
+        for jitter in e.jitter {
+            assert!(jitter.low < jitter.high, "{}: {jitter:?}", e.id);
+            let word = format!("{{{}}}", jitter.name);
+            assert!(e.series.iter().any(|series| series.load.contains(&word)), "{}: {jitter:?}", e.id);
+        }
+    }
+    let tpch = find(&["hystor/tpch".to_owned()]).unwrap()[0];
+    let rate = |seed| {
+        let setups = plan(tpch, How { seed, ..HOW }).unwrap();
+        let load = match &setups[0].load {
+            crate::Load::Workload(load) => load.clone(),
+            _ => panic!("a trace"),
+        };
+        assert!(setups.iter().all(|setup| setup.load == setups[0].load), "the same for all series");
+        load.rsplit_once("cpu=").unwrap().1.parse::<u32>().unwrap()
+    };
+    let drawn: std::collections::BTreeSet<u32> = (1..=40).map(rate).collect();
+    assert!(drawn.len() > 8 && drawn.iter().all(|rate| (50..=62).contains(rate)), "{drawn:?}");
+    assert_eq!(rate(3), rate(3));
+}
+
+#[test]
+fn claims_of_papers_and_of_ours_are_told_apart() {
+    let origins = |id: &str| -> Vec<Origin> {
+        find(&[id.to_owned()]).unwrap()[0].claims.iter().map(|claim| claim.origin).collect()
+    };
+    assert!(origins("wardrop/fig6").iter().all(|origin| *origin == Origin::Paper));
+    for id in
+        ["pass/span50", "working-set/nodes-fig1-reads", "working-set/nodes-fig5-web", "wardrop/page-cache"]
+    {
+        assert!(origins(id).iter().all(|origin| *origin == Origin::Repeat), "{id}");
+    }
+    assert!(
+        origins("hystor/email").contains(&Origin::Aim) && origins("hystor/tpch").contains(&Origin::Fitted)
+    );
+    // Rows of the three tables of results are ruled on.
+    for id in ["wardrop/table3", "pass/table1", "pass/table2"] {
+        let tests = || find(&[id.to_owned()]).unwrap()[0].claims.iter().flat_map(|claim| claim.tests);
+        assert!(tests().all(|test| test.bound != Bound::Shown), "{id}");
+        assert!(tests().filter(|test| matches!(test.bound, Bound::Near(_))).count() >= 8, "{id}");
+    }
+}
+
 #[test]
 fn claims_speak_of_series_places_and_measures_that_are_there() {
     for e in all() {
@@ -122,21 +256,22 @@ fn claims_speak_of_series_places_and_measures_that_are_there() {
             assert!(!labels[..place].contains(label), "{}: {label} twice", e.id);
         }
         assert!(e.series.iter().filter_map(|s| s.variant_of).all(|of| labels.contains(&of)), "{}", e.id);
-        for test in e.claims.iter().flat_map(|claim| claim.tests) {
-            assert!(e.measures.contains(&test.quantity.measure()), "{}: {test:?}", e.id);
-            assert!(
-                test.quantity.series().iter().all(|series| labels.contains(series)),
-                "{}: {test:?}",
-                e.id
-            );
-            let at = match test.quantity {
+        let of_claims = e.claims.iter().flat_map(|claim| claim.tests).map(|test| test.quantity);
+        let instead = e.claims.iter().flat_map(|claim| claim.instead).copied();
+        for test in of_claims.chain(e.baselines.iter().map(|baseline| baseline.quantity)).chain(instead) {
+            assert!(e.measures.contains(&test.measure()), "{}: {test:?}", e.id);
+            assert!(test.series().iter().all(|series| labels.contains(series)), "{}: {test:?}", e.id);
+            let at = match test {
                 Quantity::Value { at, .. } | Quantity::Ratio { at, .. } | Quantity::RatioToSum { at, .. } => {
                     vec![at]
                 }
                 Quantity::WorstRatio { from, .. } => vec![from],
                 Quantity::Change { at, from, .. } => vec![at, from],
-                Quantity::Peak { from, to, .. } => vec![from, to],
+                Quantity::Peak { from, to, .. }
+                | Quantity::Rise { from, to, .. }
+                | Quantity::Fall { from, to, .. } => vec![from, to],
                 Quantity::Best { .. }
+                | Quantity::Most { .. }
                 | Quantity::BestPlace { .. }
                 | Quantity::BestRatio { .. }
                 | Quantity::RatioOfBests { .. } => Vec::new(),

@@ -1,6 +1,7 @@
 //! The page: a summary of all claims, then a section for each experiment.
 
 use super::figures;
+use crate::experiment::Origin;
 use crate::judge::{Judged, Number, Ruling, Verdict};
 use crate::study::{Study, Table};
 
@@ -60,11 +61,34 @@ fn summary(out: &mut String, studies: &[Study]) {
     if studies.iter().any(|study| study.quick) {
         out.push_str("<p class=\"fails\">Made with --quick: too short to compare with anything.</p>\n");
     }
-    out.push_str("<h2 id=\"summary\">What holds</h2>\n<div class=\"wide\"><table>\n<tr><th>experiment</th>");
-    out.push_str("<th class=\"text\">claim of the paper</th><th class=\"text\">here</th></tr>\n");
+    if let Some(one) = studies.iter().find(|study| !study.quick && study.seeds < study.seeds_needed) {
+        *out += &format!(
+            "<p class=\"fails\">Made with one seed: numbers, and no verdict. A verdict takes {} or more (--seeds).</p>\n",
+            one.seeds_needed
+        );
+    }
+    summary_of(out, studies, "What holds of the papers", "claim of the paper", Judged::is_of_paper);
+    summary_of(
+        out,
+        studies,
+        "Braid's own aims, and claims repeated under other conditions",
+        "claim",
+        |judged| !judged.is_of_paper(),
+    );
+}
+
+/// A table of the claims that are meant; nothing if there are none.
+fn summary_of(
+    out: &mut String,
+    studies: &[Study],
+    title: &str,
+    column: &str,
+    is_meant: impl Fn(&Judged) -> bool,
+) {
+    let mut rows = String::new();
     for study in studies {
-        for judged in study.claims.iter().filter(|judged| is_tested(judged)) {
-            *out += &format!(
+        for judged in study.claims.iter().filter(|judged| judged.is_tested() && is_meant(judged)) {
+            rows += &format!(
                 "<tr><td><a href=\"#{0}\">{1}</a></td><td class=\"text\">{2}</td><td class=\"text\">{3}</td></tr>\n",
                 escaped(&study.id),
                 escaped(&study.id).replace('/', "/<wbr/>"),
@@ -73,7 +97,12 @@ fn summary(out: &mut String, studies: &[Study]) {
             );
         }
     }
-    out.push_str("</table></div>\n");
+    if !rows.is_empty() {
+        *out += &format!("<h2>{title}</h2>\n<div class=\"wide\"><table>\n<tr><th>experiment</th>");
+        *out += &format!(
+            "<th class=\"text\">{column}</th><th class=\"text\">here</th></tr>\n{rows}</table></div>\n"
+        );
+    }
 }
 
 fn about_paper(out: &mut String, study: &Study) {
@@ -93,10 +122,17 @@ fn section(out: &mut String, study: &Study) {
         study.measured_seconds,
         study.warm_up_seconds
     );
-    for judged in study.claims.iter().filter(|judged| is_tested(judged)) {
-        *out += &format!("<p>{}: {}", verdicts(judged), escaped(&judged.claim));
+    for judged in study.claims.iter().filter(|judged| judged.is_tested()) {
+        *out += &format!("<p>{}{}: {}", verdicts(judged), origin(judged.origin), escaped(&judged.claim));
+        if !judged.untestable.is_empty() {
+            *out += &format!(" <em>Untestable:</em> {}.", escaped(&judged.untestable.join("; ")));
+        }
         if let Some(why) = &judged.why {
             *out += &format!(" <em>Why:</em> {}", escaped(why));
+        }
+        for number in &judged.instead {
+            *out +=
+                &format!(" <em>Another run:</em> {}: {}.", escaped(&number.quantity), number.ours_shown());
         }
         out.push_str("</p>\n");
     }
@@ -127,20 +163,31 @@ fn section(out: &mut String, study: &Study) {
 }
 
 fn compared(out: &mut String, study: &Study) {
-    *out += &format!(
-        "<h3>The paper's values beside ours</h3>\n<p>{}</p>\n<div class=\"wide\"><table>\n",
-        escaped(&study.published)
-    );
+    *out += &format!("<h3>The paper's values beside ours</h3>\n<p>{}</p>\n", escaped(&study.published));
+    let of_claims =
+        study.claims.iter().flat_map(|claim| &claim.verdicts).flat_map(|verdict| &verdict.numbers);
+    rows(out, of_claims);
+    if !study.baselines.is_empty() {
+        out.push_str(
+            "<h3>The paper's devices alone</h3>\n<p>Claims about a policy are judged only if all of these are \
+             within 15 % of the paper's.</p>\n",
+        );
+        rows(out, study.baselines.iter());
+    }
+}
+
+/// Numbers, each once.
+fn rows<'a>(out: &mut String, numbers: impl Iterator<Item = &'a Number>) {
     out.push_str(
-        "<tr><th></th><th>paper</th><th>ours</th><th>ours/paper</th><th>needed</th><th></th></tr>\n",
+        "<div class=\"wide\"><table>\n<tr><th></th><th>paper</th><th>ours</th><th>ours/paper</th><th>needed</th><th></th></tr>\n",
     );
-    let mut seen: Vec<&str> = Vec::new();
-    for number in study.claims.iter().flat_map(|claim| &claim.verdicts).flat_map(|verdict| &verdict.numbers) {
-        if seen.contains(&number.quantity.as_str()) {
-            continue;
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for number in numbers {
+        let key = (number.quantity.as_str(), number.needed.as_str());
+        if !seen.contains(&key) {
+            seen.push(key);
+            row(out, number);
         }
-        seen.push(&number.quantity);
-        row(out, number);
     }
     out.push_str("</table></div>\n");
 }
@@ -189,10 +236,21 @@ fn simulated(out: &mut String, study: &Study) {
         );
     }
     out.push_str("</ul>\n");
+    for drawn in &study.jitter {
+        *out += &format!(
+            "<p><code>{{{}}}</code>: each seed draws {} to {}.</p>\n",
+            drawn.name, drawn.low, drawn.high
+        );
+    }
 }
 
-fn is_tested(judged: &Judged) -> bool {
-    judged.verdicts.iter().any(|verdict| verdict.ruling.is_some())
+/// What sets a claim apart from those of the paper.
+fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Paper | Origin::Fitted => "",
+        Origin::Aim => " (an aim of Braid)",
+        Origin::Repeat => " (repeated under other conditions)",
+    }
 }
 
 fn verdicts(judged: &Judged) -> String {
@@ -208,8 +266,8 @@ fn verdicts(judged: &Judged) -> String {
 fn marked(ruling: Ruling) -> String {
     let class = match ruling {
         Ruling::Holds => "holds",
-        Ruling::TooShort => "faint",
-        Ruling::OtherMargin | Ruling::Undecided | Ruling::Fails => "fails",
+        Ruling::TooShort | Ruling::OneSeed | Ruling::Untestable | Ruling::Tie | Ruling::Undecided => "faint",
+        Ruling::OtherMargin | Ruling::Fails => "fails",
     };
     format!("<span class=\"{class}\">{ruling}</span>")
 }

@@ -76,6 +76,44 @@ fn the_page_says_what_the_declarations_say() {
     assert!(page.contains("--quick"));
 }
 
+/// Claims of papers come first; what Braid aims at is not counted with them, and rows of tables are.
+#[test]
+fn the_summary_tells_papers_from_braid() {
+    use crate::experiment::Origin;
+    let mut studies = studies();
+    studies[0].claims[0].origin = Origin::Aim;
+    let page = page(&studies);
+    let (papers, ours) = page.split_once("Braid's own aims").expect("a table of its own");
+    let link = |study: &Study| format!("<a href=\"#{}\">", study.id);
+    let (fig9, table3) = (&studies[0], &studies[1]);
+    let (ours, _) = ours.split_once("<section").unwrap();
+    assert_eq!(papers.matches(&link(fig9)).count(), fig9.claims.len() - 1);
+    assert_eq!(papers.matches(&link(table3)).count(), table3.claims.len(), "its rows are judged, too");
+    assert_eq!((ours.matches(&link(fig9)).count(), ours.matches(&link(table3)).count()), (1, 0));
+}
+
+/// One seed said "holds", without a mark.
+#[test]
+fn one_seed_gives_numbers_and_no_verdict() {
+    let experiments = find(&["hystor/tpch".to_owned()]).unwrap();
+    let how = |seeds| How { seed: 1, seeds, quick: false, threads: None };
+    let small = crate::experiment::Experiment {
+        series: experiments[0].series.split_at(2).0,
+        axis: crate::experiment::Axis::Numbers { label: "SSD, %", places: &[20, 40] },
+        claims: &experiments[0].claims[..1],
+        ..*experiments[0]
+    };
+    let of = |seeds| study(&[&small], how(seeds), |_| {}, |_| {}).unwrap().remove(0);
+    let one = of(1);
+    assert_eq!((one.seeds, one.claims[0].verdicts[0].ruling), (1, Some(Ruling::OneSeed)));
+    assert_eq!(one.baselines[0].ruling, Some(Ruling::OneSeed));
+    // Its load ignores the seed but for the rate that the seed draws.
+    let three = of(3);
+    assert_eq!(three.claims[0].verdicts[0].ruling, Some(Ruling::Untestable), "its rate was chosen for it");
+    let spread = three.baselines[0].ours_high - three.baselines[0].ours_low;
+    assert!(spread > 0.0 && three.baselines[0].ruling != Some(Ruling::OneSeed), "{:?}", three.baselines);
+}
+
 #[test]
 fn plots_are_documents_of_their_own_with_names_of_their_own() {
     let figures: Vec<Figure> = studies().iter().flat_map(figures).collect();

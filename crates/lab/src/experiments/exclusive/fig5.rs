@@ -1,8 +1,8 @@
 //! Figure 5: Financial 1, mostly writes with little locality.
 
 use super::{F1, PAGES_10, figure, is_best, ratio, series_of};
-use crate::experiment::Bound::AtMost;
-use crate::experiment::{Claim, Experiment};
+use crate::experiment::Bound::LessThan;
+use crate::experiment::{Claim, Experiment, Origin};
 
 /// Table 1: requests of 16.1 KB, 15.4 % reads; figure 4: 57 % of them to a fifth of the areas.
 pub(super) const LOAD: &str = "financial1-like,figures=hayashi,rate=122,span=500MiB,day=400s,grid=8KiB,volumes=10,stripe=10MiB,requests=endless";
@@ -17,36 +17,46 @@ pub const EXPERIMENT: Experiment = figure(
         Claim {
             sentence: "With an SSD rate of 10 %, the proposed method is best.",
             place: "section 5.1",
+            origin: Origin::Paper,
             tests: &is_best(F1.proposed[0], &[F1.existing[0]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD rate of 20 %, the proposed method is best.",
             place: "section 5.1",
+            origin: Origin::Paper,
             tests: &is_best(F1.proposed[1], &[F1.existing[1]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With an SSD rate of 30 %, the combination is best.",
             place: "section 5.1",
+            origin: Origin::Paper,
             tests: &is_best(F1.existing[2], &[F1.proposed[2]]),
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With a low SSD cache rate the proposed method is faster than the combination.",
             place: "section 5.1",
+            origin: Origin::Paper,
             tests: &[
-                ratio(F1.proposed[0], &[F1.existing[0]], 20, AtMost(1.0)),
-                ratio(F1.proposed[1], &[F1.existing[1]], 20, AtMost(1.0)),
-                ratio(F1.proposed[2], &[F1.existing[2]], 20, AtMost(1.0)),
+                ratio(F1.proposed[0], &[F1.existing[0]], 20, LessThan(1.0)),
+                ratio(F1.proposed[1], &[F1.existing[1]], 20, LessThan(1.0)),
+                ratio(F1.proposed[2], &[F1.existing[2]], 20, LessThan(1.0)),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With a high SSD rate and a high SSD cache rate the combination is faster.",
             place: "section 5.1",
-            tests: &[ratio(F1.existing[2], &[F1.proposed[2]], 80, AtMost(1.0))],
+            origin: Origin::Paper,
+            tests: &[ratio(F1.existing[2], &[F1.proposed[2]], 80, LessThan(1.0))],
             why: "",
+            instead: &[],
         },
     ],
 );

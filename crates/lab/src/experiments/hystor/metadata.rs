@@ -4,11 +4,11 @@
 
 use super::{HDD_ALONE, PAPER, SSD_ALONE, series, test, times_longer};
 use crate::Prefill;
-use crate::experiment::Bound::{AtLeast, AtMost, Within};
+use crate::experiment::Bound::{AtLeast, AtMost, Between, MoreThan};
 use crate::experiment::Measure::{HitRatio, Time};
 use crate::experiment::Published::Words;
-use crate::experiment::Quantity::Change;
-use crate::experiment::{Axis, Claim, Experiment, Times};
+use crate::experiment::Quantity::{Change, Ratio, Value};
+use crate::experiment::{Axis, Claim, Experiment, Origin, Times};
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 
 const BOTH: &[(DeviceClass, &str)] = &[(Ssd, "{x}MiB,model=x25-e"), (Hdd, "73GB,model=cheetah-15k5")];
@@ -18,6 +18,10 @@ const LOAD_32: &str = "ext3-file-like,read=32MiB";
 /// Nothing is written, so that all of the SSD is for what is read.
 const ON: &str = "hystor,period=1s,write-back=0%";
 const OFF: &str = "hystor,period=1s,write-back=0%,metadata=off";
+
+/// The mover is not limited.
+const MOVED: &str = "hystor,period=1s,write-back=0%,metadata=off,budget=100%";
+const MOVED_32: &str = "hystor without metadata, 32 MB, budget=100%";
 
 const SSD_16: &str = "SSD only, 16 MB";
 const HDD_16: &str = "disk only, 16 MB";
@@ -44,54 +48,67 @@ pub const EXPERIMENT: Experiment = Experiment {
         series(HDD_32, HDD_ALONE, "hdd-only", LOAD_32),
         series(ON_32, BOTH, ON, LOAD_32),
         series(OFF_32, BOTH, OFF, LOAD_32),
+        series(MOVED_32, BOTH, MOVED, LOAD_32),
     ],
     measures: &[Time, HitRatio],
     counting: None,
     prefill: Prefill::All,
     times: Times::WHOLE,
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "With metadata, 32 MB of SSD hold nearly all indirect blocks that a run of 32 MB reads.",
             place: "metadata",
+            origin: Origin::Paper,
             tests: &[test(
                 Change { measure: HitRatio, series: ON_32, at: 32, from: 128 },
                 Words,
                 AtLeast(0.95),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With a small SSD, that is faster than to wait until their cost is known.",
             place: "metadata",
+            origin: Origin::Paper,
             tests: &[
-                times_longer(OFF_16, &[ON_16], 32, Words, AtLeast(1.1)),
-                times_longer(OFF_32, &[ON_32], 32, Words, AtLeast(1.1)),
+                times_longer(OFF_16, &[ON_16], 32, Words, MoreThan(1.0)),
+                times_longer(OFF_32, &[ON_32], 32, Words, MoreThan(1.0)),
             ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With a larger SSD, it is as fast without in the end.",
             place: "metadata",
+            origin: Origin::Paper,
             tests: &[
-                times_longer(OFF_16, &[ON_16], 128, Words, AtMost(1.05)),
-                times_longer(OFF_32, &[ON_32], 128, Words, AtMost(1.05)),
+                times_longer(OFF_16, &[ON_16], 128, Words, Between(0.95, 1.05)),
+                times_longer(OFF_32, &[ON_32], 128, Words, Between(0.95, 1.05)),
             ],
-            why: "7 and 12 % slower: 39 % of the indirect blocks of a run of 32 MB are not on the SSD. The data mover reads what a search chose for 1 % of a busy disk's time, \
-                  and at most 8,192 ranges wait for the pauses. With `budget=100%` all are there after the same three runs, but guests wait for the mover, and the run takes 57 s.",
+            why: "The data mover reads what a search chose for 1 % of a busy disk's time.",
+            instead: &[
+                Ratio { measure: Time, of: MOVED_32, to: &[ON_32], at: 128 },
+                Value { measure: HitRatio, series: MOVED_32, at: 128 },
+            ],
         },
         Claim {
             sentence: "Either run takes about 20 s less than on the disk alone.",
             place: "metadata",
+            origin: Origin::Paper,
             tests: &[
-                times_longer(ON_16, &[HDD_16], 128, Words, Within(0.13, 0.42)),
-                times_longer(ON_32, &[HDD_32], 128, Words, Within(0.53, 0.69)),
+                times_longer(ON_16, &[HDD_16], 128, Words, Between(0.13, 0.42)),
+                times_longer(ON_32, &[HDD_32], 128, Words, Between(0.53, 0.69)),
             ],
-            why: "7 and 12 s: a run reads some 3,000 and 4,500 indirect blocks, and a read takes 3.9 ms on this disk. Nor is all of that saved: the data lies within 4 MiB of its indirect \
-                  block, and the head must go there all the same (a read of data alone takes 4.8 ms). How large the talk's file was, and how it lay on the disk, is not published.",
+            why: "How large the talk's file was, and how it lay on the disk, is not published.",
+            instead: &[],
         },
         Claim {
             sentence: "With a small SSD it is no more than 5 % slower than the disk alone, with metadata or without.",
             place: "ours",
+            origin: Origin::Aim,
             tests: &[
                 times_longer(ON_16, &[HDD_16], 16, Words, AtMost(1.05)),
                 times_longer(OFF_16, &[HDD_16], 16, Words, AtMost(1.05)),
@@ -99,6 +116,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 times_longer(OFF_32, &[HDD_32], 16, Words, AtMost(1.05)),
             ],
             why: "",
+            instead: &[],
         },
     ],
     published: "20 s and 32 MB are given as numbers, without the time that a run took; the curves are in a plot. Of the disk's time here, 16 to 24 s \

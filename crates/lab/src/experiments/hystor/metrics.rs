@@ -3,11 +3,11 @@
 use super::{HDD_ALONE, PAPER, email, postmark, series, test};
 use crate::Prefill;
 use crate::block_costs::Metric;
-use crate::experiment::Bound::AtLeast;
+use crate::experiment::Bound::MoreThan;
 use crate::experiment::Measure::Covered;
 use crate::experiment::Published::Words;
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Axis, Claim, Experiment, Series, Test, Times};
+use crate::experiment::{Axis, Claim, Experiment, Origin, Series, Test, Times};
 
 const LATENCY: &str = "latency itself";
 const FREQUENCY_BY_SIZE: &str = "frequency / request size";
@@ -39,9 +39,9 @@ const fn metrics(load: &'static str) -> [Series; 9] {
     ]
 }
 
-/// At a place the metric covers at least as much as the best of all others.
+/// At a place the metric covers more than the best of all others.
 const fn best(at: u32) -> Test {
-    test(Ratio { measure: Covered, of: FREQUENCY_BY_SIZE, to: OTHERS, at }, Words, AtLeast(1.0))
+    test(Ratio { measure: Covered, of: FREQUENCY_BY_SIZE, to: OTHERS, at }, Words, MoreThan(1.0))
 }
 
 const TESTS: &[Test] = &[best(10), best(20), best(40)];
@@ -64,6 +64,8 @@ const fn experiment(
         counting: None,
         prefill: Prefill::All,
         times,
+        jitter: &[],
+        baselines: &[],
         claims,
         published: "Curves in a plot, of TPC-H alone; that the metric is consistently the best is said in words.",
         calibrated: &[],
@@ -79,8 +81,10 @@ const fn claim(why: &'static str) -> Claim {
     Claim {
         sentence: "Frequency / request size tells best which blocks cost most, of all metrics and combinations.",
         place: "indicator metrics",
+        origin: Origin::Paper,
         tests: TESTS,
         why,
+        instead: &[],
     }
 }
 

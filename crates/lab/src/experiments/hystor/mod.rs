@@ -13,7 +13,9 @@ pub mod postmark;
 pub mod scrub;
 pub mod tpch;
 
-use crate::experiment::{Axis, Bound, Experiment, Measure, Paper, Published, Quantity, Series, Test};
+use crate::experiment::{
+    Axis, Baseline, Bound, Experiment, Measure, Paper, Published, Quantity, Series, Test,
+};
 use braid_base::Bytes;
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 use braid_engine::Readahead;
@@ -102,6 +104,12 @@ const fn series(
 
 const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {
     Test { quantity, published, bound }
+}
+
+/// The SSD alone beside the disk alone: how much longer the disk takes at a place.
+const fn devices(at: u32, published: f64) -> [Baseline; 1] {
+    let quantity = Quantity::Ratio { measure: Measure::Time, of: HDD, to: &[SSD], at };
+    [Baseline { quantity, published }]
 }
 
 /// How much longer a series takes than another at a place: published, and what ours must be.

@@ -1,12 +1,14 @@
 //! What scrubbing adds to the requests that the SSD serves, with the load for which it is worst.
 
-use super::{BOTH, HYSTOR, PAPER, POLICY, SIZES, email, series, test};
+use super::{
+    BOTH, HDD, HDD_ALONE, HYSTOR, PAPER, POLICY, SIZES, SSD, SSD_ALONE, devices, email, series, test,
+};
 use crate::Prefill;
-use crate::experiment::Bound::{AtLeast, AtMost};
+use crate::experiment::Bound::{LessThan, MoreThan};
 use crate::experiment::Measure::{DemandRate, ScrubRate, Time};
 use crate::experiment::Published::{Number, Words};
 use crate::experiment::Quantity::Change;
-use crate::experiment::{Claim, Experiment, Times};
+use crate::experiment::{Bound, Claim, Experiment, Origin, Times};
 
 /// The declaration.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -15,30 +17,40 @@ pub const EXPERIMENT: Experiment = Experiment {
     paper: &PAPER,
     place: "evaluation, scrubbing",
     axis: SIZES,
-    series: &[series(HYSTOR, BOTH, POLICY, email::LOAD)],
+    series: &[
+        series(HYSTOR, BOTH, POLICY, email::LOAD),
+        series(SSD, SSD_ALONE, "ssd-only", email::LOAD),
+        series(HDD, HDD_ALONE, "hdd-only", email::LOAD),
+    ],
     measures: &[DemandRate, ScrubRate, Time],
     counting: None,
     prefill: Prefill::All,
     times: Times::WHOLE,
+    jitter: &[],
+    baselines: &devices(20, 18.8),
     claims: &[
         Claim {
             sentence: "From 20 to 80 % of the working set, scrub requests become nearly a quarter fewer per second.",
             place: "scrubbing",
+            origin: Origin::Paper,
             tests: &[test(
                 Change { measure: ScrubRate, series: HYSTOR, at: 80, from: 20 },
                 Number(0.75),
-                AtMost(0.85),
+                Bound::about(0.75),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "Requests on demand become more per second, since the same number takes less time.",
             place: "scrubbing",
+            origin: Origin::Paper,
             tests: &[
-                test(Change { measure: DemandRate, series: HYSTOR, at: 80, from: 20 }, Words, AtLeast(1.0)),
-                test(Change { measure: Time, series: HYSTOR, at: 80, from: 20 }, Words, AtMost(1.0)),
+                test(Change { measure: DemandRate, series: HYSTOR, at: 80, from: 20 }, Words, MoreThan(1.0)),
+                test(Change { measure: Time, series: HYSTOR, at: 80, from: 20 }, Words, LessThan(1.0)),
             ],
             why: "",
+            instead: &[],
         },
     ],
     published: "The quarter is given as a number; the rates are in a plot.",

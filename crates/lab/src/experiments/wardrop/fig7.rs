@@ -5,11 +5,11 @@ use super::{
     by_period, series, test,
 };
 use crate::Prefill;
-use crate::experiment::Bound::AtLeast;
+use crate::experiment::Bound::MoreThan;
 use crate::experiment::Measure::{Latency, LatencyP99, Settling, Throughput};
 use crate::experiment::Published::Words;
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Claim, Experiment, Times};
+use crate::experiment::{Claim, Experiment, Origin, Times};
 
 const WITH_ONE: &str = "wardrop, 1 disk";
 const BY_PERIOD_WITH_ONE: &str = "R by period, 1 disk";
@@ -35,36 +35,41 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: Some(DBENCH_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 120, measured: 60 },
+    jitter: super::DBENCH_JITTER,
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "Four disks instead of one improve the policy's throughput.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: WARDROP, to: &[WITH_ONE], at: 10 },
                 Words,
-                AtLeast(1.0),
+                MoreThan(1.0),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With four disks the policy is ahead of striping over all five devices, of the four disks alone, and of \
                        the split of 80/20.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[
-                test(Ratio { measure: Throughput, of: WARDROP, to: &[STRIPE], at: 10 }, Words, AtLeast(1.0)),
+                test(Ratio { measure: Throughput, of: WARDROP, to: &[STRIPE], at: 10 }, Words, MoreThan(1.0)),
                 test(
                     Ratio { measure: Throughput, of: WARDROP, to: &[HDD_ONLY], at: 10 },
                     Words,
-                    AtLeast(1.0),
+                    MoreThan(1.0),
                 ),
                 test(
                     Ratio { measure: Throughput, of: WARDROP, to: &[STATIC_80], at: 10 },
                     Words,
-                    AtLeast(1.0),
+                    MoreThan(1.0),
                 ),
             ],
-            why: "The processors are the limit of four disks alone, of striping and of the policy, from 6 processes on: 607.4 to 607.8 MB/s. The \
-                  policy is behind the two by 0.05 %, and ahead of 80/20 by 2 %.",
+            why: "The processors are the limit of all of these.",
+            instead: &[],
         },
     ],
     published: "The curves are plotted only, not published as numbers.",

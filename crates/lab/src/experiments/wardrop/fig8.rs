@@ -1,14 +1,15 @@
 //! Figure 8: how much data the policy keeps on the SSD under dbench, with one, two and four disks.
 
 use super::{
-    DBENCH, DBENCH_COUNTS, ONE_AND_FOUR, ONE_AND_ONE, ONE_AND_TWO, PAPER, PROCESSES, by_period, series, test,
+    DBENCH, DBENCH_COUNTS, ONE_AND_FOUR, ONE_AND_ONE, ONE_AND_TWO, PAPER, PROCESSES, by_period, series,
+    slightly_less, test,
 };
 use crate::Prefill;
-use crate::experiment::Bound::{AtMost, Within};
+use crate::experiment::Bound::{Between, LessThan};
 use crate::experiment::Measure::{Settling, SsdShare};
 use crate::experiment::Published::{Range, Words};
-use crate::experiment::Quantity::{Change, Ratio, Value};
-use crate::experiment::{Claim, Experiment, Times};
+use crate::experiment::Quantity::{Ratio, Value};
+use crate::experiment::{Claim, Experiment, Origin, Times};
 
 const ONE: &str = "1 disk";
 const ONE_BY_PERIOD: &str = "1 disk, R by period";
@@ -36,29 +37,36 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: Some(DBENCH_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 120, measured: 60 },
+    jitter: super::DBENCH_JITTER,
+    baselines: &[],
     claims: &[
         Claim {
-            sentence: "With one disk about 65 to 70 % of the data is on the SSD (asked here: 55 to 75 % at 10 processes).",
+            sentence: "With one disk about 65 to 70 % of the data is on the SSD.",
             place: "section III-C",
+            origin: Origin::Paper,
             tests: &[test(
                 Value { measure: SsdShare, series: ONE, at: 10 },
                 Range(65.0, 70.0),
-                Within(55.0, 75.0),
+                Between(62.5, 72.5),
             )],
-            why: "The share falls with the load here, from 98 % with 2 processes to 49 % with 12, and passes 70 % at 8: at 10 it is \
-                  59 %, inside of what was asked, with an interval that reaches just beyond (54.7 to 63.2).",
+            why: "The share falls with the number of processes.",
+            instead: &[],
         },
         Claim {
             sentence: "With four disks less of it is on the SSD than with one.",
             place: "section III-C",
-            tests: &[test(Ratio { measure: SsdShare, of: FOUR, to: &[ONE], at: 10 }, Words, AtMost(0.99))],
+            origin: Origin::Paper,
+            tests: &[test(Ratio { measure: SsdShare, of: FOUR, to: &[ONE], at: 10 }, Words, LessThan(1.0))],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With more processes a little more of it is on the disk.",
             place: "section III-C",
-            tests: &[test(Change { measure: SsdShare, series: ONE, at: 10, from: 2 }, Words, AtMost(1.0))],
+            origin: Origin::Paper,
+            tests: &slightly_less(ONE),
             why: "",
+            instead: &[],
         },
     ],
     published: "The text gives the range for one disk. The curves are plotted only, not published as numbers.",

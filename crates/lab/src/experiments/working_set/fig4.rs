@@ -3,8 +3,8 @@
 use super::{BY_EXTENTS, PAPER, TABLE_II, WITH, WITHOUT, series, test, variant};
 use crate::Prefill;
 use crate::experiment::Measure::{MovedToSsds, VolumeLatency};
-use crate::experiment::Quantity::Change;
-use crate::experiment::{Axis, Bound, Claim, Experiment, Published, Series, Times};
+use crate::experiment::Quantity::{Change, Fall, Peak};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Published, Series, Times};
 
 const fn all(load: &'static str, [block, extent]: [&'static str; 2]) -> [Series; 3] {
     [
@@ -32,26 +32,46 @@ pub const DB2: Experiment = Experiment {
     counting: None,
     prefill: Prefill::Used,
     times: Times::WHOLE,
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "High values of hotness give poor performance, low ones the best.",
             place: "section IV-B.2",
-            tests: &[test(
-                Change { measure: VolumeLatency, series: WITH, at: 20, from: 1 },
-                Published::Words,
-                Bound::AtLeast(1.05),
-            )],
+            origin: Origin::Paper,
+            tests: &[
+                test(
+                    Change { measure: VolumeLatency, series: WITH, at: 20, from: 1 },
+                    Published::Words,
+                    Bound::MoreThan(1.0),
+                ),
+                test(
+                    Peak { measure: VolumeLatency, series: WITH, from: 1, to: 3 },
+                    Published::Words,
+                    Bound::AtLeast(1.0),
+                ),
+            ],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "Low values move more data to the SSDs.",
             place: "section IV-B.2",
-            tests: &[test(
-                Change { measure: MovedToSsds, series: WITH, at: 20, from: 1 },
-                Published::Words,
-                Bound::AtMost(0.9),
-            )],
+            origin: Origin::Paper,
+            tests: &[
+                test(
+                    Change { measure: MovedToSsds, series: WITH, at: 20, from: 1 },
+                    Published::Words,
+                    Bound::LessThan(1.0),
+                ),
+                test(
+                    Fall { measure: MovedToSsds, series: WITH, from: 1, to: 20 },
+                    Published::Words,
+                    Bound::AtMost(1.0),
+                ),
+            ],
             why: "",
+            instead: &[],
         },
     ],
     published: "Both curves are plotted only, not published as numbers.",

@@ -4,7 +4,7 @@ use super::{OFTEN, PAPER, SEEKING, WITHOUT, series, test};
 use crate::Prefill;
 use crate::experiment::Measure::{MovedToSsds, VolumeLatencyP99};
 use crate::experiment::Quantity::WorstRatio;
-use crate::experiment::{Axis, Bound, Claim, Experiment, Published, Times};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Published, Times};
 
 const LOAD: &str = "webserver-like,clients={x},requests=endless,burst=1000,pause=1s";
 
@@ -23,15 +23,19 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::Used,
     times: Times { warm_up: 0, measured: 60 },
+    jitter: &[],
+    baselines: &[],
     claims: &[Claim {
         sentence: "The slowest of a hundred requests takes at most 1.2 times as long.",
         place: "ours",
+        origin: Origin::Aim,
         tests: &[test(
             WorstRatio { measure: VolumeLatencyP99, of: OFTEN, to: &[WITHOUT], from: 1 },
             Published::Words,
             Bound::AtMost(1.2),
         )],
         why: "",
+        instead: &[],
     }],
     published: "Nothing: the paper has no figure for it.",
     calibrated: &[],

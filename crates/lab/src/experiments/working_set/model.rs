@@ -6,7 +6,7 @@ use super::{PAPER, series, test};
 use crate::Prefill;
 use crate::experiment::Measure::Throughput;
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Axis, Bound, Claim, Experiment, Published, Times};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Published, Times};
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 
 const TEN: &[(DeviceClass, &str)] = &[(Ssd, "64GB,model=ws-ros-ssd"), (Hdd, "512GB,model=ws-ros-hdd")];
@@ -35,26 +35,32 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::Used,
     times: Times { warm_up: 0, measured: 5 },
+    jitter: &[],
+    baselines: &[],
     claims: &[
         Claim {
             sentence: "With γ = 5, data that lies by γ is read three times as fast.",
             place: "section II-B",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: BY_FIVE, to: &[EVENLY_FIVE], at: 64 },
                 Published::Number(3.0),
-                Bound::Within(2.7, 3.3),
+                Bound::Between(2.7, 3.3),
             )],
             why: "",
+            instead: &[],
         },
         Claim {
             sentence: "With γ = 10, the ratio of table II, 5.5 times as fast.",
             place: "equations 1 and 2",
+            origin: Origin::Paper,
             tests: &[test(
                 Ratio { measure: Throughput, of: BY_TEN, to: &[EVENLY_TEN], at: 64 },
                 Published::Number(5.5),
-                Bound::Within(4.95, 6.05),
+                Bound::Between(4.95, 6.05),
             )],
             why: "",
+            instead: &[],
         },
     ],
     published: "γ = 5 and three times as fast; the other ratio follows from the equations.",

@@ -4,13 +4,13 @@ use super::{PAPER, WITH, WITHOUT, series, test};
 use crate::Prefill;
 use crate::experiment::Measure::{SsdWritten, VolumeLatency};
 use crate::experiment::Quantity::Ratio;
-use crate::experiment::{Axis, Bound, Claim, Experiment, Published, Times};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Jitter, Origin, Published, Times};
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 
 /// An SSD for half of two checkpoints of a GiB.
 const DEVICES: &[(DeviceClass, &str)] =
     &[(Ssd, "1GiB,model=x25-m"), (Hdd, "320GB,model=barracuda-7200.12,count=3")];
-const LOAD: &str = "checkpoint,rounds=1M,compute=2s,reads={x}";
+const LOAD: &str = "checkpoint,rounds=1M,compute={compute}ms,reads={x}";
 const THROUGH: &str = "LRU cache of the same size, write-through";
 const BACK: &str = "LRU cache of the same size, write-back";
 
@@ -31,15 +31,20 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::Used,
     times: Times { warm_up: 90, measured: 60 },
+    // The load has no other seed.
+    jitter: &[Jitter { name: "compute", low: 1900, high: 2100 }],
+    baselines: &[],
     claims: &[Claim {
         sentence: "The SSD is given at most half of the bytes that it is given as a cache.",
         place: "section III-B.3",
+        origin: Origin::Aim,
         tests: &[test(
             Ratio { measure: SsdWritten, of: WITH, to: &[THROUGH, BACK], at: 1 },
             Published::Words,
             Bound::AtMost(0.5),
         )],
         why: "",
+        instead: &[],
     }],
     published: "Nothing: the paper has no figure for it.",
     calibrated: &[],

@@ -1,0 +1,88 @@
+//! Where a number stands beside its bound.
+//!
+//! ```text
+//!  AtLeast(b):   fails | tie | holds            MoreThan(b):   fails | tie     tie | holds
+//!                   b - 1 %  b                                    b - 1 %   b   b + 1 %
+//! ```
+//!
+//! All of the confidence interval must be in one of these parts, or seeds do not agree. A ratio that must be at least or at most 1 ("no
+//! slower") holds in a tie, too. What is within a one-sided bound may still be there by another margin than the
+//! published one, or on the other side of 1.
+
+use super::Ruling;
+use crate::estimate::Estimate;
+use crate::experiment::{Bound, Published, Quantity, Test};
+
+/// Numbers that differ by such a part are level.
+pub(super) const TIE: f64 = 0.01;
+/// A number, or a gain or loss, so many times the published one or more, or its inverse or less, is another one.
+const OTHER: f64 = 2.0;
+/// A gain or loss that differs from the published one by less than this is none of its own: twice of next to nothing is next to nothing.
+const SMALL: f64 = 0.05;
+
+/// Where a number stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Below,
+    TieBelow,
+    Within,
+    TieAbove,
+    Above,
+}
+
+impl Test {
+    /// What an estimate of ours says of it; none if it is only shown.
+    pub(super) fn ruling(&self, ours: &Estimate) -> Option<Ruling> {
+        let (least, most) = self.limits()?;
+        // Not a number is nowhere.
+        if [ours.mean, ours.low, ours.high, least, most].iter().any(|number| number.is_nan()) {
+            return Some(Ruling::Fails);
+        }
+        Some(match (self.part(ours.low, least, most), self.part(ours.high, least, most)) {
+            (Part::Within, Part::Within) => self.margin(ours.mean),
+            (Part::TieBelow, Part::TieBelow) | (Part::TieAbove, Part::TieAbove) => Ruling::Tie,
+            (Part::Below, Part::Below) | (Part::Above, Part::Above) => Ruling::Fails,
+            _ => Ruling::Undecided,
+        })
+    }
+
+    fn part(&self, number: f64, least: f64, most: f64) -> Part {
+        let width = |edge: f64| if edge.is_finite() { edge.abs() * TIE } else { 0.0 };
+        let inner = |edge: f64| match self.bound {
+            Bound::MoreThan(_) | Bound::LessThan(_) => width(edge),
+            Bound::AtLeast(_) | Bound::AtMost(_) if self.quantity.is_ratio() && edge == 1.0 => -width(edge),
+            _ => 0.0,
+        };
+        match number {
+            n if n < least - width(least) => Part::Below,
+            n if n < least + inner(least) => Part::TieBelow,
+            n if n > most + width(most) => Part::Above,
+            n if n > most - inner(most) => Part::TieAbove,
+            _ => Part::Within,
+        }
+    }
+
+    /// What is to be said of a number within the bound: it may be there by much more, or much less, than what is published.
+    fn margin(&self, ours: f64) -> Ruling {
+        let is_one_sided = !matches!(self.bound, Bound::Between(..) | Bound::Near(_));
+        let paper = match self.published {
+            Published::Number(number) => number,
+            Published::Range(low, high) => ours.clamp(low, high),
+            Published::Words => return Ruling::Holds,
+        };
+        if !is_one_sided || matches!(self.quantity, Quantity::BestPlace { .. }) {
+            return Ruling::Holds;
+        }
+        let is_other = |ours: f64, paper: f64| !(1.0 / OTHER..OTHER).contains(&(ours / paper));
+        let (gain, published) = (ours - 1.0, paper - 1.0);
+        match () {
+            () if ours == paper => Ruling::Holds,
+            () if is_other(ours, paper) => Ruling::OtherMargin,
+            () if !self.quantity.is_ratio() => Ruling::Holds,
+            // A bound on one side alone lets a gain pass where a loss is published.
+            () if gain * published < 0.0 && gain.abs().min(published.abs()) > TIE => Ruling::Fails,
+            () if is_other(gain, published) && (ours - paper).abs() > SMALL => Ruling::OtherMargin,
+            () => Ruling::Holds,
+        }
+    }
+}
