@@ -1,5 +1,6 @@
 //! Policies against the papers that they follow, on a volume without an engine.
 
+mod as_published;
 mod baselines;
 mod caching;
 mod equi;

@@ -229,6 +229,26 @@ fn cold_data_leaves_an_ssd_only_below_the_water_mark_and_only_to_the_mark() {
     }
 }
 
+/// Algorithm 2 finds cold items in the table of reads, marks them, and moves them once an SSD is below its mark.
+#[test]
+fn only_what_a_reorganization_has_marked_is_cold_as_published() {
+    let cold = |settings: &str| {
+        let mut rig = Rig::new(&format!("{},{settings}", with_mark("60%")), &[(SSD, 100), (HDD, 400)], 200);
+        // All of the SSD is full of what nobody has asked for; of these, ten extents were read once.
+        rig.read((0..20).filter(|extent| extent % 2 == 0), 1);
+        let moved = rig.reorganize();
+        let again = {
+            rig.read([1], 1);
+            // Nothing that it marked then is cold any more, and these have been read once.
+            rig.read((20..30).filter(|extent| extent % 2 == 0), 1);
+            rig.reorganize()
+        };
+        (moved.len(), again.len())
+    };
+    assert_eq!(cold("cold=unread"), (60, 0));
+    assert_eq!(cold("cold=marked,new-data=0B"), (10, 5));
+}
+
 /// The search goes on from plan to plan, all around the volume.
 #[test]
 fn cold_data_is_found_wherever_it_lies_in_a_large_volume() {
