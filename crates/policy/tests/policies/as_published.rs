@@ -9,9 +9,13 @@ fn pair() -> Vec<DeviceView> {
 }
 
 /// What each paper says, where the default says something else or a number is published.
-const PUBLISHED: [(&str, &[&str]); 5] = [
+const PUBLISHED: [(&str, &[&str]); 6] = [
     ("wardrop", &["period=2s", "alpha=10", "beta=100", "weight=0.01"]),
     ("working-set", &["threshold-h=3", "threshold-l=2", "cold=marked", "stripe=even", "both=hdd"]),
+    (
+        "pass",
+        &["order=lba", "max-lag=none", "max-lag-time=none", "idle=none", "gap=0B", "blocking=io-thread"],
+    ),
     ("hystor", &["write-back=20%", "budget=100%", "bypass=off", "part-writes=cache"]),
     ("exclusive", &["rate=12MB", "fill=all", "dirty-until=purge", "bypass=off", "part-writes=cache"]),
     ("inclusive", &["rate=12MB", "fill=all", "dirty-until=purge", "bypass=off", "part-writes=cache"]),
@@ -42,6 +46,9 @@ fn what_is_set_beside_the_preset_wins_whichever_is_written_first() {
         ("wardrop", "alpha=5"),
         ("working-set", "cold=unread"),
         ("working-set", "stripe=bandwidth"),
+        ("pass", "max-lag=2%"),
+        ("pass", "idle=100ms"),
+        ("pass", "gap=16KiB"),
         ("hystor", "budget=20%"),
         ("hystor", "bypass=4MiB"),
         ("exclusive", "mode=write-through"),
@@ -66,7 +73,10 @@ fn what_is_set_beside_the_preset_wins_whichever_is_written_first() {
 
 #[test]
 fn a_setting_that_the_preset_does_not_go_with_names_the_way_out() {
-    for (text, remedy) in [("exclusive,as-published,evict=s3-fifo", "dirty-until=mark")] {
+    for (text, remedy) in [
+        ("exclusive,as-published,evict=s3-fifo", "dirty-until=mark"),
+        ("pass,as-published,order=epoch", "max-lag="),
+    ] {
         let error = parse(text, &pair()).err().expect(text).to_string();
         assert!(error.contains(remedy), "{error}");
     }

@@ -6,6 +6,7 @@ use braid_policy::{
     ByteRange, Completion, CopyKind, CurrentCopy, Direction, Flags, Move, Origin, Outcome, Plan, Policy,
     Request, Second, parse,
 };
+use std::collections::{BTreeSet, VecDeque};
 
 fn pair() -> Volume {
     Volume::new(&devices(&[(DeviceClass::Ssd, 1000), (DeviceClass::Hdd, 1000)]), 800)
@@ -28,7 +29,7 @@ fn plan(policy: &mut dyn Policy, volume: &Volume) -> Vec<ByteRange> {
     let mut plan = Plan::default();
     policy.plan(&volume.view(), &mut plan);
     let range = |job: &Move| match job {
-        Move::Resync { range } => *range,
+        Move::Resync { range, .. } => *range,
         other => panic!("{other:?} is no duplication"),
     };
     plan.moves.iter().map(range).collect()
@@ -97,7 +98,7 @@ fn writes_wait_by_what_is_outstanding_in_so_many_levels() {
     assert_eq!(waits(&mut *policy), Nanos::from_millis(3), "the most, N base times");
     assert_eq!(policy.throttle(&request(Op::Read), &volume.view()), Nanos::ZERO);
     for (ended, range) in (1..).zip(outstanding) {
-        policy.done(&Move::Resync { range }, Outcome::Finished);
+        policy.done(&Move::Resync { range, gap: Move::GAP }, Outcome::Finished);
         let alpha_halves: u64 = 16 - ended;
         assert_eq!(waits(&mut *policy), Nanos::from_micros(500 * alpha_halves.min(6)));
     }
@@ -123,6 +124,108 @@ fn a_window_is_given_in_sectors_bytes_or_as_a_share() {
     assert_eq!(parse(&again, &volume.devices).unwrap().settings(), settings("window=1.5%,idle=7ms"));
     let ssds = devices(&[(DeviceClass::Ssd, 10), (DeviceClass::Ssd, 10)]);
     assert!(parse("pass", &ssds).is_err());
+}
+
+#[test]
+fn without_a_bound_any_amount_may_be_behind_and_nobody_is_paced() {
+    let mut volume = pair();
+    let mut policy = pass("window=64KiB,max-lag=none,base=0us", &volume);
+    volume.allocate(&mut *policy, 3);
+    volume.lack(scattered(800));
+    plan(&mut *policy, &volume);
+    volume.now = Nanos::from_secs(1);
+    copied(&mut *policy, KIB * 4);
+    assert_eq!(policy.throttle(&request(Op::Write), &volume.view()), Nanos::ZERO);
+    let placed = volume.access(&mut *policy, 3, Direction::Write);
+    assert_eq!(placed.second, Second::Behind { device: HDD, most: Bytes(u64::MAX) });
+    assert!(policy.figures(HDD).iter().all(|(name, _)| *name != "behind_bound_bytes"));
+    let bounded = pass("window=64KiB,max-lag=1MiB,base=0us", &volume);
+    assert_eq!(bounded.settings().split(',').nth(2), Some("max-lag=1048576B"));
+}
+
+#[test]
+fn without_an_idle_time_a_window_that_is_not_full_is_never_duplicated() {
+    let mut volume = pair();
+    for (idle, pieces) in [("none", 0), ("100ms", 10)] {
+        let mut policy = pass(&format!("window=50%,idle={idle}"), &volume);
+        volume.lack(scattered(10));
+        volume.now += Nanos::from_secs(3600);
+        assert_eq!(plan(&mut *policy, &volume).len(), pieces);
+    }
+}
+
+/// Section IV.C merges what overlaps, and nothing else.
+#[test]
+fn only_gaps_that_are_shorter_than_the_settings_say_are_duplicated() {
+    let mut volume = pair();
+    // Gaps of 4, 12 and 60 KiB.
+    volume.lack([0, 8, 24, 88].map(|start| ByteRange::new(KIB * start, KIB * 4)));
+    for (gap, pieces) in [("0B", 4), ("8KiB", 3), ("16KiB", 2), ("64KiB", 1)] {
+        let mut policy = pass(&format!("window=4KiB,gap={gap}"), &volume);
+        let mut plan = Plan::default();
+        policy.plan(&volume.view(), &mut plan);
+        assert_eq!(plan.moves.len(), pieces, "{gap}");
+        let said =
+            |job: &Move| matches!(job, Move::Resync { gap: said, .. } if *said == gap.parse().unwrap());
+        assert!(plan.moves.iter().all(said), "{plan:?}");
+    }
+}
+
+/// Section IV.A: the callback awakens the duplication thread. It looked every 10 ms.
+#[test]
+fn the_policy_is_awakened_by_a_full_window() {
+    let mut volume = pair();
+    for (settings, wake) in [("window=64KiB", Some(KIB * 64)), ("order=epoch,window=64KiB", None)] {
+        let mut policy = pass(settings, &volume);
+        volume.lack(scattered(3));
+        let mut plan = Plan::default();
+        policy.plan(&volume.view(), &mut plan);
+        assert_eq!(plan.wake, wake);
+    }
+}
+
+/// Section IV.B: the I/O thread, reads too, is blocked when the duplication thread is awakened, if what is outstanding exceeds the threshold then.
+#[test]
+fn the_io_thread_is_blocked_at_an_awakening_if_more_than_the_threshold_is_outstanding() {
+    let mut volume = pair();
+    let settings =
+        "max-lag=none,idle=none,gap=0B,window=64KiB,blocking=io-thread,base=1ms,threshold=20,levels=3";
+    let mut policy = pass(settings, &volume);
+    let ops = [Op::Read, Op::Write, Op::Flush];
+    let waits = |policy: &mut dyn Policy, volume: &Volume| {
+        policy.observe(&request(Op::Write), &volume.view());
+        let [read, write, flush] = ops.map(|op| policy.throttle(&request(op), &volume.view()));
+        assert!(read == write && write == flush);
+        read
+    };
+    volume.lack(scattered(16));
+    let first = plan(&mut *policy, &volume);
+    assert_eq!(first.len(), 16);
+    assert_eq!(waits(&mut *policy, &volume), Nanos::ZERO, "nothing was outstanding");
+    volume.lack(scattered(31));
+    assert_eq!(waits(&mut *policy, &volume), Nanos::ZERO, "the second window is not full");
+    volume.lack(scattered(32));
+    assert_eq!(waits(&mut *policy, &volume), Nanos::ZERO, "16 are outstanding, below the threshold");
+    volume.now = Nanos::from_millis(10);
+    volume.lack(scattered(48));
+    // α is 32 / 20.
+    assert_eq!(waits(&mut *policy, &volume), Nanos::from_micros(1600));
+    volume.now += Nanos::from_micros(600);
+    assert_eq!(waits(&mut *policy, &volume), Nanos::from_millis(1), "until the same instant");
+    volume.now = Nanos::from_millis(20);
+    assert_eq!(waits(&mut *policy, &volume), Nanos::ZERO, "it is not awakened again");
+    // With half of the plan done, 8 of it and 32 of later windows are outstanding; then α is above N.
+    first[..8]
+        .iter()
+        .for_each(|&range| policy.done(&Move::Resync { range, gap: Bytes::ZERO }, Outcome::Finished));
+    volume.lack(scattered(64).skip(8));
+    assert_eq!(waits(&mut *policy, &volume), Nanos::from_millis(2));
+    volume.now = Nanos::from_millis(30);
+    volume.lack(scattered(100).skip(8));
+    assert_eq!(waits(&mut *policy, &volume), Nanos(56 * 1_000_000 / 20));
+    volume.now = Nanos::from_millis(40);
+    volume.lack(scattered(200).skip(8));
+    assert_eq!(waits(&mut *policy, &volume), Nanos::from_millis(3), "N base times at most");
 }
 
 /// A request of the background has written to the disk.
@@ -164,6 +267,65 @@ fn while_a_full_window_is_duplicated_guests_write_no_faster_than_the_disk_gets_i
     assert_eq!(write(&mut *policy, &volume), Nanos::ZERO);
 }
 
+/// What a guest writes in ten seconds, in bursts of so many blocks all over the volume. The SSD takes 0.1 ms for a block. The disk takes `slow` for what the policy gives it in the
+/// first two seconds and 1 ms from then on, and 10 ms for a write that it must have at once.
+fn written_in_ten_seconds(settings: &str, (burst, most_behind): (usize, usize), slow: Nanos) -> usize {
+    let mut volume = pair();
+    let mut policy = pass(settings, &volume);
+    let (mut guest, mut asked, mut disk) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+    let (mut behind, mut moves) = (BTreeSet::new(), VecDeque::new());
+    let (mut next, mut written, mut has_waited) = (0, 0, false);
+    while guest < Nanos::from_secs(10) {
+        let duplicator = if moves.is_empty() { asked } else { disk };
+        volume.now = guest.min(duplicator);
+        volume.lack(behind.iter().map(|&extent| ByteRange::new(KIB * 128 * extent, KIB * 4)));
+        let takes = if volume.now < Nanos::from_secs(2) { slow } else { Nanos::from_millis(1) };
+        if volume.now < duplicator {
+            if !has_waited {
+                let waits = (0..burst).map(|_| policy.throttle(&request(Op::Write), &volume.view()));
+                guest += waits.max().unwrap();
+            } else {
+                for _ in 0..burst {
+                    next = (next + 37) % 800;
+                    let is_behind = behind.len() < most_behind && behind.insert(next);
+                    guest += if is_behind { Nanos::from_micros(100) } else { Nanos::from_millis(10) };
+                }
+                written += burst;
+                policy.observe(&request(Op::Write), &volume.view());
+            }
+            has_waited = !has_waited;
+        } else if let Some(range) = moves.pop_front() {
+            let range: ByteRange = range;
+            behind.remove(&(range.start / (KIB * 128)));
+            copied(&mut *policy, range.len());
+            policy.done(&Move::Resync { range, gap: Move::GAP }, Outcome::Finished);
+            (disk, asked) = (volume.now + takes, asked.max(volume.now + Nanos::from_millis(1)));
+        } else {
+            let mut plan = Plan::default();
+            asked = policy.plan(&volume.view(), &mut plan);
+            moves.extend(plan.moves.iter().map(|job| match job {
+                Move::Resync { range, .. } => *range,
+                other => panic!("{other:?}"),
+            }));
+            disk = volume.now + takes;
+        }
+    }
+    written
+}
+
+/// Guests waited half a second for each write under a window of 128 KiB, while all devices were idle: the rate of the disk was measured anew only in windows that took 0.2 s to
+/// duplicate, and guests who were held to an old one filled none.
+#[test]
+fn guests_are_held_to_the_rate_of_the_disk_as_it_is_and_not_as_it_was() {
+    for blocks in [16, 32, 64] {
+        let settings = format!("window={}B,base=0us", (KIB * 4 * blocks as u64).0);
+        let of = |slow| written_in_ten_seconds(&settings, (blocks, 2 * blocks), slow);
+        let [steady, recovered] = [Nanos::from_millis(1), Nanos::from_millis(100)].map(of);
+        // The disk could have got 10,000, and 8,000 after it had been slow.
+        assert!(steady > 6_000 && recovered > 4_000, "{blocks}: {steady} and {recovered}");
+    }
+}
+
 #[test]
 fn a_write_that_the_disk_lacks_for_too_long_makes_the_others_wait_for_both_copies() {
     let mut volume = pair();
@@ -190,7 +352,7 @@ fn a_write_that_the_disk_lacks_for_too_long_makes_the_others_wait_for_both_copie
         pieces
             .iter()
             .zip(outcomes)
-            .for_each(|(&range, outcome)| policy.done(&Move::Resync { range }, outcome));
+            .for_each(|(&range, outcome)| policy.done(&Move::Resync { range, gap: Move::GAP }, outcome));
     };
     ends(&mut *policy, [Outcome::Finished, Outcome::Stopped, Outcome::Finished]);
     assert_eq!(most(&mut *policy, &volume), Bytes::ZERO, "a part of it may still be lacking");
@@ -215,7 +377,9 @@ fn a_plan_is_bounded_and_a_round_ends_with_its_last_plan() {
         volume.access(policy, 3, Direction::Write).second == Second::Behind { device: HDD, most: Bytes::ZERO }
     };
     let end = |policy: &mut dyn Policy, pieces: &[ByteRange]| {
-        pieces.iter().for_each(|&range| policy.done(&Move::Resync { range }, Outcome::Finished));
+        pieces
+            .iter()
+            .for_each(|&range| policy.done(&Move::Resync { range, gap: Move::GAP }, Outcome::Finished));
     };
     for left in [20_000, 0] {
         volume.now += Nanos::from_secs(100);

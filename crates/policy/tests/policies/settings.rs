@@ -21,6 +21,7 @@ const ALL: &[&str] = &[
     "hystor",
     "pass,order=epoch,window=7%,max-lag=400MiB,max-lag-time=1500ms,base=20us,idle=20min,on-disk-failure=stop",
     "pass,window=17sectors",
+    "pass,max-lag=none,gap=16KiB,blocking=io-thread,idle=none",
     "hystor,write-back=7%,dirty-high=29%,dirty-low=14%,period=1h,memory=70KiB,bypass=off,part-writes=cache",
     "exclusive,cache=7%,page=10MiB,period=90min,rate=12MB,bypass=4MiB",
     "exclusive,mode=write-through,evict=s3-fifo,threshold=3",

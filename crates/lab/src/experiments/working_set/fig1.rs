@@ -13,7 +13,7 @@ const WRITES_LOAD: &str = "checkpoint,clients={x},state=4GiB,layout=shared,round
 /// The same file is read again and again, with a second in between in which it may be reorganized.
 const READS_LOAD: &str =
     "checkpoint,clients={x},state=256MiB,layout=shared,rounds=1,reads=1M,wait=1s,compute=0s";
-const EVENLY: &str = "working-set,stripe=even,reorganizations=0";
+const EVENLY: &str = "working-set,as-published,reorganizations=0";
 
 /// What holds of both parts.
 const BASE: Experiment = Experiment {
@@ -42,7 +42,7 @@ pub const WRITES: Experiment = Experiment {
     title: "Activeness of SSDs and disks while a file is written",
     series: &[
         series(WITHOUT, TABLE_II, EVENLY, WRITES_LOAD),
-        series(WITH, TABLE_II, "working-set", WRITES_LOAD),
+        series(WITH, TABLE_II, "working-set,as-published,stripe=bandwidth", WRITES_LOAD),
     ],
     claims: &[
         Claim {
@@ -89,7 +89,7 @@ pub const READS: Experiment = Experiment {
     title: "Activeness of SSDs and disks while a file is read",
     series: &[
         series(WITHOUT, TABLE_II, EVENLY, READS_LOAD),
-        series(WITH, TABLE_II, "working-set,stripe=even", READS_LOAD),
+        series(WITH, TABLE_II, "working-set,as-published", READS_LOAD),
     ],
     claims: &[
         Claim {
