@@ -14,7 +14,15 @@ const PUBLISHED: [(&str, &[&str]); 6] = [
     ("working-set", &["threshold-h=3", "threshold-l=2", "cold=marked", "stripe=even", "both=hdd"]),
     (
         "pass",
-        &["order=lba", "max-lag=none", "max-lag-time=none", "idle=none", "gap=0B", "blocking=io-thread"],
+        &[
+            "order=lba",
+            "max-lag=none",
+            "max-lag-time=none",
+            "idle=none",
+            "gap=0B",
+            "blocking=io-thread",
+            "base=500ms",
+        ],
     ),
     ("hystor", &["write-back=20%", "budget=100%", "bypass=off", "part-writes=cache"]),
     ("exclusive", &["rate=12MB", "fill=all", "dirty-until=purge", "bypass=off", "part-writes=cache"]),
