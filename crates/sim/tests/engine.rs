@@ -11,6 +11,8 @@ mod devices;
 mod engine_subject;
 #[path = "engine/places.rs"]
 mod places;
+#[path = "engine/published.rs"]
+mod published;
 #[path = "engine/summary.rs"]
 mod summary;
 
@@ -265,13 +267,6 @@ fn a_mirror_that_is_behind_by_a_window_loses_nothing_flushed() {
     run_behind(campaign, "pass,window=64KiB,max-lag=160KiB,idle=2ms,base=100us");
 }
 
-/// The same as published: nothing bounds what is behind, no gap is written, and what is in the window stays there until that is full.
-#[test]
-fn a_mirror_that_is_behind_without_a_bound_loses_nothing_flushed() {
-    let test = "a_mirror_that_is_behind_without_a_bound_loses_nothing_flushed";
-    run_behind(campaign("pass-published", test, 7), "pass,as-published,window=64KiB,threshold=2,base=100us");
-}
-
 /// The same with a disk that is written at once, in whatever order writes come.
 #[test]
 fn a_write_behind_mirror_loses_nothing_flushed() {
@@ -293,16 +288,6 @@ fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
         &campaign,
         &Engine { policy: split("exclusive", 40), changes, cache_extents: 2, ..Engine::wardrop() },
     );
-}
-
-/// The same as published: blocks are dirty until they are purged, and all of the tier is assigned.
-#[test]
-fn tier_and_cache_that_write_back_at_purge_lose_nothing_flushed() {
-    let test = "tier_and_cache_that_write_back_at_purge_lose_nothing_flushed";
-    let mut campaign = dirty(campaign("exclusive-published", test, 4));
-    campaign.states.go_on = 0.5;
-    let policy = "exclusive,as-published,cache=40%,page=64KiB,period=15ms,rate=100MB".to_owned();
-    run(&campaign, &Engine { policy, cache_extents: 2, ..Engine::wardrop() });
 }
 
 /// Homes leave the SSD for copies of blocks and come back, and what is dirty is written back, from one mode to the next.

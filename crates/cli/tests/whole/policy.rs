@@ -92,7 +92,7 @@ fn a_policy_as_published_is_spelled_out_and_taken_again() {
     ] {
         machine.create(
             name,
-            &["--size", "64MiB", "--copies", copies, "--policy", &format!("{name},as-published")],
+            &["--size", "32MiB", "--copies", copies, "--policy", &format!("{name},as-published")],
         );
         let shown = machine.ok(&["policy", name]).trim().to_owned();
         assert!(shown.split(',').any(|setting| setting == published), "{shown}");

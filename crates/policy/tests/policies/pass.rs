@@ -165,8 +165,7 @@ fn only_gaps_that_are_shorter_than_the_settings_say_are_duplicated() {
         let mut plan = Plan::default();
         policy.plan(&volume.view(), &mut plan);
         assert_eq!(plan.moves.len(), pieces, "{gap}");
-        let said =
-            |job: &Move| matches!(job, Move::Resync { gap: said, .. } if *said == gap.parse().unwrap());
+        let said = |job: &Move| matches!(job, Move::Resync { gap: said, .. } if *said == gap.parse().expect("a size"));
         assert!(plan.moves.iter().all(said), "{plan:?}");
     }
 }
@@ -283,7 +282,7 @@ fn written_in_ten_seconds(settings: &str, (burst, most_behind): (usize, usize), 
         if volume.now < duplicator {
             if !has_waited {
                 let waits = (0..burst).map(|_| policy.throttle(&request(Op::Write), &volume.view()));
-                guest += waits.max().unwrap();
+                guest += waits.max().expect("a burst has blocks");
             } else {
                 for _ in 0..burst {
                     next = (next + 37) % 800;
