@@ -58,6 +58,8 @@ pub struct Pass {
     /// The class of each device.
     classes: Vec<DeviceClass>,
     outstanding: Outstanding,
+    /// The last plan had pieces, and none of them has been done.
+    in_vain: bool,
     /// When a guest last asked for something.
     last_request: Nanos,
     pace: Pace,
@@ -95,6 +97,7 @@ impl Pass {
             settings: Constants::read(settings)?,
             classes: devices.iter().map(|d| d.class).collect(),
             outstanding: Outstanding::default(),
+            in_vain: false,
             last_request: Nanos::ZERO,
             pace: Pace::default(),
             age: Age::default(),
@@ -107,41 +110,12 @@ impl Pass {
         view.with_room().filter(|d| d.class == class).max_by_key(|d| d.free).map(|d| d.id)
     }
 
-    /// What is behind when duplication begins. With epochs it begins at half of their bound.
-    fn window(&self, view: &View) -> Bytes {
-        let window = self.settings.window.of(volume_size(view));
-        match view.homes.epoch_journal() {
-            None => window,
-            Some((_, all)) => window.min(Bytes(self.most_behind(view).min(all).0 / 2)),
-        }
-    }
-
-    /// What may be behind.
-    fn most_behind(&self, view: &View) -> Bytes {
-        self.settings.max_lag.map_or(Bytes(u64::MAX), |most| most.of(volume_size(view)))
-    }
-
     /// What may be behind now: nothing, if something is for too long.
     fn most_behind_now(&self, view: &View) -> Bytes {
         match self.age.is_late(self.settings.max_lag_time, 1, view.now) {
             true => Bytes::ZERO,
-            false => self.most_behind(view),
+            false => self.settings.most_behind(view),
         }
-    }
-
-    /// How much more is behind than the window, and which part of what lies between that and its bound; with epochs, how much more of their journal is in use
-    /// than half of it.
-    fn surplus(&self, view: &View) -> Option<(Bytes, f64)> {
-        if !view.homes.can_resync() || self.settings.max_lag.is_none() {
-            // No disk gets anything, so waiting for one would be of no use; or there is no bound.
-            return None;
-        }
-        let (is, from, to) = match view.homes.epoch_journal() {
-            None => (view.homes.behind(), self.settings.window.of(volume_size(view)), self.most_behind(view)),
-            Some((used, all)) => (used, Bytes(all.0 / 2), all),
-        };
-        let surplus = (is > from && to > from).then(|| is - from)?;
-        Some((surplus, (surplus.0 as f64 / (to - from).0 as f64).min(1.0)))
     }
 
     fn is_ssd(&self, device: DeviceId) -> bool {
@@ -170,7 +144,9 @@ impl Pass {
     /// Section IV.B: the callback awakens the duplication thread again, which has submitted earlier windows.
     fn awaken_if_full(&mut self, view: &View) {
         let behind = view.homes.behind();
-        if !self.outstanding.is_duplicating() || self.outstanding.in_window(behind) < self.window(view) {
+        if !self.outstanding.is_duplicating()
+            || self.outstanding.in_window(behind) < self.settings.window_of(view)
+        {
             return;
         }
         // α beyond N makes no difference.
@@ -189,10 +165,6 @@ impl Pass {
         plan.moves.extend(pieces.by_ref().take(most).map(|range| Move::Resync { range, gap }));
         pieces.next().map(|piece| piece.start)
     }
-}
-
-fn volume_size(view: &View) -> Bytes {
-    view.extent_size * u64::from(view.homes.extents())
 }
 
 impl Policy for Pass {
@@ -222,7 +194,7 @@ impl Policy for Pass {
 
     fn longest_change(&self, view: &View) -> Bytes {
         // Whatever is late: then each part would wait for an epoch of its own.
-        self.most_behind(view)
+        self.settings.most_behind(view)
     }
 
     fn observes(&self) -> bool {
@@ -239,9 +211,9 @@ impl Policy for Pass {
 
     fn throttle(&mut self, request: &Request, view: &View) -> Nanos {
         let blocked = self.outstanding.wait(&self.settings, request.op, view.now);
-        match self.surplus(view).filter(|_| request.op == Op::Write) {
-            Some(over) => blocked.max(self.pace.wait(request.range.len(), over, view.now)),
-            None => blocked,
+        match request.op {
+            Op::Write => blocked.max(self.pace.wait(request.range.len(), &self.settings, view)),
+            Op::Read | Op::Flush | Op::Discard => blocked,
         }
     }
 
@@ -278,17 +250,19 @@ impl Policy for Pass {
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         let lag = view.homes.lag();
         self.highest = self.highest.max(lag);
-        self.bound = self.settings.max_lag.map(|most| most.of(volume_size(view)));
+        self.bound = self.settings.max_lag.map(|_| self.settings.most_behind(view));
         let unfinished = self.age.end_plan();
         self.outstanding.submit(0, Bytes::ZERO);
         if !view.homes.can_resync() {
             return view.now + REST;
         }
         let Constants { max_lag_time, idle, order, .. } = self.settings;
-        let full =
-            lag >= self.window(view) || lag > Bytes::ZERO && self.age.is_late(max_lag_time, 2, view.now);
+        let full = lag >= self.settings.window_of(view)
+            || lag > Bytes::ZERO && self.age.is_late(max_lag_time, 2, view.now);
         self.pace.begin(full, view.now);
-        plan.wake = (order == Order::Lba).then(|| self.window(view));
+        // What cannot be copied yet is not tried a thousand times a second.
+        let in_vain = std::mem::take(&mut self.in_vain);
+        plan.wake = (order == Order::Lba && !in_vain).then(|| self.settings.window_of(view));
         if lag == Bytes::ZERO {
             self.age.catch_up(view.now);
             return view.now + if max_lag_time.is_some() { LOOK } else { REST };
@@ -312,12 +286,14 @@ impl Policy for Pass {
         for device in view.devices {
             plan.limit(device.id, 1.0);
         }
-        view.now + AT_ONCE
+        self.in_vain = !plan.moves.is_empty();
+        view.now + if in_vain { LOOK } else { AT_ONCE }
     }
 
     fn done(&mut self, job: &Move, outcome: Outcome) {
         let len = if let Move::Resync { range, .. } = job { range.len() } else { Bytes::ZERO };
         self.outstanding.end(len);
+        self.in_vain &= outcome != Outcome::Finished;
         self.age.done(outcome);
     }
 
@@ -341,14 +317,14 @@ impl Policy for Pass {
         let lacks = view.homes.next_behind(range.start).is_some_and(|behind| behind.start < range.end);
         let here = if lacks { "the disk lacks a part of it" } else { "the disk has all of it" };
         let bound = match self.settings.max_lag {
-            Some(_) => format!("beyond {} writes wait for the disk", self.most_behind(view)),
+            Some(_) => format!("beyond {} writes wait for the disk", self.settings.most_behind(view)),
             None => "nothing bounds what more may be behind".to_owned(),
         };
         format!(
             "everything lies on the SSDs, with a copy on the disks; {here}. {} of the volume are behind: at {} they are copied in the \
              order of their addresses, and {bound}; {} piece(s) are being copied",
             view.homes.behind(),
-            self.settings.window.of(volume_size(view)),
+            self.settings.window_of(view),
             self.outstanding.planned()
         )
     }

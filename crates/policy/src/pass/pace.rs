@@ -5,6 +5,8 @@
 //! That rate is what the disk got in the time in which it was given something. Measured by the clock it fell with what guests wrote, and guests were held to that, until
 //! under a small window all devices were idle.
 
+use super::settings::Constants;
+use crate::View;
 use braid_base::{Bytes, Nanos};
 
 /// How fast the disks get their copies, and how fast guests may write for that.
@@ -53,13 +55,28 @@ impl Pace {
     }
 
     /// How long a write waits. Guests get up to twice the rate of the disks while little more than the window is behind, and less and
-    /// less of it towards the bound, one after the other; and none waits for longer than the disks take for the `surplus` over the window.
-    pub fn wait(&mut self, len: Bytes, (surplus, over): (Bytes, f64), now: Nanos) -> Nanos {
-        let Some(rate) = self.rate(now) else { return Nanos::ZERO };
+    /// less of it towards the bound, one after the other; and none waits for longer than the disks take for the surplus over the window.
+    pub fn wait(&mut self, len: Bytes, settings: &Constants, view: &View) -> Nanos {
+        let Some((surplus, over)) = surplus(settings, view) else { return Nanos::ZERO };
+        let Some(rate) = self.rate(view.now) else { return Nanos::ZERO };
         let allowed = rate * 2.0 * (1.0 - over).max(0.01);
         let takes = |len: Bytes, rate: f64| Nanos((len.0 as f64 / rate * 1e9) as u64);
         let longest = takes(surplus, rate).min(LONGEST);
-        self.next = (self.next.max(now) + takes(len, allowed)).min(now + longest);
-        self.next.saturating_sub(now)
+        self.next = (self.next.max(view.now) + takes(len, allowed)).min(view.now + longest);
+        self.next.saturating_sub(view.now)
     }
+}
+
+/// How much more is behind than the window, and which part of what lies between that and its bound; with epochs, how much more of their journal is in use
+/// than half of it. None without a bound, or without a disk, for which it would be of no use to wait.
+fn surplus(settings: &Constants, view: &View) -> Option<(Bytes, f64)> {
+    if settings.max_lag.is_none() || !view.homes.can_resync() {
+        return None;
+    }
+    let (is, from, to) = match view.homes.epoch_journal() {
+        None => (view.homes.behind(), settings.window_of(view), settings.most_behind(view)),
+        Some((used, all)) => (used, Bytes(all.0 / 2), all),
+    };
+    let surplus = (is > from && to > from).then(|| is - from)?;
+    Some((surplus, (surplus.0 as f64 / (to - from).0 as f64).min(1.0)))
 }

@@ -3,7 +3,7 @@
 //! what is outstanding does not grow from window to window, and small windows, for which guests wait more often, are slower, as the paper has it.
 
 use super::amount::Amount;
-use crate::{BadSetting, Move, Settings};
+use crate::{BadSetting, Move, Settings, View};
 use braid_base::{Bytes, MIB, Nanos};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -112,6 +112,26 @@ impl Constants {
             stops,
         })
     }
+}
+
+impl Constants {
+    /// What is behind when duplication begins. With epochs it begins at half of their bound.
+    pub fn window_of(&self, view: &View) -> Bytes {
+        let window = self.window.of(volume_size(view));
+        match view.homes.epoch_journal() {
+            None => window,
+            Some((_, all)) => window.min(Bytes(self.most_behind(view).min(all).0 / 2)),
+        }
+    }
+
+    /// What may be behind: without a bound, anything.
+    pub fn most_behind(&self, view: &View) -> Bytes {
+        self.max_lag.map_or(Bytes(u64::MAX), |most| most.of(volume_size(view)))
+    }
+}
+
+fn volume_size(view: &View) -> Bytes {
+    view.extent_size * u64::from(view.homes.extents())
 }
 
 /// A time, or that there is none; nothing if the key is not set.

@@ -183,6 +183,24 @@ fn the_policy_is_awakened_by_a_full_window() {
     }
 }
 
+#[test]
+fn what_cannot_be_duplicated_is_tried_again_after_a_while() {
+    let mut volume = pair();
+    let mut policy = pass("window=64KiB", &volume);
+    volume.lack(scattered(16));
+    for (outcome, again) in
+        [(Outcome::Stopped, 10), (Outcome::Failed, 10), (Outcome::Finished, 1), (Outcome::Finished, 1)]
+    {
+        let mut plan = Plan::default();
+        policy.plan(&volume.view(), &mut plan);
+        plan.moves.iter().for_each(|job| policy.done(job, outcome));
+        let mut next = Plan::default();
+        let asked = policy.plan(&volume.view(), &mut next);
+        assert_eq!((asked, next.wake.is_some()), (Nanos::from_millis(again), again == 1), "{outcome:?}");
+        next.moves.iter().for_each(|job| policy.done(job, Outcome::Finished));
+    }
+}
+
 /// Section IV.B: the I/O thread, reads too, is blocked when the duplication thread is awakened, if what is outstanding exceeds the threshold then.
 #[test]
 fn the_io_thread_is_blocked_at_an_awakening_if_more_than_the_threshold_is_outstanding() {
