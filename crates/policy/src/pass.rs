@@ -7,26 +7,30 @@
 //! | III: requests are performed on the SSD first | [`Pass::place`], [`Pass::rank_reads`] |
 //! | III: an I/O window holds the writes that the disk lacks; IV.C: what overlaps is merged | the engine's set of what is behind, [`crate::Homes::next_behind`] |
 //! | IV.A: the window keeps no data; it is read from the SSD again | `Move::Resync` |
-//! | IV.A: "when the I/O window is full, the duplication thread will be awakened" by the callback | [`Pass::plan`], `Plan::wake`; while it is at work, [`Pass::throttle`] |
+//! | IV.A: "when the I/O window is full, the duplication thread will be awakened" by the callback | [`Pass::plan`], `Plan::wake`; while it is at work, `awaken_if_full` |
 //! | IV.B: "once all the duplication requests have been submitted", the window is available again | [`Outstanding::in_window`] |
 //! | IV.B: the I/O thread is blocked for base time × min(α, N) | `blocking.rs` |
 //! | IV.C: in the order of their addresses | [`Pass::pieces`] |
 //!
 //! Where this differs, because it must:
-//! - The paper's window and its tn_list are lost with power. Here what is behind is recorded durably, and outlives a power cut.
+//! - The paper's window and its tn_list are lost with power. Here what is behind is recorded durably.
 //! - What is behind is known by blocks, in at most 2^20 ranges: with more, writes go to both copies.
-//! - kcopyd gets a window as a whole, and a second one behind it. Here pieces of at most 128 KiB are requests of their own, 16 at the same time, and windows that fill meanwhile are
-//!   one plan, in the order of addresses.
+//! - kcopyd gets a window as a whole, and a second one behind it. Here pieces of at most 128 KiB are requests of
+//!   their own, 16 at the same time, and one beside a guest who is alone; windows that fill meanwhile are one plan,
+//!   in the order of addresses.
 //! - The paper has no numbers for base time, threshold and N.
 //!
-//! Where this differs by choice, unless `as-published` is set (each in a file of its own):
-//! - Not more than `max-lag` is behind, and nothing is for longer than `max-lag-time` (`age.rs`): then writes wait for both copies. Before that guests are paced (`pace.rs`).
+//! Where this differs by choice, unless `as-published` is set:
+//! - Not more than `max-lag` is behind, and nothing is for longer than `max-lag-time` (`age.rs`): then writes wait
+//!   for both copies. Before that guests are paced (`pace.rs`).
 //! - Only writes wait for what is outstanding (`blocking=writes`), in proportion, also below the threshold.
-//! - Short gaps between ranges are written through (`gap`): a disk passes over them in less time than it takes to position.
-//! - In idle time a part of the window is duplicated before it is full (`idle`), which shortens the next duplication and what a lost SSD costs.
+//! - Short gaps between ranges are written through (`gap`): a disk passes over them in less time than it takes to
+//!   position.
+//! - In idle time a part of the window is duplicated before it is full (`idle`), which shortens the next duplication
+//!   and what a lost SSD costs.
 //!
-//! As published, nothing bounds what the loss of the SSD costs: that is the window, and all that guests write meanwhile beyond the rate of the disk; and what is in the window stays there
-//! until it is full, for however long.
+//! As published, nothing bounds what the loss of the SSD costs: the window, and all that guests write beyond the rate
+//! of the disk. What is in the window stays there until it is full, for however long.
 //!
 //! The paper's order (`order=lba`) is that of addresses: the disk alone holds no state that the volume ever had until the window is empty. With
 //! `order=epoch` the disk, with its journal, always is the volume as it was at a past instant: what is behind is duplicated as a whole

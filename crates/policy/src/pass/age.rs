@@ -1,4 +1,5 @@
-//! Ours: `max-lag-time`, how old the oldest write may be that the disks lack. That is known by rounds: what was behind when one began has been copied once all of its
+//! Ours: `max-lag-time`, how old the oldest write may be that the disks lack. That is known by rounds: what was
+//! behind when one began has been copied once all of its
 //! pieces have ended, over one plan or several.
 
 use crate::Outcome;

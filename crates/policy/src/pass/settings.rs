@@ -1,6 +1,9 @@
-//! The settings of `pass`. The paper says what base time, threshold and N are for, and not what they were in its own runs: the defaults are ours. Where each write waits, the
-//! base time is short. Where the I/O thread waits once for a window, it is what the disk takes for as many pieces as the threshold, about 2 ms each in the order of their addresses: so
-//! what is outstanding does not grow from window to window, and small windows, for which guests wait more often, are slower, as the paper has it.
+//! The settings of `pass`. The paper says what base time, threshold and N are for, and not what they were in
+//! its own runs: the defaults are ours. Where each write waits, the
+//! base time is short. Where the I/O thread waits once for a window, it is what the disk takes for as many
+//! pieces as the threshold, about 2 ms each in the order of their addresses: so
+//! what is outstanding does not grow from window to window, and small windows, for which guests wait more
+//! often, are slower, as the paper has it.
 
 use super::amount::Amount;
 use crate::{BadSetting, Move, Settings, View};
@@ -46,7 +49,8 @@ pub(super) enum Order {
 pub(super) enum Blocking {
     /// Each write, by what is outstanding when it comes.
     Writes,
-    /// Every request, from when the duplication thread is awakened and finds more outstanding than the threshold: section IV.B.
+    /// Every request, from when the duplication thread is awakened and finds more outstanding than the
+    /// threshold: section IV.B.
     IoThread,
 }
 
@@ -60,9 +64,12 @@ const IDLE: RangeInclusive<Nanos> = Nanos(1)..=Nanos::from_secs(3600);
 const LONGEST_BASE: Nanos = Nanos::from_secs(1);
 
 impl Constants {
-    /// Settings: `order` (lba, or epoch), `window` (400Ksectors), `max-lag` (twice the window, or none), `max-lag-time` (none;
-    /// 5s with epochs), `gap` (64KiB), `blocking` (writes, or io-thread), `base` (100us; 500ms for the I/O thread), `threshold` (256), `levels` (4, the paper's N),
-    /// `idle` (100ms, or none), `on-disk-failure` (continue, or stop), and `as-published`, which sets them as the paper has them.
+    /// Settings: `order` (lba, or epoch), `window` (400Ksectors), `max-lag` (twice the window, or none),
+    /// `max-lag-time` (none;
+    /// 5s with epochs), `gap` (64KiB), `blocking` (writes, or io-thread), `base` (100us; 500ms for the I/O
+    /// thread), `threshold` (256), `levels` (4, the paper's N),
+    /// `idle` (100ms, or none), `on-disk-failure` (continue, or stop), and `as-published`, which sets them as
+    /// the paper has them.
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
         settings.take_preset("as-published", AS_PUBLISHED)?;
         let order = match settings.take_text("order").as_deref() {

@@ -201,7 +201,8 @@ fn what_cannot_be_duplicated_is_tried_again_after_a_while() {
     }
 }
 
-/// Section IV.B: the I/O thread, reads too, is blocked when the duplication thread is awakened, if what is outstanding exceeds the threshold then.
+/// Section IV.B: the I/O thread, reads too, is blocked when the duplication thread is awakened, if what is
+/// outstanding exceeds the threshold then.
 #[test]
 fn the_io_thread_is_blocked_at_an_awakening_if_more_than_the_threshold_is_outstanding() {
     let mut volume = pair();
@@ -284,7 +285,8 @@ fn while_a_full_window_is_duplicated_guests_write_no_faster_than_the_disk_gets_i
     assert_eq!(write(&mut *policy, &volume), Nanos::ZERO);
 }
 
-/// What a guest writes in ten seconds, in bursts of so many blocks all over the volume. The SSD takes 0.1 ms for a block. The disk takes `slow` for what the policy gives it in the
+/// What a guest writes in ten seconds, in bursts of so many blocks all over the volume. The SSD takes 0.1 ms
+/// for a block. The disk takes `slow` for what the policy gives it in the
 /// first two seconds and 1 ms from then on, and 10 ms for a write that it must have at once.
 fn written_in_ten_seconds(settings: &str, (burst, most_behind): (usize, usize), slow: Nanos) -> usize {
     let mut volume = pair();
@@ -330,7 +332,8 @@ fn written_in_ten_seconds(settings: &str, (burst, most_behind): (usize, usize), 
     written
 }
 
-/// Guests waited half a second for each write under a window of 128 KiB, while all devices were idle: the rate of the disk was measured anew only in windows that took 0.2 s to
+/// Guests waited half a second for each write under a window of 128 KiB, while all devices were idle: the rate
+/// of the disk was measured anew only in windows that took 0.2 s to
 /// duplicate, and guests who were held to an old one filled none.
 #[test]
 fn guests_are_held_to_the_rate_of_the_disk_as_it_is_and_not_as_it_was() {
@@ -495,7 +498,8 @@ fn by_epochs_the_disk_lacks_nothing_older_than_five_seconds_unless_the_settings_
     }
 }
 
-/// What the loss of an SSD may cost at most was known to readers of the policy's settings alone, in bytes or as a share.
+/// What the loss of an SSD may cost at most was known to readers of the policy's settings alone, in bytes or as
+/// a share.
 #[test]
 fn what_the_disk_may_lack_at_most_is_a_figure_of_it() {
     let volume = pair();
