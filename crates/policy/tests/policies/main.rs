@@ -7,6 +7,7 @@ mod equi;
 mod exclusive;
 mod hystor;
 mod pass;
+mod pass_pace;
 mod purge;
 mod raid1;
 mod settings;
