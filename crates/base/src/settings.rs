@@ -14,6 +14,8 @@ pub struct Settings {
     pairs: Vec<(String, String)>,
     /// What has no value.
     flags: Vec<String>,
+    /// What a preset sets: it holds for keys that are not in `pairs`.
+    preset: Vec<(String, String)>,
     known: Vec<&'static str>,
 }
 
@@ -64,7 +66,18 @@ impl Settings {
                 None => flags.push(key.to_owned()),
             }
         }
-        Ok(Settings { kind, name, pairs, flags, known: Vec::new() })
+        Ok(Settings { kind, name, pairs, flags, preset: Vec::new(), known: Vec::new() })
+    }
+
+    /// If `flag` is named, these settings (`key=value,…`) replace the defaults of their keys. A key that is set beside the flag keeps its own value,
+    /// whichever of the two is written first. To be called before the keys are taken. Returns whether the flag is named.
+    pub fn take_preset(&mut self, flag: &'static str, settings: &str) -> Result<bool, BadSetting> {
+        let is_named = self.take_flag(flag)?;
+        if is_named {
+            let pairs = settings.split(',').filter_map(|setting| setting.split_once('='));
+            self.preset.extend(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        }
+        Ok(is_named)
     }
 
     /// The name before the first comma.
@@ -191,8 +204,12 @@ impl Settings {
     /// The text of `key`, if it is set.
     pub fn take_text(&mut self, key: &'static str) -> Option<String> {
         self.known.push(key);
-        let at = self.pairs.iter().position(|(k, _)| k == key)?;
-        Some(self.pairs.remove(at).1)
+        let taken = |pairs: &mut Vec<(String, String)>| {
+            let at = pairs.iter().position(|(k, _)| k == key)?;
+            Some(pairs.remove(at).1)
+        };
+        let preset = taken(&mut self.preset);
+        taken(&mut self.pairs).or(preset)
     }
 
     /// Whether `key` is set and nobody has taken it yet.
@@ -202,8 +219,9 @@ impl Settings {
 
     /// Whether `key` is set to this word; it is taken then. For settings that may be a word or something else.
     pub fn is(&mut self, key: &'static str, word: &str) -> bool {
-        let at = self.pairs.iter().position(|(k, value)| k == key && value == word);
-        at.map(|at| self.pairs.remove(at)).is_some()
+        let pairs = if self.is_set(key) { &self.pairs } else { &self.preset };
+        let is_word = pairs.iter().any(|(k, value)| k == key && value == word);
+        is_word && self.take_text(key).is_some()
     }
 
     /// Whether somebody has asked for a key.
@@ -281,6 +299,25 @@ mod tests {
         for bad in ["%", "-1%", "100.1%", "inf%", "NaN%", "x%", "1e"] {
             assert!(settings(&format!("x,n={bad}")).take_share("n").is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_preset_replaces_defaults_and_what_is_set_beside_it_in_any_order() {
+        let taken = |text: &str| {
+            let mut s = settings(text);
+            let named = s.take_preset("as-published", "n=7,size=off,unused=1").expect(text);
+            let off = s.is("size", "off");
+            let size = if off { Bytes::ZERO } else { s.take_bytes("size", GIB, KIB..=GIB).expect(text) };
+            let n = s.take_count("n", 1, 1..=64).expect(text);
+            s.finish().expect(text);
+            (named, n, size)
+        };
+        assert_eq!(taken("x"), (false, 1, GIB));
+        assert_eq!(taken("x,as-published"), (true, 7, Bytes::ZERO));
+        for text in ["x,as-published,n=5,size=4KiB", "x,size=4KiB,n=5,as-published"] {
+            assert_eq!(taken(text), (true, 5, KIB * 4), "{text}");
+        }
+        assert!(settings("x,as-published=1").take_preset("as-published", "n=7").is_err());
     }
 
     #[test]

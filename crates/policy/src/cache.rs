@@ -44,7 +44,11 @@ impl Cache {
             Some("write-back") => (Mode::WriteBack, WriteBack::take(settings)?),
             Some(other) => return Err(settings.bad("mode", other, "write-through or write-back")),
         };
-        let (admission, eviction) = (Admission::take(settings)?, Eviction::take(settings, devices.len())?);
+        let mut admission = Admission::take(settings)?;
+        if mode == Mode::WriteBack {
+            admission = admission.with_writes(settings)?;
+        }
+        let eviction = Eviction::take(settings, devices.len())?;
         Ok(Cache { room, mode, admission, eviction, write_back })
     }
 

@@ -9,20 +9,26 @@
 //! | 2.2: "when NewTier_i is different from the current tier", the page is migrated; 4.3: at 10 % of the disk's transfer rate | `migration.rs` |
 //! | 4.3: the SSD cache rate, the share of the SSDs for the cache | `split.rs`, `cache` |
 //! | 2.3: a segment that was asked for once is stored; the least recently used is purged | `caching/` |
-//! | 2.3: a write is stored in the cache, and written to its tier later | `place_write`, `mode=write-back` |
+//! | 2.3: a write is stored in the cache, and written to its tier when it is purged | `place_write`, `write_back_purged` |
 //! | 3: "only the data allocated on the HDD tier are allocated to the SSD cache" | `admit` |
 //! | 3: when data are purged, "data on the SSD tier on a priority basis"; nothing is purged when its page migrates | `evict` |
 //! | 2.4: the combination, whose cache also holds what lies on the SSD tier | `inclusive` |
 //!
 //! Volume tiering alone is `cache=0%`, and the SSD cache alone `cache=100%`.
 //!
-//! Where this differs:
-//! - I/Os are counted above the SSD cache and below the memory cache, by extent. The paper does not say where it counts.
-//! - Pages without a request in a period are not migrated to the SSD tier even if it has room: that would cost and gain nothing.
+//! Where this differs, because it must:
+//! - No guest waits for a purge: dirty blocks whose turn is next are written back when the one before them goes, and a write that finds no room goes to its tier.
 //! - A new extent goes to the SSD tier as long as that has room. In the paper all pages exist from the beginning.
-//! - Dirty blocks are written back ahead of need, and not when they are purged: a guest would wait for the disk.
 //! - What has migrated to the SSD tier is written back there soon, or it could not be purged first.
 //! - A write to the SSD tier drops what the cache still has of it: to keep that up to date would take a second write to the SSDs.
+//! - There is no write-back DRAM cache in front (2.4, 4.2): a volume's memory cache is written through.
+//!
+//! Where the paper is silent: I/Os are counted above the SSD cache and below the memory cache, by extent.
+//!
+//! Where this differs by choice, unless `as-published` is set:
+//! - Pages without a request in a period are not migrated to the SSD tier even if it has room: that would cost and gain nothing (`fill=asked`).
+//! - Dirty blocks are written back ahead of need, as a guest would wait for the disk (`dirty-until=mark`).
+//! - Long streams, and writes of a part of a block, are left to the disks (`bypass`, `part-writes`).
 
 mod migration;
 mod ranking;
@@ -35,7 +41,7 @@ use crate::{
 };
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, GIB, KIB, Nanos};
 use migration::{Migration, TICK};
-use ranking::Ranking;
+use ranking::{Fill, Ranking};
 use split::Split;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -57,6 +63,8 @@ pub struct Exclusive {
     unclean: Vec<ExtentId>,
     /// Those for which the last plan asked that: by the next one it has been done.
     cleaned: Vec<ExtentId>,
+    /// Purges since the last plan, by device.
+    purged: Vec<usize>,
 }
 
 /// The constants of the policy, each with its default.
@@ -65,11 +73,18 @@ struct Constants {
     inclusive: bool,
     /// Whether writes are stored in the cache.
     writes_back: bool,
+    /// Whether dirty blocks are written back at purge alone.
+    until_purge: bool,
     page: Bytes,
     period: Nanos,
     rate: Bytes,
 }
 
+/// The policy as published.
+const AS_PUBLISHED: &str =
+    "page=10MB,period=1h,rate=12MB,fill=all,mode=write-back,dirty-until=purge,bypass=off,part-writes=cache";
+/// Copies that are next to go of which dirty ones are written back, at least: as many as one search for a clean one looks at.
+const LEAST_PURGED: usize = 64;
 /// Extents that are written back in one plan.
 const AT_ONCE: usize = 64;
 /// Blocks that a search for one to purge looks at.
@@ -79,8 +94,9 @@ const MOST_MOVED: usize = 1 << 16;
 
 impl Exclusive {
     /// Settings: `cache` (20%), the share of the SSDs for the cache; `page` (10MB); `period` (1h); `rate` (12MB), bytes that migrate each second
-    /// from and to each disk: a tenth of what disks of that time transfer; `mode` (write-back; or write-through); and those of [`Admission`],
-    /// [`Eviction`] and, with mode=write-back, [`WriteBack`].
+    /// from and to each disk: a tenth of what disks of that time transfer; `fill` (asked; or all), the pages that the SSD tier takes; `mode` (write-back; or
+    /// write-through); with mode=write-back `dirty-until` (mark; or purge) and, until a mark, those of [`WriteBack`]; those of [`Admission`] and [`Eviction`];
+    /// and `as-published`, which sets them as the paper has them.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Exclusive, BadSetting> {
         let inclusive = settings.name() == "inclusive";
         let name = if inclusive { "inclusive" } else { "exclusive" };
@@ -91,31 +107,53 @@ impl Exclusive {
                 )));
             }
         }
+        settings.take_preset("as-published", AS_PUBLISHED)?;
         let cache = settings.take_share("cache")?.unwrap_or(0.2);
-        let (writes_back, write_back) = match settings.take_text("mode").as_deref() {
-            None | Some("write-back") => (true, WriteBack::take(settings)?),
-            Some("write-through") => (false, WriteBack::all()),
+        let writes_back = match settings.take_text("mode").as_deref() {
+            None | Some("write-back") => true,
+            Some("write-through") => false,
             Some(other) => return Err(settings.bad("mode", other, "write-back or write-through")),
+        };
+        let until_purge = writes_back && takes_until_purge(settings)?;
+        let write_back = match (writes_back, until_purge) {
+            (true, false) => WriteBack::take(settings)?,
+            (true, true) => WriteBack::never(),
+            (false, _) => WriteBack::all(),
+        };
+        let fills = match settings.take_text("fill").as_deref() {
+            None | Some("asked") => Fill::Asked,
+            Some("all") => Fill::All,
+            Some(other) => return Err(settings.bad("fill", other, "asked or all")),
         };
         let longest = Nanos::from_secs(3600 * 24 * 365);
         let constants = Constants {
             inclusive,
             writes_back,
+            until_purge,
             page: settings.take_bytes("page", Bytes(10_000_000), KIB * 4..=GIB * 1024)?,
             period: settings.take_time("period", Nanos::from_secs(3600), Nanos::from_millis(10)..=longest)?,
             rate: settings.take_bytes("rate", Bytes(12_000_000), KIB..=GIB * 1024)?,
         };
+        let mut admission = Admission::take(settings)?;
+        if writes_back {
+            admission = admission.with_writes(settings)?;
+        }
+        let mut eviction = Eviction::take(settings, devices.len())?;
+        if until_purge {
+            eviction = eviction.with_dirty(settings)?;
+        }
         Ok(Exclusive {
             split: Split::new(cache, devices),
-            ranking: Ranking::new(constants.page, constants.period),
+            ranking: Ranking::new(constants.page, constants.period, fills),
             migration: Migration::new(constants.rate, devices.len()),
-            admission: Admission::take(settings)?,
-            eviction: Eviction::take(settings, devices.len())?,
+            admission,
+            eviction,
             write_back,
             moved: vec![VecDeque::new(); devices.len()],
             arrived: Vec::new(),
             unclean: Vec::new(),
             cleaned: Vec::new(),
+            purged: vec![0; devices.len()],
             constants,
         })
     }
@@ -152,14 +190,27 @@ impl Exclusive {
         let admitted = self.admission.admits_write(write, view);
         self.eviction.used(write, view);
         let goes = self.constants.writes_back && admitted && self.caches(home);
-        let has_room = goes && self.write_back.has_room(self.split.cache.blocks(view));
-        has_room.then(|| self.split.cache.next_ssd())
+        let mut has_room = || self.write_back.has_room(self.split.cache.blocks(view));
+        (goes && (self.constants.until_purge || has_room())).then(|| self.split.cache.next_ssd())
     }
 
     /// Whether the cache is for an extent with this home: if that is on a disk, or under `inclusive` wherever it is.
     fn caches(&self, home: Option<DeviceId>) -> bool {
         let admits = |home| self.constants.inclusive || self.split.is_disk(home);
         self.split.cache.share() > 0.0 && home.is_some_and(admits)
+    }
+
+    /// Section 2.3: what is purged "writes the cached data onto the SSD or HDD tier". The engine purges clean copies, so the dirty ones whose turn is next
+    /// are written back once others have gone.
+    fn write_back_purged(&mut self, view: &View, moves: &mut Vec<Move>) {
+        for (place, purged) in self.purged.iter_mut().enumerate() {
+            let most = match std::mem::take(purged) {
+                0 => continue,
+                purged => (purged * 2).max(LEAST_PURGED),
+            };
+            let next = self.eviction.next_dirty(DeviceId(place as u16), most, view);
+            moves.extend(next.into_iter().map(|block| Move::WriteBack { range: view.range_of_block(block) }));
+        }
     }
 
     /// A clean block of the cache that lies on the SSD tier.
@@ -203,12 +254,17 @@ impl Policy for Exclusive {
     }
 
     fn settings(&self) -> String {
-        let Constants { writes_back, page, period, rate, .. } = &self.constants;
+        let Constants { writes_back, until_purge, page, period, rate, .. } = &self.constants;
         let mode = if *writes_back { "write-back" } else { "write-through" };
         let cache = self.split.cache.share() * 100.0;
         let (page, period, rate) = (page.0, period.0 / 1_000_000, rate.0);
-        let own = format!("cache={cache}%,page={page}B,period={period}ms,rate={rate}B,mode={mode}");
-        let write_back = if *writes_back { self.write_back.settings() } else { Vec::new() };
+        let fill = if self.ranking.fills() == Fill::All { ",fill=all" } else { "" };
+        let own = format!("cache={cache}%,page={page}B,period={period}ms,rate={rate}B{fill},mode={mode}");
+        let write_back = match (*writes_back, *until_purge) {
+            (true, false) => self.write_back.settings(),
+            (true, true) => vec!["dirty-until=purge".to_owned()],
+            (false, _) => Vec::new(),
+        };
         let shared = write_back.into_iter().chain(self.eviction.settings()).chain(self.admission.settings());
         [own].into_iter().chain(shared).collect::<Vec<_>>().join(",")
     }
@@ -253,6 +309,7 @@ impl Policy for Exclusive {
     }
 
     fn evict(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
+        self.purged[device.index()] += 1;
         let first = if self.constants.inclusive { None } else { self.first_moved(device, view) };
         first.or_else(|| self.eviction.victim(device, view))
     }
@@ -277,6 +334,9 @@ impl Policy for Exclusive {
         plan.moves.extend(unclean);
         let next =
             self.write_back.plan(self.split.cache.blocks(view), view, plan).min(self.ranking.due(view));
+        if self.constants.until_purge {
+            self.write_back_purged(view, &mut plan.moves);
+        }
         self.migration.plan(&self.ranking, &self.split, view, &mut plan.moves);
         match self.migration.pages() + self.unclean.len() {
             0 => next,
@@ -355,5 +415,14 @@ impl Policy for Exclusive {
         };
         self.ranking.restore(ranking, view);
         self.eviction.restore(eviction, view);
+    }
+}
+
+/// Until when blocks stay dirty: until a mark of the cache is reached, or until they are purged.
+fn takes_until_purge(settings: &mut Settings) -> Result<bool, BadSetting> {
+    match settings.take_text("dirty-until").as_deref() {
+        None | Some("mark") => Ok(false),
+        Some("purge") => Ok(true),
+        Some(other) => Err(settings.bad("dirty-until", other, "mark or purge")),
     }
 }

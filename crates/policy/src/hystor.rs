@@ -18,15 +18,19 @@
 //! What the talk leaves open, and what is done here:
 //! - A search begins every `period`, and chooses as many blocks as the remap area holds (`quota`). Blocks that were chosen before stay until room
 //!   is needed, the one that was chosen longest ago first.
-//! - The data mover reads what was chosen in the order of addresses, for `budget` of a disk's time while guests use it: little, for if a guest reads such
-//!   a block first, or writes it, it need not be read once more. With 20 % a scan took a fifth longer than on the disk alone.
-//! - Long streams are left to the disk ([`Admission`]; `bypass=off` is as published).
+//! - The data mover reads what was chosen in the order of addresses.
 //! - A write of which only a part lies on the SSD, when the write-back area is full, goes to the disk, and the part is brought up to date: one
 //!   request to the disk either way.
 //! - Metadata has at most half of the remap area.
+//! - The block table has bounded memory (`memory`), and drops its coldest regions; the talk has it on the SSD, its pages in memory on demand.
 //! - Dirty blocks are written back in the order of addresses, and all of them once no guest has asked for anything for a second. A dirty block of the remap area is written back when it leaves it: until then a lost SSD loses it, as published.
 //! - After a restart nothing says which area a copy was in: clean ones are taken for high-cost blocks, dirty ones for the write-back area's, and
 //!   searches sort them out.
+//!
+//! Where this differs by choice, unless `as-published` is set:
+//! - Long streams, and writes of a part of a block, are left to the disk (`bypass`, `part-writes`).
+//! - The data mover has `budget` of a disk's time while guests use it: little, for if a guest reads such a block first, or writes it, it need not be
+//!   read once more. With 20 % a scan took a fifth longer than on the disk alone.
 
 mod areas;
 mod block_table;
@@ -46,7 +50,7 @@ use areas::{Areas, List};
 use block_table::BlockTable;
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op, SECTOR, TIB};
 use candidates::Search;
-use settings::Constants;
+use settings::{AS_PUBLISHED, Constants};
 use std::collections::VecDeque;
 use structures::{Scan, Structures};
 
@@ -86,7 +90,8 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(20);
 impl Hystor {
     /// With these settings, which `hystor/settings.rs` lists with their defaults.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Hystor, BadSetting> {
-        let admission = Admission::take(settings)?;
+        settings.take_preset("as-published", AS_PUBLISHED)?;
+        let admission = Admission::take(settings)?.with_writes(settings)?;
         let settings = Constants::read(settings)?;
         let of_class = |class| DeviceView::of_class(devices, class).map(|d| d.id);
         let ssds: Vec<DeviceId> = of_class(DeviceClass::Ssd).collect();

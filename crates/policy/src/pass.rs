@@ -1,23 +1,36 @@
-//! `pass`: everything runs at the speed of the SSDs, and a disk has a copy of it that is behind by a bounded amount.
+//! `pass`: everything runs at the speed of the SSDs, and a disk has a copy of it that is behind.
 //!
 //! Xiao, Lei, Li, Park, Lilja, "PASS: A Hybrid Storage System for Performance-Synchronization Tradeoffs Using SSDs".
 //!
 //! | the paper | here |
 //! |---|---|
 //! | III: requests are performed on the SSD first | [`Pass::place`], [`Pass::rank_reads`] |
-//! | III: an I/O window holds the writes that the disk lacks; small ones are merged into larger ones | what is behind: the engine's set, [`crate::Homes::next_behind`] |
+//! | III: an I/O window holds the writes that the disk lacks; IV.C: what overlaps is merged | the engine's set of what is behind, [`crate::Homes::next_behind`] |
 //! | IV.A: the window keeps no data; it is read from the SSD again | `Move::Resync` |
-//! | IV.A: once the window is full its ranges are duplicated | [`Pass::plan`] |
+//! | IV.A: "when the I/O window is full, the duplication thread will be awakened" by the callback | [`Pass::plan`], `Plan::wake`; while it is at work, `awaken_if_full` |
+//! | IV.B: "once all the duplication requests have been submitted", the window is available again | [`Outstanding::in_window`] |
+//! | IV.B: the I/O thread is blocked for base time × min(α, N) | `blocking.rs` |
 //! | IV.C: in the order of their addresses | [`Pass::pieces`] |
-//! | IV.B: blocking time = base time × min(α, N), α = outstanding duplications / threshold; the most that a request is blocked | [`Pass::throttle`] |
 //!
-//! The paper leaves open how much comes into the window while it is being duplicated: what duplication does not keep up with, requests that
-//! are blocked a little longer. Here that has an end: a write that would put more than `max-lag` behind goes to both copies before it is
-//! answered, and so does every write while the disk lacks one that is older than `max-lag-time`; duplication begins at half of that. Before that, guests are held to the rate at which the disk gets its copies (`Pace`), so that it stays an exception: writes to both
-//! copies make the disk seek between what guests write and what is being duplicated. And while the window is full, duplication takes as much
-//! of the SSD's time as it can use, since guests wait for the disk then. The paper also says what N, base time and threshold are for, and not what they
-//! were in its own runs: the defaults are ours. In idle time a part of the window is duplicated before it is full (`idle`), which shortens the next
-//! duplication and what a lost SSD costs.
+//! Where this differs, because it must:
+//! - The paper's window and its tn_list are lost with power. Here what is behind is recorded durably.
+//! - What is behind is known by blocks, in at most 2^20 ranges: with more, writes go to both copies.
+//! - kcopyd gets a window as a whole, and a second one behind it. Here pieces of at most 128 KiB are requests of
+//!   their own, 16 at the same time, and one beside a guest who is alone; windows that fill meanwhile are one plan,
+//!   in the order of addresses.
+//! - The paper has no numbers for base time, threshold and N.
+//!
+//! Where this differs by choice, unless `as-published` is set:
+//! - Not more than `max-lag` is behind, and nothing is for longer than `max-lag-time` (`age.rs`): then writes wait
+//!   for both copies. Before that guests are paced (`pace.rs`).
+//! - Only writes wait for what is outstanding (`blocking=writes`), in proportion, also below the threshold.
+//! - Short gaps between ranges are written through (`gap`): a disk passes over them in less time than it takes to
+//!   position.
+//! - In idle time a part of the window is duplicated before it is full (`idle`), which shortens the next duplication
+//!   and what a lost SSD costs.
+//!
+//! As published, nothing bounds what the loss of the SSD costs: the window, and all that guests write beyond the rate
+//! of the disk. What is in the window stays there until it is full, for however long.
 //!
 //! The paper's order (`order=lba`) is that of addresses: the disk alone holds no state that the volume ever had until the window is empty. With
 //! `order=epoch` the disk, with its journal, always is the volume as it was at a past instant: what is behind is duplicated as a whole
@@ -26,124 +39,41 @@
 //!
 //! Without the disk the volume goes on with the SSDs alone (`on-disk-failure=continue`), or gives its data to readers only (`stop`).
 
+mod age;
 mod amount;
+mod blocking;
+mod pace;
+mod settings;
 
 use crate::{
     BadSetting, ByteRange, Completion, CurrentCopy, DeviceView, Direction, Move, Occasion, Origin, Outcome,
     Placement, Plan, Policy, Request, Second, Settings, View,
 };
-use amount::Amount;
+use age::Age;
+use blocking::Outstanding;
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op};
+use pace::Pace;
+use settings::{Blocking, Constants, Order};
 use std::iter;
 
-/// Everything on the SSDs, and a copy on the disks that is behind by at most the window.
+/// Everything on the SSDs, and a copy on the disks that is behind.
 pub struct Pass {
     settings: Constants,
     /// The class of each device.
     classes: Vec<DeviceClass>,
-    /// Duplications that have been asked for and have not ended.
-    outstanding: u32,
+    outstanding: Outstanding,
+    /// The last plan had pieces, and none of them has been done.
+    in_vain: bool,
     /// When a guest last asked for something.
     last_request: Nanos,
     pace: Pace,
-    /// The disks have all that was written before this time.
-    covered: Nanos,
-    round: Option<Round>,
+    age: Age,
     /// The most that was behind.
     highest: Bytes,
     /// The most that may be, once the volume's size is known.
     bound: Option<Bytes>,
 }
 
-/// A duplication of all that was behind when it began, by one plan after the other.
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    began: Nanos,
-    /// Where the next plan goes on; none if this one is the last.
-    next: Option<Bytes>,
-    /// Pieces of this plan that have not ended.
-    left: usize,
-    /// Whether those that have ended did all of their work.
-    whole: bool,
-}
-
-/// How fast the disks get their copies, and how fast guests may write for that.
-#[derive(Debug, Default)]
-struct Pace {
-    /// Whether a full window is being duplicated, and since when.
-    since: Option<Nanos>,
-    /// Bytes that the disks got since.
-    copied: u64,
-    /// Bytes a second, as far as known.
-    rate: Option<f64>,
-    /// When the next write may begin.
-    next: Nanos,
-}
-
-impl Pace {
-    /// A plan begins.
-    fn begin(&mut self, full: bool, now: Nanos) {
-        match (self.since, full) {
-            (None, true) => (self.since, self.copied) = (Some(now), 0),
-            (Some(_), false) => self.since = None,
-            _ => {}
-        }
-    }
-
-    /// How long a write waits. Guests get up to twice the rate of the disks while little more than the window is behind, and less and
-    /// less of it towards the bound, one after the other; and none waits for longer than the disks take for the `surplus` over the window.
-    fn wait(&mut self, len: Bytes, (surplus, over): (Bytes, f64), now: Nanos) -> Nanos {
-        let Some(since) = self.since else { return Nanos::ZERO };
-        let passed = now.saturating_sub(since);
-        if passed >= MEASURED {
-            self.rate = Some(self.copied as f64 / passed.as_secs_f64());
-        }
-        let Some(rate) = self.rate.filter(|&rate| rate > 0.0) else { return Nanos::ZERO };
-        let allowed = rate * 2.0 * (1.0 - over).max(0.01);
-        let takes = |len: Bytes, rate: f64| Nanos((len.0 as f64 / rate * 1e9) as u64);
-        let longest = takes(surplus, rate).min(LONGEST);
-        self.next = (self.next.max(now) + takes(len, allowed)).min(now + longest);
-        self.next.saturating_sub(now)
-    }
-}
-
-/// No write waits longer for that: what is behind may be much less by then.
-const LONGEST: Nanos = Nanos::from_millis(500);
-/// So long the disks are watched before their rate is believed.
-const MEASURED: Nanos = Nanos::from_millis(200);
-
-#[derive(Clone, Copy, Debug)]
-struct Constants {
-    order: Order,
-    /// What is behind when duplication begins.
-    window: Amount,
-    /// What is behind at most.
-    max_lag: Amount,
-    /// How long ago the oldest write is at most that the disks lack.
-    max_lag_time: Option<Nanos>,
-    /// How long a write waits for each `threshold` duplications that are outstanding.
-    base: Nanos,
-    threshold: u64,
-    /// N: a write waits for so many base times at most.
-    levels: u64,
-    /// Without a request for so long, what is behind is duplicated.
-    idle: Nanos,
-    /// Whether guests' writes fail while a disk does.
-    stops: bool,
-}
-
-/// In which order the disks get what they lack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Order {
-    /// That of addresses.
-    Lba,
-    /// All that was written up to an instant, as a whole.
-    Epoch,
-}
-
-/// The age of the oldest write that the disks may lack with epochs, unless a setting says otherwise. A load without a
-/// pause, and far below the bound in bytes, would keep an epoch open for as long as the load lasts.
-const OLDEST_EPOCH: Nanos = Nanos::from_secs(5);
 /// Ranges within so much of the volume are duplicated as one piece of work. Several pieces are copied at the same time: short ones lie near each
 /// other, and the disk gets them nearly in the order of their addresses.
 const PIECE: Bytes = Bytes(128 << 10);
@@ -151,69 +81,30 @@ const PIECE: Bytes = Bytes(128 << 10);
 const IDLE_PIECES: usize = 128;
 /// Pieces of one plan: a gibibyte if they are whole. What is behind has no bound while a disk is lost.
 const MOST_PIECES: usize = 8192;
-/// How often it looks, …
+/// After the end of a plan it looks at once, …
+const AT_ONCE: Nanos = Nanos::from_millis(1);
+/// … else so often, …
 const LOOK: Nanos = Nanos::from_millis(10);
 /// … and while nothing is behind.
 const REST: Nanos = Nanos::from_millis(100);
 
 impl Pass {
-    /// Settings: `order` (lba, or epoch), `window` (400Ksectors), `max-lag` (twice the window), `max-lag-time` (none;
-    /// 5s with epochs), `base` (100us), `threshold` (256), `levels` (4, the paper's N), `idle` (100ms),
-    /// `on-disk-failure` (continue, or stop).
+    /// With these settings, which `pass/settings.rs` lists with their defaults.
     ///
     /// # Errors
     /// Without both classes of devices, and for settings that are none.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Pass, BadSetting> {
-        let classes: Vec<DeviceClass> = devices.iter().map(|d| d.class).collect();
         if !DeviceView::are_of_both_classes(devices) {
             return Err(BadSetting::new("policy pass needs an SSD and a disk: use another policy"));
         }
-        let order = match settings.take_text("order").as_deref() {
-            None | Some("lba") => Order::Lba,
-            Some("epoch") => Order::Epoch,
-            Some(other) => {
-                return Err(BadSetting::new(format!(
-                    "policy pass: order '{other}' is unknown: use lba or epoch"
-                )));
-            }
-        };
-        let window = Amount::take(settings, "window")?.unwrap_or(Amount::Sectors(400 * 1024));
-        let max_lag = Amount::take(settings, "max-lag")?.unwrap_or(window.twice());
-        let max_lag_time = match settings.take_text("max-lag-time").as_deref() {
-            // The paper has no bound in time.
-            None => (order == Order::Epoch).then_some(OLDEST_EPOCH),
-            Some("none") => None,
-            Some(text) => Some(lag_time(text)?),
-        };
-        let stops = match settings.take_text("on-disk-failure").as_deref() {
-            None | Some("continue") => false,
-            Some("stop") => true,
-            Some(other) => {
-                return Err(BadSetting::new(format!(
-                    "policy pass: on-disk-failure '{other}' is unknown: use continue or stop"
-                )));
-            }
-        };
-        let longest = Nanos::from_secs(1);
-        let settings = Constants {
-            order,
-            window,
-            max_lag,
-            max_lag_time,
-            base: settings.take_time("base", Nanos::from_micros(100), Nanos::ZERO..=longest)?,
-            threshold: settings.take_count("threshold", 256, 1..=1 << 20)?,
-            levels: settings.take_count("levels", 4, 0..=1000)?,
-            idle: settings.take_time("idle", Nanos::from_millis(100), Nanos(1)..=Nanos::from_secs(3600))?,
-            stops,
-        };
         Ok(Pass {
-            settings,
-            classes,
-            outstanding: 0,
+            settings: Constants::read(settings)?,
+            classes: devices.iter().map(|d| d.class).collect(),
+            outstanding: Outstanding::default(),
+            in_vain: false,
             last_request: Nanos::ZERO,
             pace: Pace::default(),
-            covered: Nanos::ZERO,
-            round: None,
+            age: Age::default(),
             highest: Bytes::ZERO,
             bound: None,
         })
@@ -223,71 +114,61 @@ impl Pass {
         view.with_room().filter(|d| d.class == class).max_by_key(|d| d.free).map(|d| d.id)
     }
 
-    /// Whether the oldest write that the disks lack is as old as `part` of what is allowed.
-    fn is_late(&self, part: u64, now: Nanos) -> bool {
-        self.settings.max_lag_time.is_some_and(|most| now >= self.covered + most / part)
-    }
-
-    /// What is behind when duplication begins. With epochs it begins at half of their bound.
-    fn window(&self, view: &View) -> Bytes {
-        let volume = volume_size(view);
-        let (window, most) = (self.settings.window.of(volume), self.settings.max_lag.of(volume));
-        match view.homes.epoch_journal() {
-            None => window,
-            Some((_, all)) => window.min(Bytes(most.min(all).0 / 2)),
+    /// What may be behind now: nothing, if something is for too long.
+    fn most_behind_now(&self, view: &View) -> Bytes {
+        match self.age.is_late(self.settings.max_lag_time, 1, view.now) {
+            true => Bytes::ZERO,
+            false => self.settings.most_behind(view),
         }
-    }
-
-    /// How much more is behind than the window, and which part of what lies between that and its bound; with epochs, how much more of their journal is in use
-    /// than half of it.
-    fn surplus(&self, view: &View) -> Option<(Bytes, f64)> {
-        if !view.homes.can_resync() {
-            // No disk gets anything, so waiting for one would be of no use.
-            return None;
-        }
-        let volume = volume_size(view);
-        let bounds = (self.settings.window.of(volume), self.settings.max_lag.of(volume));
-        let (is, from, to) = match view.homes.epoch_journal() {
-            None => (view.homes.behind(), bounds.0, bounds.1),
-            Some((used, all)) => (used, Bytes(all.0 / 2), all),
-        };
-        let surplus = (is > from && to > from).then(|| is - from)?;
-        Some((surplus, (surplus.0 as f64 / (to - from).0 as f64).min(1.0)))
     }
 
     fn is_ssd(&self, device: DeviceId) -> bool {
         self.classes[device.index()] == DeviceClass::Ssd
     }
 
-    /// What the window holds from an address on, in pieces, in the order of addresses.
+    /// What is behind from an address on, in pieces, in the order of addresses.
     fn pieces<'a>(&self, from: Bytes, view: &'a View) -> impl Iterator<Item = ByteRange> + use<'a> {
-        let homes = view.homes;
+        let (homes, gap) = (view.homes, self.settings.gap);
         let mut next = homes.next_behind(from);
         iter::from_fn(move || {
             let mut piece = next?;
             piece.end = piece.end.min(piece.start + PIECE);
             next = homes.next_behind(piece.end);
-            while let Some(range) = next.filter(|range| range.end - piece.start <= PIECE) {
+            let joins = |piece: &ByteRange, range: &ByteRange| {
+                range.start < piece.end + gap && range.end - piece.start <= PIECE
+            };
+            while let Some(range) = next.filter(|range| joins(&piece, range)) {
                 piece.end = range.end;
                 next = homes.next_behind(piece.end);
             }
             Some(piece)
         })
     }
-}
 
-fn lag_time(text: &str) -> Result<Nanos, BadSetting> {
-    let times = Nanos::from_millis(100)..=Nanos::from_secs(3600);
-    let time = text.parse().ok().filter(|time| times.contains(time));
-    time.ok_or_else(|| {
-        BadSetting::new(format!(
-            "setting max-lag-time of policy pass: invalid time '{text}': use 100ms to 1h, such as 5s, or none"
-        ))
-    })
-}
+    /// Section IV.B: the callback awakens the duplication thread again, which has submitted earlier windows.
+    fn awaken_if_full(&mut self, view: &View) {
+        let behind = view.homes.behind();
+        if !self.outstanding.is_duplicating()
+            || self.outstanding.in_window(behind) < self.settings.window_of(view)
+        {
+            return;
+        }
+        // α beyond N makes no difference.
+        let most = self.settings.threshold.saturating_mul(self.settings.levels.max(1)) + 1;
+        let pieces = self.pieces(Bytes::ZERO, view).take(MOST_PIECES.min(most as usize)).count();
+        self.outstanding.awaken(&self.settings, (behind, pieces as u64), view.now);
+    }
 
-fn volume_size(view: &View) -> Bytes {
-    view.extent_size * u64::from(view.homes.extents())
+    /// Plans the duplication of what is behind from `start` on; returns where the next plan goes on.
+    fn duplicate(&self, start: Bytes, most: usize, view: &View, plan: &mut Plan) -> Option<Bytes> {
+        if self.settings.order == Order::Epoch {
+            plan.moves.push(Move::EndEpoch);
+            return None;
+        }
+        let (mut pieces, gap) = (self.pieces(start, view), self.settings.gap);
+        plan.moves.extend(pieces.by_ref().take(most).map(|range| Move::Resync { range, gap }));
+        pieces.next().map(|piece| piece.start)
+    }
 }
 
 impl Policy for Pass {
@@ -296,18 +177,7 @@ impl Policy for Pass {
     }
 
     fn settings(&self) -> String {
-        let Constants { order, window, max_lag, max_lag_time, base, threshold, levels, idle, stops } =
-            self.settings;
-        let time = max_lag_time.map_or_else(|| "none".to_owned(), |time| format!("{}ns", time.0));
-        let order = match order {
-            Order::Lba => "lba",
-            Order::Epoch => "epoch",
-        };
-        let failure = if stops { "stop" } else { "continue" };
-        format!(
-            "order={order},window={window},max-lag={max_lag},max-lag-time={time},base={}ns,threshold={threshold},levels={levels},idle={}ns,on-disk-failure={failure}",
-            base.0, idle.0
-        )
+        self.settings.to_string()
     }
 
     fn copies(&self) -> u8 {
@@ -323,15 +193,12 @@ impl Policy for Pass {
     }
 
     fn epoch_bound(&self, view: &View) -> Bytes {
-        match self.is_late(1, view.now) {
-            true => Bytes::ZERO,
-            false => self.settings.max_lag.of(volume_size(view)),
-        }
+        self.most_behind_now(view)
     }
 
     fn longest_change(&self, view: &View) -> Bytes {
         // Whatever is late: then each part would wait for an epoch of its own.
-        self.settings.max_lag.of(volume_size(view))
+        self.settings.most_behind(view)
     }
 
     fn observes(&self) -> bool {
@@ -341,19 +208,16 @@ impl Policy for Pass {
     fn observe(&mut self, _: &Request, view: &View) {
         self.last_request = view.now;
         self.highest = self.highest.max(view.homes.lag());
+        if self.settings.blocking == Blocking::IoThread {
+            self.awaken_if_full(view);
+        }
     }
 
     fn throttle(&mut self, request: &Request, view: &View) -> Nanos {
-        let Constants { base, threshold, levels, .. } = self.settings;
+        let blocked = self.outstanding.wait(&self.settings, request.op, view.now);
         match request.op {
-            Op::Write => {
-                let blocked =
-                    Nanos(base.0 * u64::from(self.outstanding) / threshold).min(Nanos(base.0 * levels));
-                let paced =
-                    self.surplus(view).map(|over| self.pace.wait(request.range.len(), over, view.now));
-                blocked.max(paced.unwrap_or_default())
-            }
-            Op::Read | Op::Flush | Op::Discard => Nanos::ZERO,
+            Op::Write => blocked.max(self.pace.wait(request.range.len(), &self.settings, view)),
+            Op::Read | Op::Flush | Op::Discard => blocked,
         }
     }
 
@@ -362,7 +226,7 @@ impl Policy for Pass {
         if duplicates && !self.is_ssd(io.device) {
             // With epochs each byte goes to the disk twice.
             let times = if self.settings.order == Order::Epoch { 2 } else { 1 };
-            self.pace.copied += io.len.0 / times;
+            self.pace.copied(io.len / times);
         }
     }
 
@@ -374,12 +238,11 @@ impl Policy for Pass {
         };
         let Some(home) = home else { return Placement::KEEP };
         let device = self.roomiest(DeviceClass::Hdd, view).unwrap_or(home);
-        let most = match self.is_late(1, view.now) {
-            true => Bytes::ZERO,
-            false => self.settings.max_lag.of(volume_size(view)),
-        };
         // A home on a disk, from before this policy, has its second copy on an SSD: that one is never behind.
-        let second = if self.is_ssd(home) { Second::Behind { device, most } } else { Second::Sync(device) };
+        let second = match self.is_ssd(home) {
+            true => Second::Behind { device, most: self.most_behind_now(view) },
+            false => Second::Sync(device),
+        };
         Placement::on(home).with_second(second)
     }
 
@@ -387,62 +250,55 @@ impl Policy for Pass {
         copies.sort_unstable_by_key(|copy| !self.is_ssd(copy.device));
     }
 
+    /// The duplication thread.
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         let lag = view.homes.lag();
         self.highest = self.highest.max(lag);
-        self.bound = Some(self.settings.max_lag.of(volume_size(view)));
-        let round = self.round.take();
+        self.bound = self.settings.max_lag.map(|_| self.settings.most_behind(view));
+        let unfinished = self.age.end_plan();
+        self.outstanding.submit(0, Bytes::ZERO);
         if !view.homes.can_resync() {
-            self.outstanding = 0;
             return view.now + REST;
         }
-        let full = lag >= self.window(view) || lag > Bytes::ZERO && self.is_late(2, view.now);
-        self.pace.begin(full || self.surplus(view).is_some(), view.now);
+        let Constants { max_lag_time, idle, order, .. } = self.settings;
+        let full = lag >= self.settings.window_of(view)
+            || lag > Bytes::ZERO && self.age.is_late(max_lag_time, 2, view.now);
+        self.pace.begin(full, view.now);
+        // What cannot be copied yet is not tried a thousand times a second.
+        let in_vain = std::mem::take(&mut self.in_vain);
+        plan.wake = (order == Order::Lba && !in_vain).then(|| self.settings.window_of(view));
         if lag == Bytes::ZERO {
-            self.covered = view.now;
-            return view.now + if self.settings.max_lag_time.is_some() { LOOK } else { REST };
+            self.age.catch_up(view.now);
+            return view.now + if max_lag_time.is_some() { LOOK } else { REST };
         }
-        let idle = view.now >= self.last_request + self.settings.idle;
-        // What a plan left of a round comes first, so that all of the volume has its turn.
-        let from = round.filter(|_| full).and_then(|round| Some((round.next?, round)));
-        let mut next = None;
-        if full || idle {
-            let most = if full { MOST_PIECES } else { IDLE_PIECES };
-            match self.settings.order {
-                Order::Lba => {
-                    let start = from.map_or(Bytes::ZERO, |(next, _)| next);
-                    let mut pieces = self.pieces(start, view);
-                    plan.moves.extend(pieces.by_ref().take(most).map(|range| Move::Resync { range }));
-                    next = pieces.next().map(|piece| piece.start);
-                }
-                Order::Epoch => plan.moves.push(Move::EndEpoch),
-            }
-            for device in view.devices.iter().filter(|_| full) {
-                plan.limit(device.id, 1.0);
-            }
-        }
+        let is_idle = idle.is_some_and(|idle| view.now >= self.last_request + idle);
+        let from = unfinished.filter(|_| full);
+        let start = from.map_or(Bytes::ZERO, |round| round.next());
+        let next = match (full, is_idle) {
+            (true, _) => self.duplicate(start, MOST_PIECES, view, plan),
+            (false, true) => self.duplicate(Bytes::ZERO, IDLE_PIECES, view, plan),
+            (false, false) => None,
+        };
         // In idle time a guest that comes back must not wait for the end of this plan.
         plan.revise = !full;
-        if let Some((_, round)) = from.filter(|(_, round)| plan.moves.is_empty() && round.whole) {
-            // Nothing that was left of the round is behind any more.
-            self.covered = round.began;
+        if !full {
+            self.outstanding.submit(plan.moves.len(), Bytes::ZERO);
+            return view.now + LOOK;
         }
-        if full {
-            let (began, whole) = from.map_or((view.now, true), |(_, round)| (round.began, round.whole));
-            self.round = Some(Round { began, next, left: plan.moves.len(), whole });
+        self.outstanding.submit(plan.moves.len(), view.homes.behind());
+        self.age.begin_plan(from, plan.moves.len(), next, view.now);
+        for device in view.devices {
+            plan.limit(device.id, 1.0);
         }
-        self.outstanding = plan.moves.len() as u32;
-        view.now + LOOK
+        self.in_vain = !plan.moves.is_empty();
+        view.now + if in_vain { LOOK } else { AT_ONCE }
     }
 
-    fn done(&mut self, _: &Move, outcome: Outcome) {
-        self.outstanding = self.outstanding.saturating_sub(1);
-        let Some(round) = &mut self.round else { return };
-        round.left = round.left.saturating_sub(1);
-        round.whole &= outcome == Outcome::Finished;
-        if round.left == 0 && round.next.is_none() && round.whole {
-            self.covered = round.began;
-        }
+    fn done(&mut self, job: &Move, outcome: Outcome) {
+        let len = if let Move::Resync { range, .. } = job { range.len() } else { Bytes::ZERO };
+        self.outstanding.end(len);
+        self.in_vain &= outcome != Outcome::Finished;
+        self.age.done(outcome);
     }
 
     fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
@@ -461,16 +317,19 @@ impl Policy for Pass {
     }
 
     fn explain(&self, extent: ExtentId, view: &View) -> String {
-        let volume = volume_size(view);
-        let (window, most) = (self.settings.window.of(volume), self.settings.max_lag.of(volume));
         let range = view.range_of_extent(extent);
         let lacks = view.homes.next_behind(range.start).is_some_and(|behind| behind.start < range.end);
         let here = if lacks { "the disk lacks a part of it" } else { "the disk has all of it" };
+        let bound = match self.settings.max_lag {
+            Some(_) => format!("beyond {} writes wait for the disk", self.settings.most_behind(view)),
+            None => "nothing bounds what more may be behind".to_owned(),
+        };
         format!(
-            "everything lies on the SSDs, with a copy on the disks; {here}. {} of the volume are behind: at {window} they are copied in the \
-             order of their addresses, and beyond {most} writes wait for the disk; {} piece(s) are being copied",
+            "everything lies on the SSDs, with a copy on the disks; {here}. {} of the volume are behind: at {} they are copied in the \
+             order of their addresses, and {bound}; {} piece(s) are being copied",
             view.homes.behind(),
-            self.outstanding
+            self.settings.window_of(view),
+            self.outstanding.planned()
         )
     }
 }

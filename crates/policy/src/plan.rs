@@ -43,6 +43,8 @@ pub enum Move {
     Resync {
         /// Which bytes of the volume.
         range: ByteRange,
+        /// What lies between two ranges that are behind is copied with them, if it is shorter.
+        gap: Bytes,
     },
     /// Show the policy what the volume holds there: [`crate::Policy::inspected`].
     Inspect {
@@ -60,6 +62,11 @@ pub enum Move {
         /// How much.
         len: Bytes,
     },
+}
+
+impl Move {
+    /// The usual gap of [`Move::Resync`]: a disk passes over less in less time than it takes to position anew.
+    pub const GAP: Bytes = Bytes(64 << 10);
 }
 
 /// What became of a move.
@@ -86,6 +93,8 @@ pub struct Plan {
     /// Whether the moves are for idle time: a request of a guest, to any device, ends the plan. What has not begun by then is given up; what has begun ends within the
     /// engine's budget. Until then a device serves one request of such a plan at a time, of 256 KiB at most.
     pub yields: bool,
+    /// Whether the policy is asked again as soon as so much is behind, once all moves have ended, and before the time that it named.
+    pub wake: Option<Bytes>,
     /// By device: the share of its time for moves, where the policy says it.
     shares: Vec<Option<f64>>,
 }
@@ -117,6 +126,7 @@ impl Plan {
         self.shares.clear();
         self.revise = false;
         self.yields = false;
+        self.wake = None;
     }
 
     /// The least share of a device's time: a move that has begun must end.

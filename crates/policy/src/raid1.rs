@@ -163,7 +163,7 @@ impl Policy for Raid1 {
         }
         let mut next = view.homes.next_behind(Bytes::ZERO);
         while let Some(range) = next.filter(|_| plan.moves.len() < ON_THE_WAY) {
-            plan.moves.push(Move::Resync { range });
+            plan.moves.push(Move::Resync { range, gap: Move::GAP });
             next = view.homes.next_behind(range.end);
         }
         view.now + LOOK

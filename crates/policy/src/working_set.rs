@@ -14,19 +14,25 @@
 //! | table II: threshold-H 3, threshold-L 2, SSD capacity threshold 20 GB | `settings.rs` |
 //!
 //! A stripe of the paper, 64 KiB (not GB, as table II has it), is an extent here, of 128 KiB: it lies and moves as a whole, and an item of a locality table is
-//! a part of one. Where the paper is silent, or this differs:
+//! a part of one. Where the paper is silent, or this differs because it must:
 //!
-//! - New data goes to each device by its share of the write bandwidth. The paper says that all bandwidth is used, and stripes evenly, which uses as much as the slowest device
-//!   allows: `stripe=even`.
 //! - It does not say how τ is adjusted, what "idle" is, or how much is "enough": `window`, `idle`, `new-data`, `change`.
 //! - What is hot in both tables is moved to an SSD and back in one run of algorithm 2. Here it moves once at most, to where it would end (`both=hdd`), or to an SSD (`both=ssd`).
 //! - The text has cold items of the write region leave the SSDs too, the algorithm does not: here what is not read counts as cold, whether it is written or not, and what is
 //!   written often leaves at once.
-//! - Items that a reorganization finds cold are not deleted from the tables, but leave with the window: otherwise the working set would look changed
-//!   because it was reorganized.
+//! - A water mark of 20 GB is that of SSDs of 64 GB: smaller SSDs have 5/16 of their size.
+//! - Tables have bounded memory (`rows`), and a restart forgets marks.
 //! - It does not say what follows from the cost of moves between nodes. Here an extent leaves its node only if that has no room for it on a device of the class.
 //! - No hot extent makes room for a hotter one: the paper has none leave for that.
+//!
+//! Where this differs by choice, unless `as-published` is set:
+//!
+//! - New data goes to each device by its share of the write bandwidth. The paper says that all bandwidth is used, and stripes evenly, which uses as much as the slowest device
+//!   allows (`stripe`).
+//! - All that is not read counts as cold, tabled or not, and is looked for when an SSD is below its mark. Algorithm 2 marks cold items of the table of reads, and deletes them from the tables (`cold`);
+//!   here they leave with the window, as otherwise the working set would look changed because it was reorganized.
 
+mod marks;
 mod reorganize;
 mod saved;
 mod settings;
@@ -40,8 +46,9 @@ use crate::{
     Settings, View,
 };
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
+use marks::Marks;
 use reorganize::{Room, Search, Tables, Wanted};
-use settings::{Amount, Constants, Count};
+use settings::{Amount, Cold, Constants, Count};
 use stripe::Stripe;
 use table::Table;
 use trigger::{Trigger, WorkingSets};
@@ -54,6 +61,7 @@ pub struct WorkingSet {
     window: Window,
     reads: Table,
     writes: Table,
+    marks: Marks,
     stripe: Stripe,
     trigger: Trigger,
     room: Room,
@@ -107,6 +115,7 @@ impl WorkingSet {
             window: Window::new(constants.window),
             reads: Table::new(constants.rows),
             writes: Table::new(constants.rows),
+            marks: Marks::default(),
             stripe: Stripe::new(constants.stripe, devices),
             trigger: Trigger::new(constants.runs),
             room: Room::new(devices.len()),
@@ -158,12 +167,18 @@ impl WorkingSet {
             Amount::Share(share) => (slots as f64 * share) as u64,
         };
         let now = self.working_sets(view);
-        self.trigger.begins(enough, self.constants.change, &now)
+        let begins = self.trigger.begins(enough, self.constants.change, &now);
+        if begins && self.constants.cold == Cold::Marked {
+            let WorkingSet { marks, reads, writes, window, constants, .. } = self;
+            marks.reorganize((reads, writes), window.half(), constants, view);
+        }
+        begins
     }
 
     fn tables(&self) -> Tables<'_> {
-        let WorkingSet { constants, reads, writes, window, .. } = self;
-        Tables { constants, reads, writes, half: window.half() }
+        let WorkingSet { constants, reads, writes, window, marks, .. } = self;
+        let marks = (constants.cold == Cold::Marked).then_some(marks);
+        Tables { constants, reads, writes, half: window.half(), marks }
     }
 
     fn working_sets(&self, view: &View) -> WorkingSets {
@@ -184,8 +199,9 @@ impl WorkingSet {
 
     /// Algorithm 2, round by round. Returns when to ask again.
     fn reorganize(&mut self, view: &View, plan: &mut Plan) -> Nanos {
-        let WorkingSet { constants, reads, writes, window, room, search, .. } = self;
-        let tables = Tables { constants, reads, writes, half: window.half() };
+        let WorkingSet { constants, reads, writes, marks, window, room, search, .. } = self;
+        let marks = (constants.cold == Cold::Marked).then_some(&*marks);
+        let tables = Tables { constants, reads, writes, half: window.half(), marks };
         let round = tables.round(view, room, search);
         if !round.moves.is_empty() && self.in_vain < MOST_IN_VAIN {
             self.expect(&round.gains, view);
@@ -292,7 +308,7 @@ impl Policy for WorkingSet {
     }
 
     fn memory(&self) -> usize {
-        self.reads.memory() + self.writes.memory()
+        self.reads.memory() + self.writes.memory() + self.marks.memory()
     }
 
     fn save(&self, _view: &View) -> Vec<u8> {

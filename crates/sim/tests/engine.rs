@@ -11,6 +11,8 @@ mod devices;
 mod engine_subject;
 #[path = "engine/places.rs"]
 mod places;
+#[path = "engine/published.rs"]
+mod published;
 #[path = "engine/summary.rs"]
 mod summary;
 

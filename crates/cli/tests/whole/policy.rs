@@ -79,6 +79,31 @@ fn what_the_policy_is_shown_as_is_taken_again() {
     assert_eq!(machine.ok(&["policy", "vault", &shown]).trim(), shown);
 }
 
+#[test]
+fn a_policy_as_published_is_spelled_out_and_taken_again() {
+    let machine = Machine::new();
+    for (name, copies, published) in [
+        ("wardrop", "1", "weight=0.01"),
+        ("working-set", "1", "cold=marked"),
+        ("pass", "2", "max-lag=none"),
+        ("hystor", "1", "part-writes=cache"),
+        ("exclusive", "1", "dirty-until=purge"),
+        ("inclusive", "1", "fill=all"),
+    ] {
+        machine.create(
+            name,
+            &["--size", "32MiB", "--copies", copies, "--policy", &format!("{name},as-published")],
+        );
+        let shown = machine.ok(&["policy", name]).trim().to_owned();
+        assert!(shown.split(',').any(|setting| setting == published), "{shown}");
+        assert!(!shown.contains("as-published"), "{shown}");
+        assert_eq!(machine.ok(&["policy", name, &shown]).trim(), shown);
+        let ours = machine.ok(&["policy", name, name]).trim().to_owned();
+        assert_eq!(machine.ok(&["policy", name, &format!("{name},as-published")]).trim(), shown);
+        assert!(name == "wardrop" || ours != shown, "what is ours stays the default: {ours}");
+    }
+}
+
 /// It said "keep less of the devices for extra copies", which is no way out of a volume that takes all of its devices.
 #[test]
 fn a_policy_without_room_for_the_volume_is_refused_with_a_size_that_it_has_room_for() {

@@ -339,6 +339,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             exchanged
         };
+        if later {
+            self.note_behind();
+        }
         let settled = match settled {
             Ok(settled) => settled,
             Err(error) => {

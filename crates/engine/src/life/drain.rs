@@ -15,7 +15,7 @@ use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
 use braid_format::superblock::DeviceState;
 use braid_format::{SlotNumber, SpanId};
-use braid_policy::{ByteRange, DeviceView, Origin};
+use braid_policy::{ByteRange, DeviceView, Move, Origin};
 use braid_runtime::{Buf, Device, Mode, Runtime, join_all, yield_now};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -299,7 +299,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_on = self.member(device).is_current() && self.index_on(extent, device).is_some();
         if is_on && matches!(self.copies_of(extent, &entry).other, Other::Behind(_)) {
             let Range { start, end } = self.shape.bytes_of(extent);
-            self.resync_range(ByteRange { start, end }).await?;
+            self.resync_range(ByteRange { start, end }, Move::GAP).await?;
         }
         Ok(())
     }

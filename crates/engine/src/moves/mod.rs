@@ -68,6 +68,8 @@ pub(crate) struct Moves {
     pub incomplete: Cell<bool>,
     /// Devices that are to be removed.
     pub drains: Drains,
+    /// So much behind, the plan's policy is asked again: while no move of the plan is left.
+    pub wake_at: Cell<Option<Bytes>>,
     /// Which places are probed.
     probe_rng: RefCell<Rng>,
 }
@@ -86,6 +88,7 @@ impl Moves {
             resynced: Cell::new(false),
             incomplete: Cell::new(superblock.copies > 1),
             drains: Drains::of(superblock),
+            wake_at: Cell::new(None),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
         }
     }
@@ -196,8 +199,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
             for job in &plan.moves {
                 self.end_move(job, Outcome::Stopped, following.policy_changes);
             }
-            let next = next.max(self.rt.now() + Nanos::from_millis(1));
-            self.pause(next, || self.policy.changes() != following.policy_changes).await;
+            self.rest_until_planned(next, &following, plan.wake).await;
+        }
+    }
+
+    /// Waits until the policy wants to be asked again.
+    async fn rest_until_planned(&self, next: Nanos, plan: &Following, wake: Option<Bytes>) {
+        self.moves.wake_at.set(wake);
+        // What came while the plan was carried out does not make it ask without a rest.
+        let soon = self.rt.now() + Nanos::from_millis(1);
+        let (next, is_full) = if self.is_awakened() { (soon, true) } else { (next.max(soon), false) };
+        let is_over = || self.policy.changes() != plan.policy_changes || !is_full && self.is_awakened();
+        self.pause(next, is_over).await;
+        self.moves.wake_at.set(None);
+    }
+
+    /// Whether so much is behind that the policy wants to be asked.
+    fn is_awakened(&self) -> bool {
+        self.moves.wake_at.get().is_some_and(|at| self.state.borrow().behind.total() >= at)
+    }
+
+    /// A write has put something behind.
+    pub fn note_behind(&self) {
+        if self.is_awakened() {
+            self.jobs.wake();
         }
     }
 
@@ -253,7 +278,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Move::Promote { range, target } => self.promote_range(range, target).await,
             Move::Demote { range } => self.demote_range(range).await,
             Move::WriteBack { range } => self.write_back_range(range).await,
-            Move::Resync { range } => self.resync_range(range).await,
+            Move::Resync { range, gap } => self.resync_range(range, gap).await,
             Move::Inspect { range } => self.inspect(range).await,
             Move::EndEpoch => self.wait_for_epoch().await,
             Move::Probe { device, direction, len } => self.probe(device, direction, len).await,
@@ -283,7 +308,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Move::Promote { range, .. }
             | Move::Demote { range }
             | Move::WriteBack { range }
-            | Move::Resync { range }
+            | Move::Resync { range, .. }
             | Move::Inspect { range } => range.len(),
             Move::Probe { len, .. } => *len,
             Move::EndEpoch => Bytes::ZERO,

@@ -31,10 +31,6 @@ const REST_OF_CACHE: Nanos = Nanos::from_secs(30);
 /// So many spans are called clean then.
 const CLEARED_OF_CACHE: usize = 256;
 
-/// What lies between two ranges of an extent that are behind is copied with them if it is no longer: a disk passes over it in less time than
-/// it takes to position anew.
-const FILLED: Bytes = Bytes(64 << 10);
-
 /// Runs that are copied at the same time: one is read while another one is written.
 const AT_ONCE: usize = 4;
 /// The longest run, and how far apart its pieces lie at most.
@@ -88,8 +84,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.devices.iter().filter(|member| member.is_written()).nth(1).is_some()
     }
 
-    /// Brings what a policy wanted behind up to date in a range, in the order of addresses.
-    pub async fn resync_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
+    /// Brings what a policy wanted behind up to date in a range, in the order of addresses, and over shorter gaps.
+    pub async fn resync_range(self: &Rc<Self>, range: ByteRange, gap: Bytes) -> Result<Outcome> {
         let end = range.end.min(self.shape.volume_size);
         if self.active_epochs().is_some() {
             return Ok(Outcome::Stopped);
@@ -97,7 +93,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if range.start >= end {
             return Ok(Outcome::Finished);
         }
-        let all = self.resync_within(range.start..end, Mover::Plan).await?;
+        let all = self.resync_within(range.start..end, gap, Mover::Plan).await?;
         // A commit proves the sources. One after each range would keep the target from sorting what it was given.
         self.moves.resynced.set(true);
         Ok(if all { Outcome::Finished } else { Outcome::Stopped })
@@ -105,7 +101,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Brings the second copy of an extent up to date, but for what guests write meanwhile, and for what a crash would bring back.
     pub async fn resync_extent(self: &Rc<Self>, extent: ExtentId) -> Result<()> {
-        self.resync_within(self.shape.bytes_of(extent), Mover::Engine).await?;
+        self.resync_within(self.shape.bytes_of(extent), Move::GAP, Mover::Engine).await?;
         self.moves.resynced.set(true);
         Ok(())
     }
@@ -144,7 +140,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while let Some(rest) = left.front_mut() {
             let (mut run, mut len): (Vec<Range<Bytes>>, Bytes) = (Vec::new(), Bytes::ZERO);
             while let Some(next) = self.next_behind(rest.clone()) {
-                let piece = self.piece_at(&next);
+                let piece = self.piece_at(&next, Move::GAP);
                 len += piece.end - piece.start;
                 let is_near = |first: &Range<Bytes>| self.are_near(first.start, piece.start);
                 if run.len() == MOST_IN_RUN || len > LONGEST || !run.first().is_none_or(is_near) {
@@ -185,21 +181,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.shape.span_of(self.shape.extent_of(at))
     }
 
-    /// What is copied at a time at the start of a range: up to the end of its extent, or of a buffer, and over short gaps.
-    fn piece_at(&self, range: &Range<Bytes>) -> Range<Bytes> {
+    /// What is copied at a time at the start of a range: up to the end of its extent, or of a buffer, and over shorter gaps.
+    fn piece_at(&self, range: &Range<Bytes>, gap: Bytes) -> Range<Bytes> {
         let end = self.shape.bytes_of(self.shape.extent_of(range.start)).end;
         let most = end.min(range.start + self.bounce_limit());
-        range.start..self.filled(range.end.min(most), most)
+        range.start..self.filled(range.end.min(most), most, gap)
     }
 
     /// Brings what is behind in a range up to date, in the order of addresses. False if something is left.
-    async fn resync_within(self: &Rc<Self>, range: Range<Bytes>, mover: Mover) -> Result<bool> {
+    async fn resync_within(self: &Rc<Self>, range: Range<Bytes>, gap: Bytes, mover: Mover) -> Result<bool> {
         let (mut at, mut all) = (range.start, true);
         while let Some(next) = self.next_behind(at..range.end) {
             if self.jobs.are_ending() {
                 return Ok(false);
             }
-            let piece = self.piece_at(&next);
+            let piece = self.piece_at(&next, gap);
             // As in `resync_spans`: plans name any number of ranges of any length.
             yield_now().await;
             all &= self.resync_run(std::slice::from_ref(&piece), mover).await?;
@@ -383,10 +379,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         durable.second != SlotNumber::NONE && lacks != 0
     }
 
-    /// Where copying ends that could end here, but goes on over short gaps to what is behind next, up to `most`.
-    fn filled(&self, mut end: Bytes, most: Bytes) -> Bytes {
+    /// Where copying ends that could end here, but goes on over shorter gaps to what is behind next, up to `most`.
+    fn filled(&self, mut end: Bytes, most: Bytes, gap: Bytes) -> Bytes {
         let state = self.state.borrow();
-        while let Some(next) = state.behind.next(end).filter(|next| next.start < most.min(end + FILLED)) {
+        while let Some(next) = state.behind.next(end).filter(|next| next.start < most.min(end + gap)) {
             end = next.end.min(most);
             if end == most {
                 break;

@@ -46,7 +46,7 @@ fn all_of_hayashi_and_komoda_is_there() {
     assert!(
         fig10.iter().all(|setup| setup.block_size == Bytes(8192) && setup.policy.contains("page=100MiB"))
     );
-    assert!(fig10.iter().any(|setup| setup.policy.starts_with("inclusive,cache=40%")));
+    assert!(fig10.iter().any(|setup| setup.policy.starts_with("inclusive,as-published,cache=40%")));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_place_is_filled_in_and_a_mirror_begins_with_both_copies() {
     assert_eq!(last.policy, "raid1,write-behind,limit=8388608");
     assert_eq!((last.size, last.copies, last.cache_extents), (Some(Bytes(30_000_000_000)), 2, 0));
     assert_eq!(last.prefill_policy.as_deref(), Some("raid1"));
-    assert!(setups.iter().any(|setup| setup.policy == "pass,window=16384sectors"));
+    assert!(setups.iter().any(|setup| setup.policy == "pass,as-published,window=16384sectors"));
     let alone = setups.iter().find(|setup| setup.policy == "hdd-only").unwrap();
     assert_eq!((alone.copies, alone.devices.len(), alone.prefill_policy.as_deref()), (1, 1, Some("own")));
 }

@@ -8,6 +8,7 @@
 //! Nor blocks of which a guest writes only a part: the rest would have to be read from the disk before, while the guest waits, and a disk takes the
 //! write itself into its buffer in much less time. If a flush follows and such a block is written again, as by a log of sectors, it deserves a copy: there
 //! the disk would have to turn for each write. (On traces without flushes, a copy at the second write made caches 1.6 times slower than the disk alone.)
+//! `part-writes=cache` gives all such blocks copies.
 
 use super::ghosts::Ghosts;
 use super::written;
@@ -18,6 +19,8 @@ use braid_base::{BlockId, Bytes, GIB, KIB, MIB, Op};
 pub struct Admission {
     /// How long a stream is that is passed by, if any is.
     bypass: Option<Bytes>,
+    /// Whether blocks of which a guest writes only a part are cached.
+    part_writes: bool,
     streams: [Stream; STREAMS],
     /// Requests so far.
     asked: u64,
@@ -54,13 +57,27 @@ impl Admission {
         let bypass = if off { None } else { Some(settings.take_bytes("bypass", BYPASS, KIB * 64..=GIB)?) };
         let streams = [Stream::default(); STREAMS];
         let (written_in_part, flushed_in_part) = (Vec::new(), Ghosts::default());
-        Ok(Admission { bypass, streams, asked: 0, written_in_part, flushed_in_part })
+        Ok(Admission { bypass, part_writes: false, streams, asked: 0, written_in_part, flushed_in_part })
     }
 
-    /// The setting as text, if it is not the default.
+    /// The same for a cache that is written. Setting: `part-writes` (disk), where a write goes that covers only a part of a block: to the disk, or
+    /// to the `cache`.
+    pub fn with_writes(mut self, settings: &mut Settings) -> Result<Admission, BadSetting> {
+        self.part_writes = match settings.take_text("part-writes").as_deref() {
+            None | Some("disk") => false,
+            Some("cache") => true,
+            Some(other) => return Err(settings.bad("part-writes", other, "disk or cache")),
+        };
+        Ok(self)
+    }
+
+    /// The settings as text, if they are not the default.
     pub fn settings(&self) -> Vec<String> {
         let text = self.bypass.map_or("off".to_owned(), |len| format!("{}B", len.0));
-        written([(self.bypass != Some(BYPASS)).then(|| format!("bypass={text}"))])
+        written([
+            (self.bypass != Some(BYPASS)).then(|| format!("bypass={text}")),
+            self.part_writes.then(|| "part-writes=cache".to_owned()),
+        ])
     }
 
     /// Whether a write is of a long stream. A short one never is, though they may follow each other: they are those of a log more often than not, with
@@ -73,7 +90,7 @@ impl Admission {
 
     /// Whether another write deserves extra copies. Nothing has to be read for the first write to an extent.
     pub fn admits_write(&mut self, write: &Piece, view: &View) -> bool {
-        view.homes.home(write.extent).is_none() || self.needs_no_read(write, view)
+        self.part_writes || view.homes.home(write.extent).is_none() || self.needs_no_read(write, view)
     }
 
     /// Learns of a request, before it is cut into pieces.

@@ -1,7 +1,8 @@
 //! Which extra copy goes when another block needs the room: `evict=lru`, the least recently used one, or `evict=s3-fifo`
 //! ([`super::s3_fifo`]), under which blocks that are asked for once do not push out what is asked for again and again.
 //!
-//! Dirty copies are no candidates: [`super::WriteBack`] sees to it that there are clean ones.
+//! Dirty copies are no candidates: [`super::WriteBack`] sees to it that there are clean ones. Of a cache that writes back at purge
+//! ([`Eviction::with_dirty`]) they are in the order all the same, and the policy writes back those whose turn is next.
 
 use super::s3_fifo::S3Fifo;
 use super::written;
@@ -12,6 +13,8 @@ use std::iter;
 /// The order in which clean extra copies go, on each device.
 pub struct Eviction {
     order: Order,
+    /// Whether dirty copies are in it, too.
+    with_dirty: bool,
     devices: usize,
     known: usize,
 }
@@ -23,6 +26,8 @@ enum Order {
 
 /// Of what is saved.
 const VERSION: u8 = 1;
+/// Copies that a search for a clean one looks at.
+const LOOKED_AT: usize = 64;
 /// Hits after which S3-FIFO keeps a block.
 const THRESHOLD: u64 = 2;
 
@@ -37,7 +42,19 @@ impl Eviction {
             }
             Some(other) => return Err(settings.bad("evict", other, "lru or s3-fifo")),
         };
-        Ok(Eviction { order, devices, known: 0 })
+        Ok(Eviction { order, with_dirty: false, devices, known: 0 })
+    }
+
+    /// The same with dirty copies in the order.
+    ///
+    /// # Errors
+    /// For S3-FIFO, which knows clean ones only.
+    pub fn with_dirty(mut self, settings: &Settings) -> Result<Eviction, BadSetting> {
+        self.with_dirty = true;
+        match self.order {
+            Order::Lru(_) => Ok(self),
+            Order::S3Fifo(_) => Err(settings.bad("dirty-until", "purge", "evict=lru, or dirty-until=mark")),
+        }
     }
 
     /// The settings as text, if they are not the default.
@@ -77,7 +94,7 @@ impl Eviction {
         if let Some(copy) = now {
             self.known += 1;
             match &mut self.order {
-                Order::Lru(_) if copy.dirty => {}
+                Order::Lru(_) if copy.dirty && !self.with_dirty => {}
                 Order::Lru(lists) => lists.touch(copy.device.index(), copy.cell),
                 Order::S3Fifo(queues) => queues.entered(block, copy),
             }
@@ -87,6 +104,7 @@ impl Eviction {
     /// A copy has become clean, or dirty.
     fn turned(&mut self, copy: ExtraCopy) {
         match &mut self.order {
+            Order::Lru(_) if self.with_dirty => {}
             Order::Lru(lists) if copy.dirty => lists.remove(copy.device.index(), copy.cell),
             Order::Lru(lists) => lists.touch(copy.device.index(), copy.cell),
             Order::S3Fifo(queues) => queues.changed(copy),
@@ -96,10 +114,20 @@ impl Eviction {
     /// As [`crate::Policy::evict`].
     pub fn victim(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
         let cell = match &mut self.order {
-            Order::Lru(lists) => lists.oldest(device.index()),
+            Order::Lru(lists) if !self.with_dirty => lists.oldest(device.index()),
+            Order::Lru(lists) => {
+                lists.oldest_first(device.index()).take(LOOKED_AT).find(|&cell| !is_dirty(cell, view))
+            }
             Order::S3Fifo(queues) => queues.victim(device),
         };
         view.homes.block_in(cell?)
+    }
+
+    /// The dirty ones among the copies of a device that are next to go, so many of them; of an order with dirty copies.
+    pub fn next_dirty(&self, device: DeviceId, most: usize, view: &View) -> Vec<BlockId> {
+        let Order::Lru(lists) = &self.order else { return Vec::new() };
+        let next = lists.oldest_first(device.index()).take(most);
+        next.filter(|&cell| is_dirty(cell, view)).filter_map(|cell| view.homes.block_in(cell)).collect()
     }
 
     /// How many blocks are cached.
@@ -147,4 +175,9 @@ impl Eviction {
             }
         }
     }
+}
+
+fn is_dirty(cell: CellId, view: &View) -> bool {
+    let copy = view.homes.block_in(cell).and_then(|block| view.homes.extra(block));
+    copy.is_some_and(|copy| copy.dirty)
 }

@@ -103,6 +103,11 @@ impl WriteBack {
         WriteBack { low, high, ..WriteBack::all() }
     }
 
+    /// Nothing is written back ahead of need: the policy says what is.
+    pub fn never() -> WriteBack {
+        WriteBack { only_forced: true, ..WriteBack::between(1.0, 1.0) }
+    }
+
     /// The settings as text, if they are not the default.
     pub fn settings(&self) -> Vec<String> {
         let share = |key: &str, share: f64, default: f64| {

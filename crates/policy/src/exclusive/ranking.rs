@@ -17,10 +17,20 @@ use crate::View;
 use braid_base::{Bytes, DeviceClass, ExtentId, Nanos};
 use std::cmp::Reverse;
 
+/// The pages for which the SSD tier is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fill {
+    /// Those that were asked for in the last period, and those that lie there.
+    Asked,
+    /// So many as it has room for, as published: "all areas of this tier are allocated to pages".
+    All,
+}
+
 /// What is known of the pages.
 pub(super) struct Ranking {
     page_size: Bytes,
     period: Nanos,
+    fills: Fill,
     /// When the present period ends; none before the policy has seen the volume.
     ends: Option<Nanos>,
     /// Extents of a page; the last page may have fewer.
@@ -59,8 +69,12 @@ const HEADER: usize = 1 + 4 + 8;
 const SAVED: usize = 12;
 
 impl Ranking {
-    pub fn new(page_size: Bytes, period: Nanos) -> Ranking {
-        Ranking { page_size, period, ends: None, extents: 1, pages: Vec::new(), scanned: None }
+    pub fn new(page_size: Bytes, period: Nanos, fills: Fill) -> Ranking {
+        Ranking { page_size, period, fills, ends: None, extents: 1, pages: Vec::new(), scanned: None }
+    }
+
+    pub fn fills(&self) -> Fill {
+        self.fills
     }
 
     /// A guest asked for a piece of an extent.
@@ -158,10 +172,11 @@ impl Ranking {
         (end < all).then_some(end)
     }
 
-    /// Formula (1). Pages without a request that lie on disks stay there, even if the SSD tier has room.
+    /// Formula (1).
     fn rank(&mut self, capacity: u64) -> Changes {
         let rank = |(number, page): (u32, &Page)| (Reverse(page.last), page.on_ssd == 0, number);
-        let matters = |page: &Page| page.homes > 0 && (page.last > 0 || page.on_ssd > 0);
+        let all = self.fills == Fill::All;
+        let matters = |page: &Page| page.homes > 0 && (all || page.last > 0 || page.on_ssd > 0);
         let all = (0..).zip(&self.pages).filter(|(_, page)| matters(page));
         let mut ranked: Vec<_> = all.map(rank).collect();
         ranked.sort_unstable();

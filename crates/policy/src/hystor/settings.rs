@@ -24,6 +24,10 @@ pub(super) struct Constants {
     pub memory: Bytes,
 }
 
+/// The policy as presented. What the talk has no number for is as by default.
+pub(super) const AS_PUBLISHED: &str =
+    "write-back=20%,quota=100%,metadata=on,budget=100%,bypass=off,part-writes=cache";
+
 impl Constants {
     /// Reads them.
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {

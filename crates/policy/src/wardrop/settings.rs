@@ -47,11 +47,15 @@ pub enum Moves {
     None,
 }
 
+/// The policy as published: its defaults. What the paper leaves open is as by default.
+const AS_PUBLISHED: &str = "period=2s,alpha=10,beta=100,weight=0.01";
+
 impl Constants {
     /// Settings: `period` (2s), `alpha` (10 per ms), `beta` (100), `weight` (0.01), `average` (request; or period), `floor` (0.01),
-    /// `free-low` (0.05), `free-high` (0.1). Flags: `no-migration` (nothing moves in the background), `allocation-only` (nothing
-    /// that has a home moves).
+    /// `free-low` (0.05), `free-high` (0.1). Flags: `as-published` (sets what is published), `no-migration` (nothing moves in the
+    /// background), `allocation-only` (nothing that has a home moves).
     pub fn read(settings: &mut Settings, devices: usize) -> Result<Constants, BadSetting> {
+        settings.take_preset("as-published", AS_PUBLISHED)?;
         let constants = Constants {
             period: settings.take("period", Nanos::from_secs(2), "a time such as 2s")?,
             alpha: settings.take_within("alpha", 10.0, 0.0, 1e6)?,

@@ -17,9 +17,10 @@
 //! each move takes at least one. What comes to an SSD takes 2 and adds 1 at most; what is hot and leaves one takes 2; what is cold leaves
 //! only while the mark is lacking, and takes 1.
 //!
-//! In the paper a cold item is marked, and moves once its SSD is below the mark. Here cold extents are looked for at that time, in the order of their addresses: a mark
-//! would say what the tables say anyway. An extent that is in no table is cold, for its hotness is 0.
+//! In the paper a cold item is marked, and moves once its SSD is below the mark (`cold=marked`: `marks.rs`). With `cold=unread` cold extents are looked for at that
+//! time, in the order of their addresses: an extent that is in no table is cold, too, for its hotness is 0.
 
+use super::marks::Marks;
 use super::settings::{Both, Constants};
 use super::table::Table;
 use crate::{DeviceView, Move, View};
@@ -33,6 +34,8 @@ pub struct Tables<'a> {
     pub writes: &'a Table,
     /// The half of the window that both count as the last.
     pub half: u32,
+    /// The extents that may leave as cold ones, if not all may.
+    pub marks: Option<&'a Marks>,
 }
 
 /// Where the tables want an extent.
@@ -104,7 +107,11 @@ const RUN: Bytes = Bytes(256 << 10);
 impl Tables<'_> {
     /// Where an extent belongs.
     pub fn wanted(&self, extent: ExtentId) -> Wanted {
-        self.wanted_by(self.reads.hotness(extent, self.half), self.writes.hotness(extent, self.half))
+        let (read, write) = (self.reads.hotness(extent, self.half), self.writes.hotness(extent, self.half));
+        match self.wanted_by(read, write) {
+            Wanted::HddInNeed if self.marks.is_some_and(|marks| !marks.has(extent)) => Wanted::Anywhere,
+            wanted => wanted,
+        }
     }
 
     fn wanted_by(&self, read: u8, write: u8) -> Wanted {

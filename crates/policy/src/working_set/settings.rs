@@ -17,6 +17,8 @@ pub struct Constants {
     pub count: Count,
     /// Where an extent goes that is hot in both tables.
     pub both: Both,
+    /// Which extents are cold.
+    pub cold: Cold,
     /// How new extents are spread.
     pub stripe: Spread,
     /// Below so much free room, cold extents leave an SSD.
@@ -60,6 +62,15 @@ pub enum Both {
     Ssd,
 }
 
+/// Which extents leave an SSD that is below its water mark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cold {
+    /// Those that are read too seldom, in a table or not.
+    Unread,
+    /// Those that a reorganization found in the table of reads, read too seldom, and marked.
+    Marked,
+}
+
 /// How new extents are spread over the devices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spread {
@@ -76,17 +87,24 @@ pub enum Amount {
     Share(f64),
 }
 
+/// The policy as published.
+const AS_PUBLISHED: &str =
+    "window=adaptive,threshold-h=3,threshold-l=2,count=block,both=hdd,cold=marked,stripe=even";
+
 impl Constants {
-    /// Settings: `window` (adaptive; or a time, or a share of the run time such as 10%), `threshold-h` (3), `threshold-l` (2), `count` (block; or extent), `both` (hdd; or ssd), `stripe`
-    /// (bandwidth; or even), `water-mark` (20GB, but 5/16 of an SSD at most; or a size, or a share of each SSD), `idle` (500ms), `new-data` (1% of the SSDs;
-    /// or a size), `change` (25%), `rows` (64K), `reorganizations` (unlimited; or a number).
+    /// Settings: `window` (adaptive; or a time, or a share of the run time such as 10%), `threshold-h` (3), `threshold-l` (2), `count` (block; or extent), `both` (hdd; or ssd), `cold`
+    /// (unread; or marked), `stripe` (bandwidth; or even), `water-mark` (20GB, but 5/16 of an SSD at most; or a size, or a share of each SSD), `idle` (500ms), `new-data` (1% of the SSDs;
+    /// or a size), `change` (25%), `rows` (64K), `reorganizations` (unlimited; or a number);
+    /// and `as-published`, which sets them as the paper has them.
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
+        settings.take_preset("as-published", AS_PUBLISHED)?;
         let constants = Constants {
             window: read_window(settings)?,
             threshold_h: settings.take_count("threshold-h", 3, 0..=MOST_HOT)? as u8,
             threshold_l: settings.take_count("threshold-l", 2, 0..=MOST_HOT)? as u8,
             count: settings.take("count", Count::Block, "block or extent")?,
             both: settings.take("both", Both::Hdd, "hdd or ssd")?,
+            cold: settings.take("cold", Cold::Unread, "unread or marked")?,
             stripe: settings.take("stripe", Spread::Bandwidth, "bandwidth or even")?,
             water_mark: read_amount(settings, "water-mark")?,
             idle: settings.take_time(
@@ -192,6 +210,17 @@ impl std::str::FromStr for Both {
     }
 }
 
+impl std::str::FromStr for Cold {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Cold, ()> {
+        match text {
+            "unread" => Ok(Cold::Unread),
+            "marked" => Ok(Cold::Marked),
+            _ => Err(()),
+        }
+    }
+}
+
 impl std::str::FromStr for Spread {
     type Err = ();
     fn from_str(text: &str) -> Result<Spread, ()> {
@@ -235,6 +264,10 @@ impl fmt::Display for Constants {
             Both::Hdd => "hdd",
             Both::Ssd => "ssd",
         };
+        let cold = match self.cold {
+            Cold::Unread => "unread",
+            Cold::Marked => "marked",
+        };
         let stripe = match self.stripe {
             Spread::Bandwidth => "bandwidth",
             Spread::Even => "even",
@@ -243,7 +276,8 @@ impl fmt::Display for Constants {
         let runs = self.runs.map_or_else(|| "unlimited".to_owned(), |runs| runs.to_string());
         write!(
             f,
-            "window={window},threshold-h={threshold_h},threshold-l={threshold_l},count={count},both={both},stripe={stripe}{mark},\
+            "window={window},threshold-h={threshold_h},threshold-l={threshold_l},count={count},both={both},cold={cold},\
+             stripe={stripe}{mark},\
              idle={}ns,new-data={new_data},change={},rows={rows},reorganizations={runs}",
             self.idle.0,
             percent(self.change)

@@ -87,6 +87,21 @@ impl Table {
         in_window.map(move |(extent, row)| (extent, row.hotness(half)))
     }
 
+    /// Deletes the rows whose hotness is lower, those that have left the window among them; returns their extents.
+    pub fn delete_below(&mut self, hotness: u8, half: u32) -> Vec<ExtentId> {
+        let is_below = |(extent, row): (ExtentId, &Row)| (row.hotness(half) < hotness).then_some(extent);
+        let deleted: Vec<ExtentId> = self.rows.values().filter_map(is_below).collect();
+        for &extent in &deleted {
+            self.rows.remove(extent);
+        }
+        deleted
+    }
+
+    /// The extents that have a row, in no order.
+    pub fn rows(&self) -> impl Iterator<Item = ExtentId> {
+        self.rows.values().map(|(extent, _)| extent)
+    }
+
     /// Gives an extent a hotness, as of the half before this one: from an earlier opening.
     pub fn restore(&mut self, extent: ExtentId, hotness: u8, half: u32) {
         let row = self.rows.touch_value(extent, self.most);

@@ -11,19 +11,19 @@ use std::collections::{HashMap, HashSet, VecDeque};
 const BLOCK: Bytes = Bytes(4 << 10);
 const EXTENT: Bytes = Bytes(128 << 10);
 /// Blocks of the cache: those of 32 slots.
-const ROOM: usize = 1024;
+pub const ROOM: usize = 1024;
 
 /// All homes on the disk, and a cache on the SSD as the engine keeps it.
-struct Cache {
+pub struct Cache {
     policy: Box<dyn Policy>,
     devices: Vec<DeviceView>,
-    copies: Copies,
-    now: Nanos,
+    pub copies: Copies,
+    pub now: Nanos,
 }
 
 #[derive(Default)]
-struct Copies {
-    by_block: HashMap<BlockId, (CellId, bool)>,
+pub struct Copies {
+    pub by_block: HashMap<BlockId, (CellId, bool)>,
     cells: Vec<Option<BlockId>>,
     free: Vec<CellId>,
 }
@@ -47,7 +47,7 @@ impl Homes for Copies {
 }
 
 /// All of a block.
-fn piece(block: u64) -> Piece<'static> {
+pub fn piece(block: u64) -> Piece<'static> {
     let start = BLOCK * (block % 32);
     let (extent, range) = (ExtentId((block / 32) as u32), start..start + BLOCK);
     let request = ByteRange::new(BLOCK * block, BLOCK);
@@ -55,7 +55,7 @@ fn piece(block: u64) -> Piece<'static> {
 }
 
 impl Cache {
-    fn new(policy: &str) -> Cache {
+    pub fn new(policy: &str) -> Cache {
         let devices = devices(&[(DeviceClass::Ssd, 32), (DeviceClass::Hdd, 1 << 20)]);
         let copies = Copies {
             cells: vec![None; ROOM],
@@ -66,7 +66,7 @@ impl Cache {
         Cache { policy, devices, copies, now: Nanos::ZERO }
     }
 
-    fn ask<T>(&mut self, ask: impl FnOnce(&mut dyn Policy, &View) -> T) -> T {
+    pub fn ask<T>(&mut self, ask: impl FnOnce(&mut dyn Policy, &View) -> T) -> T {
         let (extent_size, block_size) = (EXTENT, BLOCK);
         let view =
             View { now: self.now, extent_size, block_size, devices: &self.devices, homes: &self.copies };
@@ -80,7 +80,7 @@ impl Cache {
     }
 
     /// Reads a block; whether it was cached.
-    fn read(&mut self, block: u64) -> bool {
+    pub fn read(&mut self, block: u64) -> bool {
         let hit = self.copies.by_block.contains_key(&BlockId(block));
         if self.place(block, false).promoted_to().is_some() && !hit {
             self.set(block, Some(false));
@@ -89,7 +89,7 @@ impl Cache {
     }
 
     /// Writes a block; whether the disk did not have to.
-    fn write(&mut self, block: u64) -> bool {
+    pub fn write(&mut self, block: u64) -> bool {
         let to_ssd = matches!(self.place(block, true).write_target(), WriteTarget::Extra(_));
         to_ssd && self.set(block, Some(true))
     }
@@ -129,7 +129,7 @@ impl Cache {
     }
 
     /// Carries out the next plan: the blocks that were written back, in that order.
-    fn write_back(&mut self) -> Vec<u64> {
+    pub fn write_back(&mut self) -> Vec<u64> {
         let mut plan = Plan::default();
         let next = self.ask(|policy, view| policy.plan(view, &mut plan));
         self.now = next.max(self.now + Nanos::from_millis(1));
@@ -151,7 +151,7 @@ impl Cache {
         written
     }
 
-    fn dirty(&self) -> usize {
+    pub fn dirty(&self) -> usize {
         self.copies.by_block.values().filter(|(_, dirty)| *dirty).count()
     }
 }

@@ -78,6 +78,20 @@ fn the_busiest_pages_of_a_period_get_the_ssd_tier_and_the_next_period_may_change
     assert_eq!(on_ssd(&volume), ((50..60).collect(), 40));
 }
 
+/// "All areas of this tier are allocated to pages" (2.2).
+#[test]
+fn the_whole_tier_is_for_pages_that_were_asked_for_or_for_all() {
+    for (fill, pages) in [("asked", 3), ("all", 10)] {
+        let mut volume = volume();
+        let mut policy = in_charge(&mut volume, &format!("exclusive,cache=0%,fill={fill}"));
+        [50, 60, 70].into_iter().for_each(|page| read_page(&volume, &mut *policy, page, 2));
+        run(&mut volume, &mut *policy, PERIOD + Nanos::from_secs(2));
+        let (whole, extents) = on_ssd(&volume);
+        assert_eq!((whole.len(), extents), (pages, pages * PAGE as usize));
+        assert!([50, 60, 70].iter().all(|page| whole.contains(page)), "{whole:?}");
+    }
+}
+
 #[test]
 fn a_page_that_ranks_as_high_as_another_does_not_take_its_place() {
     let mut volume = volume();

@@ -1,11 +1,14 @@
 //! Policies against the papers that they follow, on a volume without an engine.
 
+mod as_published;
 mod baselines;
 mod caching;
 mod equi;
 mod exclusive;
 mod hystor;
 mod pass;
+mod pass_pace;
+mod purge;
 mod raid1;
 mod settings;
 mod volume;

@@ -7,15 +7,15 @@ use braid_policy::{
     Request, Second, parse,
 };
 
-fn pair() -> Volume {
+pub fn pair() -> Volume {
     Volume::new(&devices(&[(DeviceClass::Ssd, 1000), (DeviceClass::Hdd, 1000)]), 800)
 }
 
-fn pass(settings: &str, volume: &Volume) -> Box<dyn Policy> {
+pub fn pass(settings: &str, volume: &Volume) -> Box<dyn Policy> {
     parse(&format!("pass,{settings}"), &volume.devices).expect("the policy is right")
 }
 
-fn request(op: Op) -> Request {
+pub fn request(op: Op) -> Request {
     Request { op, range: ByteRange::new(Bytes::ZERO, KIB * 4), flags: Flags::default() }
 }
 
@@ -28,7 +28,7 @@ fn plan(policy: &mut dyn Policy, volume: &Volume) -> Vec<ByteRange> {
     let mut plan = Plan::default();
     policy.plan(&volume.view(), &mut plan);
     let range = |job: &Move| match job {
-        Move::Resync { range } => *range,
+        Move::Resync { range, .. } => *range,
         other => panic!("{other:?} is no duplication"),
     };
     plan.moves.iter().map(range).collect()
@@ -97,7 +97,7 @@ fn writes_wait_by_what_is_outstanding_in_so_many_levels() {
     assert_eq!(waits(&mut *policy), Nanos::from_millis(3), "the most, N base times");
     assert_eq!(policy.throttle(&request(Op::Read), &volume.view()), Nanos::ZERO);
     for (ended, range) in (1..).zip(outstanding) {
-        policy.done(&Move::Resync { range }, Outcome::Finished);
+        policy.done(&Move::Resync { range, gap: Move::GAP }, Outcome::Finished);
         let alpha_halves: u64 = 16 - ended;
         assert_eq!(waits(&mut *policy), Nanos::from_micros(500 * alpha_halves.min(6)));
     }
@@ -125,8 +125,128 @@ fn a_window_is_given_in_sectors_bytes_or_as_a_share() {
     assert!(parse("pass", &ssds).is_err());
 }
 
+#[test]
+fn without_a_bound_any_amount_may_be_behind_and_nobody_is_paced() {
+    let mut volume = pair();
+    let mut policy = pass("window=64KiB,max-lag=none,base=0us", &volume);
+    volume.allocate(&mut *policy, 3);
+    volume.lack(scattered(800));
+    plan(&mut *policy, &volume);
+    volume.now = Nanos::from_secs(1);
+    copied(&mut *policy, KIB * 4);
+    assert_eq!(policy.throttle(&request(Op::Write), &volume.view()), Nanos::ZERO);
+    let placed = volume.access(&mut *policy, 3, Direction::Write);
+    assert_eq!(placed.second, Second::Behind { device: HDD, most: Bytes(u64::MAX) });
+    assert!(policy.figures(HDD).iter().all(|(name, _)| *name != "behind_bound_bytes"));
+    let bounded = pass("window=64KiB,max-lag=1MiB,base=0us", &volume);
+    assert_eq!(bounded.settings().split(',').nth(2), Some("max-lag=1048576B"));
+}
+
+#[test]
+fn without_an_idle_time_a_window_that_is_not_full_is_never_duplicated() {
+    let mut volume = pair();
+    for (idle, pieces) in [("none", 0), ("100ms", 10)] {
+        let mut policy = pass(&format!("window=50%,idle={idle}"), &volume);
+        volume.lack(scattered(10));
+        volume.now += Nanos::from_secs(3600);
+        assert_eq!(plan(&mut *policy, &volume).len(), pieces);
+    }
+}
+
+/// Section IV.C merges what overlaps, and nothing else.
+#[test]
+fn only_gaps_that_are_shorter_than_the_settings_say_are_duplicated() {
+    let mut volume = pair();
+    // Gaps of 4, 12 and 60 KiB.
+    volume.lack([0, 8, 24, 88].map(|start| ByteRange::new(KIB * start, KIB * 4)));
+    for (gap, pieces) in [("0B", 4), ("8KiB", 3), ("16KiB", 2), ("64KiB", 1)] {
+        let mut policy = pass(&format!("window=4KiB,gap={gap}"), &volume);
+        let mut plan = Plan::default();
+        policy.plan(&volume.view(), &mut plan);
+        assert_eq!(plan.moves.len(), pieces, "{gap}");
+        let said = |job: &Move| matches!(job, Move::Resync { gap: said, .. } if *said == gap.parse().expect("a size"));
+        assert!(plan.moves.iter().all(said), "{plan:?}");
+    }
+}
+
+/// Section IV.A: the callback awakens the duplication thread. It looked every 10 ms.
+#[test]
+fn the_policy_is_awakened_by_a_full_window() {
+    let mut volume = pair();
+    for (settings, wake) in [("window=64KiB", Some(KIB * 64)), ("order=epoch,window=64KiB", None)] {
+        let mut policy = pass(settings, &volume);
+        volume.lack(scattered(3));
+        let mut plan = Plan::default();
+        policy.plan(&volume.view(), &mut plan);
+        assert_eq!(plan.wake, wake);
+    }
+}
+
+#[test]
+fn what_cannot_be_duplicated_is_tried_again_after_a_while() {
+    let mut volume = pair();
+    let mut policy = pass("window=64KiB", &volume);
+    volume.lack(scattered(16));
+    for (outcome, again) in
+        [(Outcome::Stopped, 10), (Outcome::Failed, 10), (Outcome::Finished, 1), (Outcome::Finished, 1)]
+    {
+        let mut plan = Plan::default();
+        policy.plan(&volume.view(), &mut plan);
+        plan.moves.iter().for_each(|job| policy.done(job, outcome));
+        let mut next = Plan::default();
+        let asked = policy.plan(&volume.view(), &mut next);
+        assert_eq!((asked, next.wake.is_some()), (Nanos::from_millis(again), again == 1), "{outcome:?}");
+        next.moves.iter().for_each(|job| policy.done(job, Outcome::Finished));
+    }
+}
+
+/// Section IV.B: the I/O thread, reads too, is blocked when the duplication thread is awakened, if what is
+/// outstanding exceeds the threshold then.
+#[test]
+fn the_io_thread_is_blocked_at_an_awakening_if_more_than_the_threshold_is_outstanding() {
+    let mut volume = pair();
+    let settings =
+        "max-lag=none,idle=none,gap=0B,window=64KiB,blocking=io-thread,base=1ms,threshold=20,levels=3";
+    let mut policy = pass(settings, &volume);
+    let ops = [Op::Read, Op::Write, Op::Flush];
+    let waits = |policy: &mut dyn Policy, volume: &Volume| {
+        policy.observe(&request(Op::Write), &volume.view());
+        let [read, write, flush] = ops.map(|op| policy.throttle(&request(op), &volume.view()));
+        assert!(read == write && write == flush);
+        read
+    };
+    volume.lack(scattered(16));
+    let first = plan(&mut *policy, &volume);
+    assert_eq!(first.len(), 16);
+    assert_eq!(waits(&mut *policy, &volume), Nanos::ZERO, "nothing was outstanding");
+    volume.lack(scattered(31));
+    assert_eq!(waits(&mut *policy, &volume), Nanos::ZERO, "the second window is not full");
+    volume.lack(scattered(32));
+    assert_eq!(waits(&mut *policy, &volume), Nanos::ZERO, "16 are outstanding, below the threshold");
+    volume.now = Nanos::from_millis(10);
+    volume.lack(scattered(48));
+    // α is 32 / 20.
+    assert_eq!(waits(&mut *policy, &volume), Nanos::from_micros(1600));
+    volume.now += Nanos::from_micros(600);
+    assert_eq!(waits(&mut *policy, &volume), Nanos::from_millis(1), "until the same instant");
+    volume.now = Nanos::from_millis(20);
+    assert_eq!(waits(&mut *policy, &volume), Nanos::ZERO, "it is not awakened again");
+    // With half of the plan done, 8 of it and 32 of later windows are outstanding; then α is above N.
+    first[..8]
+        .iter()
+        .for_each(|&range| policy.done(&Move::Resync { range, gap: Bytes::ZERO }, Outcome::Finished));
+    volume.lack(scattered(64).skip(8));
+    assert_eq!(waits(&mut *policy, &volume), Nanos::from_millis(2));
+    volume.now = Nanos::from_millis(30);
+    volume.lack(scattered(100).skip(8));
+    assert_eq!(waits(&mut *policy, &volume), Nanos(56 * 1_000_000 / 20));
+    volume.now = Nanos::from_millis(40);
+    volume.lack(scattered(200).skip(8));
+    assert_eq!(waits(&mut *policy, &volume), Nanos::from_millis(3), "N base times at most");
+}
+
 /// A request of the background has written to the disk.
-fn copied(policy: &mut dyn Policy, len: Bytes) {
+pub fn copied(policy: &mut dyn Policy, len: Bytes) {
     let (direction, origin) = (Direction::Write, Origin::Background);
     policy.completed(&Completion { device: HDD, direction, len, latency: Nanos::from_millis(1), origin });
 }
@@ -190,7 +310,7 @@ fn a_write_that_the_disk_lacks_for_too_long_makes_the_others_wait_for_both_copie
         pieces
             .iter()
             .zip(outcomes)
-            .for_each(|(&range, outcome)| policy.done(&Move::Resync { range }, outcome));
+            .for_each(|(&range, outcome)| policy.done(&Move::Resync { range, gap: Move::GAP }, outcome));
     };
     ends(&mut *policy, [Outcome::Finished, Outcome::Stopped, Outcome::Finished]);
     assert_eq!(most(&mut *policy, &volume), Bytes::ZERO, "a part of it may still be lacking");
@@ -215,7 +335,9 @@ fn a_plan_is_bounded_and_a_round_ends_with_its_last_plan() {
         volume.access(policy, 3, Direction::Write).second == Second::Behind { device: HDD, most: Bytes::ZERO }
     };
     let end = |policy: &mut dyn Policy, pieces: &[ByteRange]| {
-        pieces.iter().for_each(|&range| policy.done(&Move::Resync { range }, Outcome::Finished));
+        pieces
+            .iter()
+            .for_each(|&range| policy.done(&Move::Resync { range, gap: Move::GAP }, Outcome::Finished));
     };
     for left in [20_000, 0] {
         volume.now += Nanos::from_secs(100);
@@ -314,7 +436,8 @@ fn by_epochs_the_disk_lacks_nothing_older_than_five_seconds_unless_the_settings_
     }
 }
 
-/// What the loss of an SSD may cost at most was known to readers of the policy's settings alone, in bytes or as a share.
+/// What the loss of an SSD may cost at most was known to readers of the policy's settings alone, in bytes or as
+/// a share.
 #[test]
 fn what_the_disk_may_lack_at_most_is_a_figure_of_it() {
     let volume = pair();

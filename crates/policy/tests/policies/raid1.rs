@@ -64,7 +64,7 @@ fn a_write_behind_disk_is_written_at_once_as_far_as_the_limit_and_hardly_read() 
     let written = ByteRange::new(KIB * 256, KIB * 4);
     volume.lack([written]);
     policy.plan(&volume.view(), &mut plan);
-    assert_eq!(plan.moves, [Move::Resync { range: written }]);
+    assert_eq!(plan.moves, [Move::Resync { range: written, gap: Move::GAP }]);
 }
 
 #[test]

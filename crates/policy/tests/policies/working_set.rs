@@ -10,12 +10,12 @@ const HDD: DeviceClass = DeviceClass::Hdd;
 /// Long enough for all that a test does, and no water mark: only what is hot moves.
 const USUAL: &str = "working-set,water-mark=0%,window=1h,stripe=even";
 /// The same with this water mark.
-fn with_mark(mark: impl std::fmt::Display) -> String {
+pub fn with_mark(mark: impl std::fmt::Display) -> String {
     USUAL.replace("water-mark=0%", &format!("water-mark={mark}"))
 }
 
 /// A volume, its policy, and what the policy should know.
-struct Rig {
+pub struct Rig {
     volume: Volume,
     policy: Box<dyn Policy>,
     reads: HashMap<u32, u32>,
@@ -28,7 +28,7 @@ struct Rig {
 
 impl Rig {
     /// Devices of these classes with so many slots, all extents allocated by the policy.
-    fn new(text: &str, classes: &[(DeviceClass, u32)], extents: u32) -> Rig {
+    pub fn new(text: &str, classes: &[(DeviceClass, u32)], extents: u32) -> Rig {
         let devices = devices(classes);
         let policy = parse(text, &devices).expect(text);
         let volume = Volume::new(&devices, extents as usize);
@@ -49,7 +49,7 @@ impl Rig {
         *counts.entry(extent).or_default() += times;
     }
 
-    fn read(&mut self, extents: impl IntoIterator<Item = u32>, times: u32) {
+    pub fn read(&mut self, extents: impl IntoIterator<Item = u32>, times: u32) {
         extents.into_iter().for_each(|extent| self.access(extent, Direction::Read, times));
     }
 
@@ -76,7 +76,7 @@ impl Rig {
         all
     }
 
-    fn reorganize(&mut self) -> Vec<(u32, DeviceId)> {
+    pub fn reorganize(&mut self) -> Vec<(u32, DeviceId)> {
         self.idle_for(Nanos::from_secs(20), |_, _, _| {})
     }
 

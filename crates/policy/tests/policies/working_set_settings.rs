@@ -1,6 +1,7 @@
 //! Settings of `working-set`.
 
 use crate::volume::devices;
+use crate::working_set::{Rig, with_mark};
 use braid_base::DeviceClass;
 use braid_policy::parse;
 
@@ -30,4 +31,28 @@ fn settings_are_written_as_they_are_read_and_wrong_ones_are_refused() {
         assert!(error.contains(part), "{error}");
     }
     assert!(parse("working-set", &devices[..2]).is_err(), "it needs a disk");
+}
+
+/// Algorithm 2 finds cold items in the table of reads, marks them, and moves them once an SSD is below its mark.
+#[test]
+fn only_what_a_reorganization_has_marked_is_cold_as_published() {
+    let cold = |settings: &str| {
+        let mut rig = Rig::new(
+            &format!("{},{settings}", with_mark("60%")),
+            &[(DeviceClass::Ssd, 100), (DeviceClass::Hdd, 400)],
+            200,
+        );
+        // All of the SSD is full of what nobody has asked for; of these, ten extents were read once.
+        rig.read((0..20).filter(|extent| extent % 2 == 0), 1);
+        let moved = rig.reorganize();
+        let again = {
+            rig.read([1], 1);
+            // Nothing that it marked then is cold any more, and these have been read once.
+            rig.read((20..30).filter(|extent| extent % 2 == 0), 1);
+            rig.reorganize()
+        };
+        (moved.len(), again.len())
+    };
+    assert_eq!(cold("cold=unread"), (60, 0));
+    assert_eq!(cold("cold=marked,new-data=0B"), (10, 5));
 }

@@ -153,7 +153,7 @@ impl Policy for Chaos {
                 (2, _) => Move::Mirror { extent, target },
                 (3, _) => Move::Promote { range: self.range(view), target },
                 (4, _) => Move::WriteBack { range: self.range(view) },
-                (5, _) => Move::Resync { range: self.range(view) },
+                (5, _) => Move::Resync { range: self.range(view), gap: Move::GAP },
                 _ => Move::Migrate { extent, target },
             });
         }

@@ -260,7 +260,7 @@ impl Policy for Restless {
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         self.can_resync.set(Some(view.homes.can_resync()));
         let ranges = (0..self.blocks).map(|i| braid_policy::ByteRange::new(BLOCK * i, BLOCK));
-        plan.moves.extend(ranges.map(|range| Move::Resync { range }));
+        plan.moves.extend(ranges.map(|range| Move::Resync { range, gap: Move::GAP }));
         view.now + Nanos::from_millis(10)
     }
 

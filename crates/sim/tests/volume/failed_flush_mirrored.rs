@@ -129,7 +129,11 @@ fn what_a_home_lost_does_not_reach_the_copy_that_is_behind() {
     on_mirror(async |mirror| {
         mirror.write_new(0, 7, true).await;
         mirror.lose_writes_and_stall();
-        mirror.told.moves.borrow_mut().push(Move::Resync { range: ByteRange::new(Bytes::ZERO, EXTENT) });
+        mirror
+            .told
+            .moves
+            .borrow_mut()
+            .push(Move::Resync { range: ByteRange::new(Bytes::ZERO, EXTENT), gap: Move::GAP });
         mirror.sleep(50).await;
         mirror.fail_to_flush().await;
         assert_eq!(mirror.unreadable(0, 7).await, EXTENT / BLOCK);

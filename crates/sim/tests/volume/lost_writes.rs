@@ -289,7 +289,12 @@ fn a_flush_fails_if_the_copy_that_stayed_was_made_like_the_one_that_moved() {
         three.write(3).await;
         three.lose_writes();
         three.plan(migrations()).await;
-        three.plan([Move::Resync { range: ByteRange::new(Bytes::ZERO, EXTENT * EXTENTS) }].into_iter()).await;
+        three
+            .plan(
+                [Move::Resync { range: ByteRange::new(Bytes::ZERO, EXTENT * EXTENTS), gap: Move::GAP }]
+                    .into_iter(),
+            )
+            .await;
         let flushed = three.volume.flush().await;
         assert!(flushed.is_err() || three.holds(Bytes::ZERO, EXTENT * EXTENTS, 3).await);
     });
@@ -426,7 +431,7 @@ fn a_copy_that_may_have_lost_a_resync_is_not_read_where_the_other_one_is_sound()
         let only = filled(&three.arena, EXTENT, 9);
         three.volume.write(EXTENT * 20, &only, Durability::Fua).await.unwrap();
         *three.told.moves.borrow_mut() =
-            vec![Move::Resync { range: ByteRange::new(Bytes::ZERO, EXTENT * EXTENTS) }];
+            vec![Move::Resync { range: ByteRange::new(Bytes::ZERO, EXTENT * EXTENTS), gap: Move::GAP }];
         while three.volume.status().background.resynced_bytes < EXTENT.0 * EXTENTS {
             three.world.sleep(Nanos::from_millis(1)).await;
         }

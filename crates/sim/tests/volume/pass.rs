@@ -46,6 +46,51 @@ fn what_is_behind_is_known_to_the_block_and_nothing_else_is_copied() {
     });
 }
 
+/// As published: nothing happens before the window is full, then at once, whatever else there is to wait for, and no gap is written.
+#[test]
+fn a_full_window_awakens_the_duplication_and_nothing_else_does() {
+    let bench = bench(41);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    bench.run(async move {
+        let volume = make(world.clone(), all, &mirrored("pass,as-published,window=64KiB")).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        world.sleep(Nanos::from_secs(5)).await;
+        let before = volume.status();
+        assert_eq!(before.behind, Bytes::ZERO);
+        // Every second block: a window but for one.
+        let bytes = filled(&arena, BLOCK, 2);
+        let write = async |block: u64| {
+            volume.write(BLOCK * 2 * block, &bytes, Durability::Volatile).await.unwrap();
+        };
+        for block in 0..15 {
+            write(block).await;
+        }
+        world.sleep(Nanos::from_secs(3600)).await;
+        assert_eq!(volume.status().behind, BLOCK * 15, "in idle time");
+        write(15).await;
+        world.sleep(Nanos::from_secs(1)).await;
+        let after = volume.status();
+        let copied = after.background.resynced_bytes - before.background.resynced_bytes;
+        assert_eq!((after.behind, copied), (Bytes::ZERO, (BLOCK * 16).0), "without the gaps");
+        // While nothing is behind, the policy asks to be asked every 100 ms: the callback comes first.
+        let mut slowest = Nanos::ZERO;
+        for round in 0..20 {
+            world.sleep(Nanos::from_millis(1000 + round * 7)).await;
+            volume.write(MIB, &filled(&arena, KIB * 64, 3), Durability::Volatile).await.unwrap();
+            let full = world.now();
+            while volume.status().background.resynced_bytes
+                == after.background.resynced_bytes + (KIB * 64).0 * round
+            {
+                world.sleep(Nanos::from_micros(100)).await;
+            }
+            slowest = slowest.max(world.now() - full);
+        }
+        assert!(slowest < Nanos::from_millis(50), "{slowest}");
+        volume.audit().await.unwrap();
+        volume.close().await.unwrap();
+    });
+}
+
 /// Parts that were never written become zeros around a first write, and these must reach the second copy, too.
 #[test]
 fn zeros_around_a_first_write_are_behind_like_its_bytes() {

@@ -166,7 +166,8 @@ fn pass_duplicates_the_window_in_the_order_of_addresses_once_it_is_full_and_a_pa
     let idle = planned(&mut policy, &window(10), 0);
     assert!(idle.moves.len() == 4 && idle.revise, "{idle:?}");
     let full = planned(&mut policy, &window(16), 1);
-    let expected: Vec<Move> = window(16).0.into_iter().map(|range| Move::Resync { range }).collect();
+    let expected: Vec<Move> =
+        window(16).0.into_iter().map(|range| Move::Resync { range, gap: Move::GAP }).collect();
     assert!(full.moves == expected && !full.revise, "{full:?}");
 }
 

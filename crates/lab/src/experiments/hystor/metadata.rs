@@ -16,8 +16,8 @@ const BOTH: &[(DeviceClass, &str)] = &[(Ssd, "{x}MiB,model=x25-e"), (Hdd, "73GB,
 const LOAD_16: &str = "ext3-file-like,read=16MiB";
 const LOAD_32: &str = "ext3-file-like,read=32MiB";
 /// Nothing is written, so that all of the SSD is for what is read.
-const ON: &str = "hystor,period=1s,write-back=0%";
-const OFF: &str = "hystor,period=1s,write-back=0%,metadata=off";
+const ON: &str = "hystor,as-published,period=1s,write-back=0%";
+const OFF: &str = "hystor,as-published,period=1s,write-back=0%,metadata=off";
 
 /// The mover is not limited.
 const MOVED: &str = "hystor,period=1s,write-back=0%,metadata=off,budget=100%";

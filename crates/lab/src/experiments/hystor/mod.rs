@@ -68,8 +68,8 @@ const HDD: &str = "disk only";
 const HYSTOR: &str = "hystor";
 const NO_WRITE_BACK: &str = "hystor, no write-back area";
 
-const POLICY: &str = "hystor,period=1s";
-const POLICY_NO_WRITE_BACK: &str = "hystor,period=1s,write-back=0%";
+const POLICY: &str = "hystor,as-published,period=1s";
+const POLICY_NO_WRITE_BACK: &str = "hystor,as-published,period=1s,write-back=0%";
 
 const SIZES: Axis = Axis::Numbers { label: "SSD, % of the working set", places: &[20, 40, 60, 80, 100] };
 

@@ -49,8 +49,8 @@ const PAPER: Paper = Paper {
          many requests IOmeter has outstanding, nor over which part of the volume: one, IOmeter's default, and 0.5 GB; span50 and span90 have 0.25 to 30 GB.",
         "'RAID 1' reads as Linux md of that time does, which takes both devices to be alike: every random read comes from the device that did not \
          serve the last one, so half of them from the disk. 'RAID 1, faster copy read' is Braid's own mirror, which knows that the SSD answers first.",
-        "What lies behind is kept through a power cut and a loss of the SSD, as the paper's window is not, and has a bound of twice the window, which the paper does \
-         not have. Base time, threshold and N are not stated: crates/policy/src/pass.rs has ours. 'pass, no waiting' has a base time of zero. In idle time duplication begins before the window is full.",
+        "What lies behind is kept through a power cut, as the paper's window is not. Base time, threshold and N are not stated: crates/policy/src/pass/settings.rs has ours. \
+         'pass, no waiting' has a base time of zero.",
         "The discrepancy is what the disk lacks at the ends of 200 intervals, as a share of the 30 GB, all of which hold data. The paper takes \
          the window for it.",
         "The engine, the kernel and file systems take no time of the processor.",
@@ -75,8 +75,8 @@ const WINDOWS: Axis = Axis::Numbers {
     places: &[256, K, 4 * K, 16 * K, 64 * K, 128 * K, 256 * K, 400 * K],
 };
 const K: u32 = 1024;
-const WINDOW: &str = "pass,window={x}sectors";
-const WINDOW_NO_WAITING: &str = "pass,window={x}sectors,base=0us";
+const WINDOW: &str = "pass,as-published,window={x}sectors";
+const WINDOW_NO_WAITING: &str = "pass,as-published,window={x}sectors,base=0us";
 
 /// Why the span is what it is.
 const SPAN: &str = "The 0.5 GB that IOmeter uses is the largest span of span50 over which the policy has 77 % of the SSD's rate with 50 % reads. All else is predicted.";

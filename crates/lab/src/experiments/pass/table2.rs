@@ -41,10 +41,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     series: &{
         let [hdd, ssd, raid1, fastest] = references(LOAD);
         [
-            series(PASS_1K, BOTH, "pass,window=1Ksectors", LOAD),
-            series(PASS_2K, BOTH, "pass,window=2Ksectors", LOAD),
-            series(PASS_3K, BOTH, "pass,window=3Ksectors", LOAD),
-            series(PASS_4K, BOTH, "pass,window=4Ksectors", LOAD),
+            series(PASS_1K, BOTH, "pass,as-published,window=1Ksectors", LOAD),
+            series(PASS_2K, BOTH, "pass,as-published,window=2Ksectors", LOAD),
+            series(PASS_3K, BOTH, "pass,as-published,window=3Ksectors", LOAD),
+            series(PASS_4K, BOTH, "pass,as-published,window=4Ksectors", LOAD),
             raid1,
             fastest,
             hdd,

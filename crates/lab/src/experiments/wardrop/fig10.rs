@@ -25,7 +25,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     place: "figure 10 and section III-C",
     axis: PROCESSES,
     series: &[
-        series(WARDROP, WITH_MEMORIGHT, "wardrop", DBENCH),
+        series(WARDROP, WITH_MEMORIGHT, "wardrop,as-published", DBENCH),
         by_period(BY_PERIOD, WARDROP, WITH_MEMORIGHT, DBENCH),
         series(SSD_ONLY, WITH_MEMORIGHT, "ssd-only", DBENCH),
         series(HDD_ONLY, WITH_MEMORIGHT, "hdd-only", DBENCH),

@@ -25,7 +25,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     place: "figure 11 and section III-C",
     axis: PROCESSES,
     series: &[
-        series(WARDROP, WITH_TRANSCEND, "wardrop", DBENCH),
+        series(WARDROP, WITH_TRANSCEND, "wardrop,as-published", DBENCH),
         by_period(BY_PERIOD, WARDROP, WITH_TRANSCEND, DBENCH),
         series(SSD_ONLY, WITH_TRANSCEND, "ssd-only", DBENCH),
         series(HDD_ONLY, WITH_TRANSCEND, "hdd-only", DBENCH),

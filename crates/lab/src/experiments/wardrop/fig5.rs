@@ -22,7 +22,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     place: "figure 5 and section III-C",
     axis: PROCESSES,
     series: &[
-        series(WARDROP, ONE_AND_ONE, "wardrop", DBENCH),
+        series(WARDROP, ONE_AND_ONE, "wardrop,as-published", DBENCH),
         by_period(BY_PERIOD, WARDROP, ONE_AND_ONE, DBENCH),
         no_migration(ONE_AND_ONE, DBENCH),
         allocation_only(ONE_AND_ONE, DBENCH),

@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     place: "figure 6 and section III-C",
     axis: PROCESSES,
     series: &[
-        series(WARDROP, ONE_AND_ONE, "wardrop", NETAPP),
+        series(WARDROP, ONE_AND_ONE, "wardrop,as-published", NETAPP),
         by_period(BY_PERIOD, WARDROP, ONE_AND_ONE, NETAPP),
         no_migration(ONE_AND_ONE, NETAPP),
         allocation_only(ONE_AND_ONE, NETAPP),

@@ -23,9 +23,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     place: "figure 7 and section III-C",
     axis: PROCESSES,
     series: &[
-        series(WARDROP, ONE_AND_FOUR, "wardrop", DBENCH),
+        series(WARDROP, ONE_AND_FOUR, "wardrop,as-published", DBENCH),
         by_period(BY_PERIOD, WARDROP, ONE_AND_FOUR, DBENCH),
-        series(WITH_ONE, ONE_AND_ONE, "wardrop", DBENCH),
+        series(WITH_ONE, ONE_AND_ONE, "wardrop,as-published", DBENCH),
         by_period(BY_PERIOD_WITH_ONE, WITH_ONE, ONE_AND_ONE, DBENCH),
         series(HDD_ONLY, ONE_AND_FOUR, "hdd-only", DBENCH),
         series(STRIPE, ONE_AND_FOUR, "stripe", DBENCH),

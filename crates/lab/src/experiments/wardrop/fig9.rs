@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     place: "figure 9 and section III-C",
     axis: PROCESSES,
     series: &[
-        series(WARDROP, ONE_AND_ONE, "wardrop", NETAPP),
+        series(WARDROP, ONE_AND_ONE, "wardrop,as-published", NETAPP),
         by_period(BY_PERIOD, WARDROP, ONE_AND_ONE, NETAPP),
         series(SSD_ONLY, ONE_AND_ONE, "ssd-only", NETAPP),
         series(HDD_ONLY, ONE_AND_ONE, "hdd-only", NETAPP),

@@ -31,7 +31,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     series: &[
         series(HDD_ONLY, ONE_AND_ONE, "hdd-only", NETAPP_THAT_GROWS),
         series(SSD_ONLY, ONE_AND_ONE, "ssd-only", NETAPP_THAT_GROWS),
-        series(WARDROP, ONE_AND_ONE, "wardrop", NETAPP_THAT_GROWS),
+        series(WARDROP, ONE_AND_ONE, "wardrop,as-published", NETAPP_THAT_GROWS),
         by_period(BY_PERIOD, WARDROP, ONE_AND_ONE, NETAPP_THAT_GROWS),
         no_migration(ONE_AND_ONE, NETAPP_THAT_GROWS),
         allocation_only(ONE_AND_ONE, NETAPP_THAT_GROWS),

@@ -14,7 +14,7 @@ const WRITES_LOAD: &str =
 /// The same file is read again and again, with a second in between in which it may be reorganized.
 const READS_LOAD: &str =
     "checkpoint,clients={x},state={read_state}MiB,layout=shared,rounds=1,reads=1M,wait=1s,compute=0s";
-const EVENLY: &str = "working-set,stripe=even,reorganizations=0";
+const EVENLY: &str = "working-set,as-published,reorganizations=0";
 
 /// The load has no other seed.
 const WRITES_JITTER: &[Jitter] = &[Jitter { name: "state", low: 3891, high: 4301 }];
@@ -49,7 +49,7 @@ pub const WRITES: Experiment = Experiment {
     title: "Activeness of SSDs and disks while a file is written",
     series: &[
         series(WITHOUT, TABLE_II, EVENLY, WRITES_LOAD),
-        series(WITH, TABLE_II, "working-set", WRITES_LOAD),
+        series(WITH, TABLE_II, "working-set,as-published,stripe=bandwidth", WRITES_LOAD),
     ],
     jitter: WRITES_JITTER,
     claims: &[
@@ -101,7 +101,7 @@ pub const READS: Experiment = Experiment {
     title: "Activeness of SSDs and disks while a file is read",
     series: &[
         series(WITHOUT, TABLE_II, EVENLY, READS_LOAD),
-        series(WITH, TABLE_II, "working-set,stripe=even", READS_LOAD),
+        series(WITH, TABLE_II, "working-set,as-published", READS_LOAD),
     ],
     jitter: READS_JITTER,
     claims: &[

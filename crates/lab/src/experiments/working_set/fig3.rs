@@ -10,9 +10,9 @@ use braid_base::DeviceClass;
 
 const DB2_LOAD: &str = "db2-like,clients={x},repeat=4";
 const WEB_LOAD: &str = "webserver-like,clients={x}";
-const NEVER: &str = "working-set,stripe=even,reorganizations=0";
-const AS_OFTEN: &str = "working-set,stripe=even,count=extent";
-const TO_SSDS: &str = "working-set,stripe=even,count=extent,both=ssd";
+const NEVER: &str = "working-set,as-published,reorganizations=0";
+const AS_OFTEN: &str = "working-set,as-published,count=extent";
+const TO_SSDS: &str = "working-set,as-published,count=extent,both=ssd";
 
 const PUBLISHED: &str =
     "The abstract and section I give 3 to 10 times. The figure is plotted only, not published as numbers.";
@@ -71,8 +71,8 @@ pub const DB2: Experiment = Experiment {
     series: &all(
         TABLE_II,
         [
-            "working-set,stripe=even,window=19s,reorganizations=1",
-            "working-set,stripe=even,count=extent,window=19s,reorganizations=1",
+            "working-set,as-published,window=19s,reorganizations=1",
+            "working-set,as-published,count=extent,window=19s,reorganizations=1",
         ],
         DB2_LOAD,
     ),
@@ -98,8 +98,8 @@ pub const WEB: Experiment = Experiment {
     series: &all(
         TABLE_II,
         [
-            "working-set,stripe=even,window=15s,reorganizations=1",
-            "working-set,stripe=even,count=extent,window=15s,reorganizations=1",
+            "working-set,as-published,window=15s,reorganizations=1",
+            "working-set,as-published,count=extent,window=15s,reorganizations=1",
         ],
         WEB_LOAD,
     ),
@@ -114,8 +114,8 @@ pub const DB2_SEEKS: Experiment = Experiment {
     series: &all(
         SEEKING,
         [
-            "working-set,stripe=even,window=70s,reorganizations=1",
-            "working-set,stripe=even,count=extent,window=70s,reorganizations=1",
+            "working-set,as-published,window=70s,reorganizations=1",
+            "working-set,as-published,count=extent,window=70s,reorganizations=1",
         ],
         DB2_LOAD,
     ),
@@ -130,8 +130,8 @@ pub const WEB_SEEKS: Experiment = Experiment {
     series: &all(
         SEEKING,
         [
-            "working-set,stripe=even,window=170s,reorganizations=1",
-            "working-set,stripe=even,count=extent,window=170s,reorganizations=1",
+            "working-set,as-published,window=170s,reorganizations=1",
+            "working-set,as-published,count=extent,window=170s,reorganizations=1",
         ],
         WEB_LOAD,
     ),

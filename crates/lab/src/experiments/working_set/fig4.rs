@@ -8,7 +8,7 @@ use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Published, Serie
 
 const fn all(load: &'static str, [block, extent]: [&'static str; 2]) -> [Series; 3] {
     [
-        series(WITHOUT, TABLE_II, "working-set,stripe=even,reorganizations=0", load),
+        series(WITHOUT, TABLE_II, "working-set,as-published,reorganizations=0", load),
         series(WITH, TABLE_II, block, load),
         variant(BY_EXTENTS, TABLE_II, extent, load),
     ]
@@ -24,8 +24,8 @@ pub const DB2: Experiment = Experiment {
     series: &all(
         "db2-like,repeat=4",
         [
-            "working-set,stripe=even,window=19s,threshold-l=1,threshold-h={x},reorganizations=1",
-            "working-set,stripe=even,count=extent,window=19s,threshold-l=1,threshold-h={x},reorganizations=1",
+            "working-set,as-published,window=19s,threshold-l=1,threshold-h={x},reorganizations=1",
+            "working-set,as-published,count=extent,window=19s,threshold-l=1,threshold-h={x},reorganizations=1",
         ],
     ),
     measures: &[VolumeLatency, MovedToSsds],
@@ -88,8 +88,8 @@ pub const WEB: Experiment = Experiment {
     series: &all(
         "webserver-like",
         [
-            "working-set,stripe=even,window=15s,threshold-l=1,threshold-h={x},reorganizations=1",
-            "working-set,stripe=even,count=extent,window=15s,threshold-l=1,threshold-h={x},reorganizations=1",
+            "working-set,as-published,window=15s,threshold-l=1,threshold-h={x},reorganizations=1",
+            "working-set,as-published,count=extent,window=15s,threshold-l=1,threshold-h={x},reorganizations=1",
         ],
     ),
     ..DB2

@@ -10,9 +10,9 @@ const TWICE: &str = "reorganized twice";
 
 const fn all(load: &'static str) -> [Series; 3] {
     [
-        series(WITHOUT, TABLE_II, "working-set,stripe=even,window={x}ms,reorganizations=0", load),
-        series(WITH, TABLE_II, "working-set,stripe=even,window={x}ms,reorganizations=1", load),
-        series(TWICE, TABLE_II, "working-set,stripe=even,window={x}ms,reorganizations=2", load),
+        series(WITHOUT, TABLE_II, "working-set,as-published,window={x}ms,reorganizations=0", load),
+        series(WITH, TABLE_II, "working-set,as-published,window={x}ms,reorganizations=1", load),
+        series(TWICE, TABLE_II, "working-set,as-published,window={x}ms,reorganizations=2", load),
     ]
 }
 

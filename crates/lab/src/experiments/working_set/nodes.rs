@@ -117,8 +117,8 @@ pub const WEB_SEEKS: Experiment = Experiment {
 
 const fn of_figure_3(devices: &'static [(DeviceClass, &'static str)], load: &'static str) -> [Series; 2] {
     [
-        by_link(WITHOUT, devices, "working-set,stripe=even,reorganizations=0", load),
-        by_link(OFTEN, devices, "working-set,stripe=even,count=extent", load),
+        by_link(WITHOUT, devices, "working-set,as-published,reorganizations=0", load),
+        by_link(OFTEN, devices, "working-set,as-published,count=extent", load),
     ]
 }
 

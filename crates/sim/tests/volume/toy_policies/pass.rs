@@ -56,7 +56,7 @@ impl Policy for Pass {
             let next = |range: &braid_policy::ByteRange| view.homes.next_behind(range.end);
             let window = std::iter::successors(view.homes.next_behind(Bytes::ZERO), next);
             let some = window.take(if full { usize::MAX } else { IDLE_BATCH });
-            plan.moves.extend(some.map(|range| Move::Resync { range }));
+            plan.moves.extend(some.map(|range| Move::Resync { range, gap: Move::GAP }));
         }
         // In idle time a window that fills meanwhile must not wait for the end of this plan.
         plan.revise = !full;

@@ -1,0 +1,53 @@
+//! Algorithm 2's "delayed strategy" (`cold=marked`): what a reorganization finds cold leaves the tables; on an
+//! SSD it "is left in place but marked for
+//! reorganization. Later, if the SSD's free space falls below a low water mark, this data is moved".
+//!
+//! An item that a later reorganization finds in the table of reads, and not cold, loses its mark. A restart
+//! forgets the marks.
+
+use super::settings::Constants;
+use super::table::Table;
+use crate::View;
+use braid_base::{DeviceClass, ExtentId};
+use std::collections::BTreeSet;
+
+/// The marked extents: at most as many as a table has rows.
+#[derive(Default)]
+pub struct Marks(BTreeSet<ExtentId>);
+
+impl Marks {
+    /// The loops of algorithm 2, as far as they are about cold items.
+    pub fn reorganize(
+        &mut self,
+        (reads, writes): (&mut Table, &mut Table),
+        half: u32,
+        constants: &Constants,
+        view: &View,
+    ) {
+        let is_on_ssd = |extent: ExtentId| {
+            let home = view.homes.home(extent);
+            home.is_some_and(|home| view.devices[home.index()].class == DeviceClass::Ssd)
+        };
+        self.0.retain(|&extent| is_on_ssd(extent));
+        for extent in reads.delete_below(constants.threshold_l, half) {
+            if is_on_ssd(extent) && self.0.len() < constants.rows {
+                self.0.insert(extent);
+            }
+        }
+        // What the table has still is not cold.
+        for extent in reads.rows() {
+            self.0.remove(&extent);
+        }
+        writes.delete_below(constants.threshold_l, half);
+    }
+
+    /// Whether an extent is marked.
+    pub fn has(&self, extent: ExtentId) -> bool {
+        self.0.contains(&extent)
+    }
+
+    /// Bytes of memory that they take, about: a node of the tree has room for eleven, and is mostly half full or more.
+    pub fn memory(&self) -> usize {
+        self.0.len() * 2 * size_of::<ExtentId>()
+    }
+}

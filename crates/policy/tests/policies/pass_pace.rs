@@ -1,0 +1,67 @@
+//! PASS: guests are held to the rate at which the disk gets its copies.
+
+use crate::pass::{copied, pair, pass, request};
+use braid_base::{KIB, Nanos, Op};
+use braid_policy::{ByteRange, Move, Outcome, Plan};
+use std::collections::{BTreeSet, VecDeque};
+
+/// What a guest writes in ten seconds, in bursts of so many blocks all over the volume. The SSD takes 0.1 ms
+/// for a block. The disk takes `slow` for what the policy gives it in the
+/// first two seconds and 1 ms from then on, and 10 ms for a write that it must have at once.
+fn written_in_ten_seconds(settings: &str, (burst, most_behind): (usize, usize), slow: Nanos) -> usize {
+    let mut volume = pair();
+    let mut policy = pass(settings, &volume);
+    let (mut guest, mut asked, mut disk) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+    let (mut behind, mut moves) = (BTreeSet::new(), VecDeque::new());
+    let (mut next, mut written, mut has_waited) = (0, 0, false);
+    while guest < Nanos::from_secs(10) {
+        let duplicator = if moves.is_empty() { asked } else { disk };
+        volume.now = guest.min(duplicator);
+        volume.lack(behind.iter().map(|&extent| ByteRange::new(KIB * 128 * extent, KIB * 4)));
+        let takes = if volume.now < Nanos::from_secs(2) { slow } else { Nanos::from_millis(1) };
+        if volume.now < duplicator {
+            if !has_waited {
+                let waits = (0..burst).map(|_| policy.throttle(&request(Op::Write), &volume.view()));
+                guest += waits.max().expect("a burst has blocks");
+            } else {
+                for _ in 0..burst {
+                    next = (next + 37) % 800;
+                    let is_behind = behind.len() < most_behind && behind.insert(next);
+                    guest += if is_behind { Nanos::from_micros(100) } else { Nanos::from_millis(10) };
+                }
+                written += burst;
+                policy.observe(&request(Op::Write), &volume.view());
+            }
+            has_waited = !has_waited;
+        } else if let Some(range) = moves.pop_front() {
+            let range: ByteRange = range;
+            behind.remove(&(range.start / (KIB * 128)));
+            copied(&mut *policy, range.len());
+            policy.done(&Move::Resync { range, gap: Move::GAP }, Outcome::Finished);
+            (disk, asked) = (volume.now + takes, asked.max(volume.now + Nanos::from_millis(1)));
+        } else {
+            let mut plan = Plan::default();
+            asked = policy.plan(&volume.view(), &mut plan);
+            moves.extend(plan.moves.iter().map(|job| match job {
+                Move::Resync { range, .. } => *range,
+                other => panic!("{other:?}"),
+            }));
+            disk = volume.now + takes;
+        }
+    }
+    written
+}
+
+/// Guests waited half a second for each write under a window of 128 KiB, while all devices were idle: the rate
+/// of the disk was measured anew only in windows that took 0.2 s to
+/// duplicate, and guests who were held to an old one filled none.
+#[test]
+fn guests_are_held_to_the_rate_of_the_disk_as_it_is_and_not_as_it_was() {
+    for blocks in [16, 32, 64] {
+        let settings = format!("window={}B,base=0us", (KIB * 4 * blocks as u64).0);
+        let of = |slow| written_in_ten_seconds(&settings, (blocks, 2 * blocks), slow);
+        let [steady, recovered] = [Nanos::from_millis(1), Nanos::from_millis(100)].map(of);
+        // The disk could have got 10,000, and 8,000 after it had been slow.
+        assert!(steady > 6_000 && recovered > 4_000, "{blocks}: {steady} and {recovered}");
+    }
+}
