@@ -95,7 +95,7 @@ fn a_quick_comparison_on_a_block_device_prints_one_table_and_leaves_nothing() {
     }
     let (table, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
-    for policy in ["ssd-only", "hdd-only", "stripe", "static,ssd=80%", "equi"] {
+    for policy in ["ssd-only", "hdd-only", "stripe", "static,ssd=80%", "equi,mode=auto"] {
         assert_eq!(table.lines().filter(|line| line.starts_with(policy)).count(), 1, "{policy}: {table}");
     }
     assert!(
@@ -132,15 +132,16 @@ fn a_quick_comparison_over_nbd_tells_all_in_json_and_leaves_nothing() {
 #[test]
 fn a_quick_demo_prints_each_policy_in_each_phase_and_leaves_nothing() {
     let stand = Stand::new();
-    let (id, output) =
-        end(start(stand.demo(&[&SMALL[..], &["--policies", "cache,mode=write-back equi"]].concat())));
+    let (id, output) = end(start(
+        stand.demo(&[&SMALL[..], &["--policies", "cache,mode=write-back equi,mode=auto"]].concat()),
+    ));
     stand.assert_nothing_left(id);
     if skipped("", &output) {
         return;
     }
     let (table, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
-    for policy in ["cache,mode=write-back", "equi"] {
+    for policy in ["cache,mode=write-back", "equi,mode=auto"] {
         let row = table.lines().find(|line| line.split_whitespace().next() == Some(policy));
         let cells = row.unwrap_or_else(|| panic!("{policy}: {table}")).split_whitespace().skip(1);
         let figures = cells.filter(|cell| cell.trim_end_matches(['*', '?']).parse::<u64>().is_ok());
@@ -151,7 +152,8 @@ fn a_quick_demo_prints_each_policy_in_each_phase_and_leaves_nothing() {
             "{said}"
         );
     }
-    assert_eq!(table.lines().filter(|line| line.starts_with("equi beside the best: ")).count(), 1, "{table}");
+    let told = table.lines().filter(|line| line.starts_with("equi,mode=auto beside the best: "));
+    assert_eq!(told.count(), 1, "{table}");
 }
 
 #[test]
