@@ -16,7 +16,7 @@
 //! - The paper's window and its tn_list are lost with power. Here what is behind is recorded durably.
 //! - What is behind is known by blocks, in at most 2^20 ranges: with more, writes go to both copies.
 //! - kcopyd gets a window as a whole, and a second one behind it. Here pieces of at most 128 KiB are requests of
-//!   their own, 16 at the same time, and one beside a guest who is alone; windows that fill meanwhile are one plan,
+//!   their own, 16 at the same time, and one beside a single client; windows that fill meanwhile are one plan,
 //!   in the order of addresses.
 //! - The paper has no numbers for base time, threshold and N.
 //!

@@ -5,7 +5,7 @@ use braid_model::Served;
 use braid_runtime::Runtime;
 use std::cell::{Cell, RefCell};
 
-/// The notes of one device. A request that nobody notes costs a look at a flag.
+/// Notes of one device. Without them a request costs a check of a flag.
 pub(crate) struct ServedLog<R> {
     runtime: R,
     /// How many are still to be noted.
@@ -38,7 +38,7 @@ impl<R: Runtime> ServedLog<R> {
     pub fn start(&self, room: usize) {
         self.turn.set(self.turn.get().wrapping_add(1));
         self.room.set(room);
-        self.notes.borrow_mut().clear();
+        *self.notes.borrow_mut() = Vec::with_capacity(room);
     }
 
     /// How many have ended of those that are noted.
@@ -51,7 +51,6 @@ impl<R: Runtime> ServedLog<R> {
         let served = |note: &Note| note.took.map(|took| Served { at: note.at, request: note.request, took });
         let all = self.notes.borrow().iter().filter_map(served).collect();
         self.start(0);
-        *self.notes.borrow_mut() = Vec::new();
         all
     }
 
@@ -93,7 +92,7 @@ mod tests {
         world.clone().block_on(async move {
             let log = ServedLog::new(world.clone());
             let begins = |at: u64| log.begins(Op::Read, Bytes(at), Bytes(512));
-            assert!(begins(0).is_none(), "nobody has asked for notes");
+            assert!(begins(0).is_none(), "notes were not started");
             log.start(3);
             let begun = world.now();
             let (failed, first) = (begins(1), begins(2));

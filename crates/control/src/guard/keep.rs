@@ -36,7 +36,7 @@ const MOST_SHARE: f64 = 0.02;
 const PATIENCE: f64 = 6.0;
 /// How long it waits to look again.
 const LOOK: Nanos = Nanos::from_millis(100);
-/// The same where nobody asks for anything, or there is nothing to guard.
+/// The same while guests send no requests, or the policy has no modes.
 const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
 /// What failed is tried again after this time.
 const RETRY: Nanos = Nanos::from_secs(600);

@@ -42,6 +42,10 @@ pub(super) async fn models(
         .filter(|((id, _), given)| given.is_none() && !measured.contains_key(id))
         .map(|(device, _)| device)
         .collect();
+    // A device that is gone, or has a model now, is no measured one.
+    let is_measured =
+        |id: &DeviceId| devices.iter().zip(&given).any(|((known, _), given)| known == id && given.is_none());
+    measured.retain(|id, _| is_measured(id));
     if !lacking.is_empty() {
         match measure(daemon, known, &lacking).await? {
             Some(more) => measured.extend(more),
@@ -80,12 +84,13 @@ async fn measure(
             }
         }
     };
-    for (id, _) in lacking {
+    for (id, device) in lacking {
         let Some(nearest) = measured.get(id).filter(|nearest| nearest.off <= MOST_OFF) else {
             let off = measured.get(id).map_or(f64::INFINITY, |nearest| nearest.off);
+            let (class, path) = (device.class, daemon.name_of(*id).unwrap_or_default());
             let problem = format!(
-                "no model does as {id} does, the nearest is off by a factor of {off:.2}: have braid device calibrate measure a device like it, and \
-                 serve with --ssd-model or --hdd-model"
+                "no model does as {id} ({path}) does, the nearest is off by a factor of {off:.2}: while the volume is not served, measure it with \
+                 braid device calibrate {path} --output mine.toml, and serve with --{class}-model mine.toml"
             );
             return Err(Error::new(ErrorKind::Invalid, problem));
         };

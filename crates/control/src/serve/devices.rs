@@ -160,7 +160,7 @@ impl Daemon {
     }
 
     /// The path of a device that is open, or where it was.
-    fn name_of(&self, device: DeviceId) -> Option<String> {
+    pub fn name_of(&self, device: DeviceId) -> Option<String> {
         let members = self.members.borrow();
         members.iter().find(|member| member.id == device).map(|member| member.name.clone())
     }

@@ -287,8 +287,9 @@ fn policies(question: &Question) -> Vec<String> {
         [] => {
             let is_asked = |group| group == Group::Policy || (group == Group::Mirror && question.copies > 1);
             let chooses = question.volume.as_ref().is_some_and(|volume| volume.chooses_mode);
-            let is_tried =
-                |row: &corpus::Row| is_asked(row.group) && !(chooses && row.policy.starts_with("equi"));
+            let is_tried = |row: &corpus::Row| {
+                is_asked(row.group) && !(chooses && name(&row.policy) == name(&question.present_policy))
+            };
             let all = rows().into_iter().filter(is_tried).map(|row| row.policy);
             let baselines = BASELINES.iter().map(|policy| (*policy).to_owned());
             let is_rule = |policy: &String| RULES.contains(&&*name(policy));

@@ -93,7 +93,7 @@ impl Watch {
         self.arrivals.len() >= self.room
     }
 
-    /// Whether nobody has asked for anything.
+    /// Whether guests have sent no request.
     pub fn is_idle(&self) -> bool {
         self.arrivals.is_empty()
     }

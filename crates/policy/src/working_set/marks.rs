@@ -1,9 +1,8 @@
-//! Algorithm 2's "delayed strategy" (`cold=marked`): what a reorganization finds cold leaves the tables; on an
-//! SSD it "is left in place but marked for
-//! reorganization. Later, if the SSD's free space falls below a low water mark, this data is moved".
+//! Algorithm 2's "delayed strategy" (`cold=marked`): what a reorganization finds cold leaves the tables; on an SSD it
+//! "is left in place but marked for reorganization. Later, if the SSD's free space falls below a low water mark, this data is moved".
 //!
-//! An item that a later reorganization finds in the table of reads, and not cold, loses its mark. A restart
-//! forgets the marks.
+//! An item that a later reorganization finds in the table of reads, and not cold, loses its mark. A restart forgets the
+//! marks.
 
 use super::settings::Constants;
 use super::table::Table;
