@@ -145,6 +145,22 @@ fn what_comes_is_within_a_tenth_of_the_forecast_or_at_least_within_the_interval(
     assert!(changes >= 3, "{changes} loads want another policy");
 }
 
+/// `mode=auto` takes the best mode by itself: another mode is no advice.
+#[test]
+fn a_volume_that_chooses_its_mode_is_compared_with_other_policies_alone() {
+    let all = arrivals(LOADS[0].0);
+    let modes = |chooses_mode: bool| {
+        let mut question = question(window(&all[..1000]), "equi,mode=cache", &[]);
+        question.volume.as_mut().expect("it is in use").chooses_mode = chooses_mode;
+        let advice = advise(&question, |_| ControlFlow::Continue(())).unwrap();
+        let others: Vec<String> = advice.rows.into_iter().map(|row| row.policy).collect();
+        assert!(others.iter().any(|policy| policy.starts_with("wardrop")), "{others:?}");
+        others.iter().filter(|policy| policy.starts_with("equi")).count()
+    };
+    assert_eq!(modes(true), 1);
+    assert!(modes(false) > 1);
+}
+
 #[test]
 fn the_same_question_has_the_same_answer_on_any_number_of_threads() {
     let all = arrivals(LOADS[0].0);

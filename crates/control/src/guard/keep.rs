@@ -40,9 +40,8 @@ const LOOK: Nanos = Nanos::from_millis(100);
 const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
 /// What failed is tried again after this time.
 const RETRY: Nanos = Nanos::from_secs(600);
-/// Where requests take so many times as long as in the ghost of the present mode, or so many times less …
-const WRONG: f64 = 1.5;
-/// … for this time, measured devices are measured again; then for twice as long, each time.
+/// Where requests take so much more or less than in the ghost of the present mode for this time, measured devices are measured again; then for twice as
+/// long, each time.
 const WRONG_FOR: Nanos = Nanos::from_secs(120);
 
 /// Guards a volume as long as the daemon runs.
@@ -124,7 +123,7 @@ async fn guarded(
     guard.measured.borrow_mut().clear();
     let Some(specs) = models(daemon, known, measured).await? else { return Ok(Ended::Changed) };
     *guard.measured.borrow_mut() = measured.iter().map(|(id, nearest)| (*id, nearest.off)).collect();
-    let like = like(daemon, specs, one_in).await;
+    let like = like(daemon, specs, !measured.is_empty(), one_in).await;
     let scale = like.scale;
     let modes = daemon.volume.modes(scale.one_in()).0;
     let worker = Worker::new(like, modes)?;
@@ -159,7 +158,7 @@ async fn guarded(
             return Ok(Ended::Changed);
         }
         let now = ring.now();
-        if !measured.is_empty() && is_wrong(took, verdict.means[present]) {
+        if verdict.is_off {
             if now - *wrong_since.get_or_insert(begun) >= wrong_for {
                 return Ok(Ended::Wrong);
             }
@@ -192,12 +191,6 @@ async fn guarded(
         }
         daemon.recorder.watch(Some(scale));
     }
-}
-
-/// Whether requests took so much more or less than the ghost of the present mode says that its devices are not the volume's.
-fn is_wrong(took: Option<Nanos>, ghost: Option<f64>) -> bool {
-    let factor = took.zip(ghost).map(|(took, ghost)| (took.0 as f64 / ghost).ln().abs());
-    factor.is_some_and(|factor| factor > WRONG.ln())
 }
 
 fn judge(daemon: &Daemon, known: &Known, verdict: Verdict) {

@@ -69,8 +69,8 @@ const MOST_EXTENTS: u64 = 1 << 16;
 /// Extents whose homes are looked up before guests have their turn.
 const AT_ONCE: usize = 1 << 10;
 
-/// The volume, in ghosts of one part in `one_in` at least.
-pub(super) async fn like(daemon: &Daemon, specs: Vec<Spec>, one_in: u64) -> Like {
+/// The volume, in ghosts of one part in `one_in` at least, on devices of these models.
+pub(super) async fn like(daemon: &Daemon, specs: Vec<Spec>, is_measured: bool, one_in: u64) -> Like {
     let (volume, superblock) = (&daemon.volume, daemon.volume.superblock());
     let (extent, size) = (superblock.extent_size, volume.size());
     let scale = Scale::of(one_in.max((size / extent).div_ceil(MOST_EXTENTS)), size, extent);
@@ -110,6 +110,7 @@ pub(super) async fn like(daemon: &Daemon, specs: Vec<Spec>, one_in: u64) -> Like
         readahead: daemon.options.readahead,
         ahead: daemon.options.ahead,
         devices,
+        is_measured,
         homes,
         seed: 1,
     }

@@ -30,6 +30,8 @@ pub struct Like {
     pub ahead: Bytes,
     /// Its devices.
     pub devices: Vec<LikeDevice>,
+    /// Whether models of devices were made from what these served, and may be wrong.
+    pub is_measured: bool,
     /// What has homes, in ghosts' places.
     pub homes: Homes,
     /// Seed of the devices and the schedule.
@@ -76,6 +78,12 @@ fn join(ranges: &mut Vec<Range<Bytes>>, range: Range<Bytes>) {
 pub struct Ghosts {
     all: Vec<Option<Ghost>>,
     evidence: Evidence,
+    /// Whether models may be wrong.
+    is_measured: bool,
+    /// The mode of the volume when they began.
+    begun_in: Option<usize>,
+    /// Whether it has been in another mode since.
+    has_switched: bool,
 }
 
 /// What ghosts say of a batch.
@@ -84,6 +92,8 @@ pub struct Verdict {
     pub means: Vec<Option<f64>>,
     /// The mode to switch to, if it is time.
     pub switch: Option<usize>,
+    /// Whether requests took so much more or less than in the ghost of the present mode that measured models may be wrong.
+    pub is_off: bool,
     /// Modes that are left out from now on, and why.
     pub left_out: Vec<(usize, Error)>,
     /// The processor time of all ghosts together.
@@ -94,7 +104,13 @@ impl Ghosts {
     /// Each is a thread, whose processor time the clock tells, and as much memory as the map and the policy of such a volume.
     pub fn new(like: &Like, modes: &[String], clock: Clock) -> Ghosts {
         let ghost = |mode: &String| Some(Ghost::new(setup(like, mode), need(like), clock));
-        Ghosts { all: modes.iter().map(ghost).collect(), evidence: Evidence::of(modes.len()) }
+        Ghosts {
+            all: modes.iter().map(ghost).collect(),
+            evidence: Evidence::of(modes.len()),
+            is_measured: like.is_measured,
+            begun_in: None,
+            has_switched: false,
+        }
     }
 
     /// Has all ghosts serve a batch, and waits for them.
@@ -110,12 +126,24 @@ impl Ghosts {
             processor += served.as_ref().map(|served| served.processor).unwrap_or_default();
             means.push(served.and_then(|served| served.mean));
         }
+        self.has_switched |= *self.begun_in.get_or_insert(present) != present;
+        let off = off(batch.took, means[present]).filter(|off| self.is_measured && off.abs() > WRONG.ln());
+        // After a switch a ghost is ahead of the volume, for it has been in that mode all along.
+        let is_believed = off.is_none_or(|off| self.has_switched && off > 0.0);
         // Many requests say as much in less time, and few no more in a long one.
         let time = batch.length.clamp(BATCH, BATCH * 2);
-        let switch = self.evidence.add(time, &means, present);
-        Verdict { means, switch, left_out, processor }
+        let switch = is_believed.then(|| self.evidence.add(time, &means, present)).flatten();
+        Verdict { means, switch, is_off: off.is_some(), left_out, processor }
     }
 }
+
+/// By what factor requests took longer than in a ghost, as a logarithm; none if one of them is not known.
+fn off(took: Option<Nanos>, ghost: Option<f64>) -> Option<f64> {
+    took.zip(ghost).map(|(took, ghost)| (took.0.max(1) as f64 / ghost).ln())
+}
+
+/// What requests take by a factor as large as this is off.
+const WRONG: f64 = 1.5;
 
 /// The time of a batch.
 pub const BATCH: Nanos = Nanos::from_secs(5);

@@ -92,6 +92,7 @@ fn like(guests: &Guests<Reached>, setup: &Setup, kinds: &[Kind]) -> Like {
         readahead: setup.readahead,
         ahead: setup.ahead,
         devices: kinds.iter().map(device).collect(),
+        is_measured: false,
         homes,
         seed: setup.seed,
     }
