@@ -34,7 +34,7 @@ mod migration;
 mod ranking;
 mod split;
 
-use crate::caching::{Admission, Eviction, WriteBack};
+use crate::caching::{Admission, Eviction, LOOKED_AT, WriteBack};
 use crate::{
     BadSetting, DeviceView, ExtraCopy, LONGEST_STATE, Move, Occasion, Outcome, Piece, Placement, Plan,
     Policy, Request, Settings, View,
@@ -83,12 +83,8 @@ struct Constants {
 /// The policy as published.
 const AS_PUBLISHED: &str =
     "page=10MB,period=1h,rate=12MB,fill=all,mode=write-back,dirty-until=purge,bypass=off,part-writes=cache";
-/// Copies that are next to go of which dirty ones are written back, at least: as many as one search for a clean one looks at.
-const LEAST_PURGED: usize = 64;
 /// Extents that are written back in one plan.
 const AT_ONCE: usize = 64;
-/// Blocks that a search for one to purge looks at.
-const LOOKED_AT: usize = 64;
 /// Runs of migrated blocks that are known for a device, at most: 1 MiB of memory. Those that came first are forgotten first, and purged as others are.
 const MOST_MOVED: usize = 1 << 16;
 
@@ -206,7 +202,8 @@ impl Exclusive {
         for (place, purged) in self.purged.iter_mut().enumerate() {
             let most = match std::mem::take(purged) {
                 0 => continue,
-                purged => (purged * 2).max(LEAST_PURGED),
+                // As many, at least, as a search for a clean one looks at.
+                purged => (purged * 2).max(LOOKED_AT),
             };
             let next = self.eviction.next_dirty(DeviceId(place as u16), most, view);
             moves.extend(next.into_iter().map(|block| Move::WriteBack { range: view.range_of_block(block) }));

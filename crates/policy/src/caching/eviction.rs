@@ -26,8 +26,8 @@ enum Order {
 
 /// Of what is saved.
 const VERSION: u8 = 1;
-/// Copies that a search for a clean one looks at.
-const LOOKED_AT: usize = 64;
+/// Copies that a search for one that may go looks at.
+pub const LOOKED_AT: usize = 64;
 /// Hits after which S3-FIFO keeps a block.
 const THRESHOLD: u64 = 2;
 

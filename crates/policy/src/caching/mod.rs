@@ -9,7 +9,7 @@ mod s3_fifo;
 mod write_back;
 
 pub use admission::Admission;
-pub use eviction::Eviction;
+pub use eviction::{Eviction, LOOKED_AT};
 pub use room::Room;
 pub use write_back::WriteBack;
 
