@@ -93,7 +93,7 @@ fn table(loads: &[(String, Setup)]) -> Result<()> {
     println!("| constant | value | half: mean, worst | double: mean, worst |");
     println!("|---|---|---|---|");
     for &(name, value, unit) in CONSTANTS {
-        let with = |value: f64| format!("equi,{name}={value}{unit}");
+        let with = |value: f64| format!("equi,research.{name}={value}{unit}");
         ensure!(settings(&with(value))? == settings("equi")?, "{name} is usually not {value}{unit}");
         print!("| `{name}` | {value}{unit} |");
         for value in [value / 2.0, value * 2.0] {

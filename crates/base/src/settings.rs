@@ -80,6 +80,14 @@ impl Settings {
         Ok(is_named)
     }
 
+    /// Takes `old` for `new`, unless that is set, too: a volume may have been written when the key was the old one. To be called before the keys are taken.
+    pub fn rename(&mut self, old: &str, new: &str) {
+        let has_new = self.is_set(new);
+        if let Some((key, _)) = self.pairs.iter_mut().find(|(key, _)| key == old && !has_new) {
+            new.clone_into(key);
+        }
+    }
+
     /// The name before the first comma.
     pub fn name(&self) -> &str {
         &self.name

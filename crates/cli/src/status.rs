@@ -43,7 +43,7 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     drain_left_seconds,
     guest_read_requests, guest_write_requests,
     guest_read_bytes, guest_written_bytes, background_bytes, device_written_bytes,
-    drive_writes_per_day, flushes, flush_response_ns_mean, errors,
+    drive_writes_per_day, ssd_life_days, flushes, flush_response_ns_mean, errors,
     last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_requests, lateness_ns_mean,
     lateness_ns_max, policy_figures
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
@@ -344,7 +344,12 @@ fn wear(device: &DeviceReport) -> String {
     let (name, written) = (&device.device, Bytes(device.device_written_bytes));
     let per_day = device.drive_writes_per_day;
     let rate = per_day.map(|writes| format!(", {writes:.2} drive writes per day at this rate"));
-    format!("  {name}: {written} written since the daemon started{}\n", rate.unwrap_or_default())
+    let life = device.ssd_life_days.map(|days| {
+        let rating = device.policy_figures.get("wear_drive_writes_per_day").copied().unwrap_or_default();
+        format!(", {:.1} years if it is rated for {rating} over five", days / 365.0)
+    });
+    let (rate, life) = (rate.unwrap_or_default(), life.unwrap_or_default());
+    format!("  {name}: {written} written since the daemon started{rate}{life}\n")
 }
 
 /// How far the removal of a device is; nothing if it stays.

@@ -1,7 +1,7 @@
 //! Wishes of an owner (`equi,wear=…,slo=…`), on simulated devices.
 
 use braid_base::{DeviceClass, MIB, Nanos};
-use braid_lab::{DeviceOutcome, DeviceSetup, Load, Outcome, Setup, simulate};
+use braid_lab::{DeviceOutcome, DeviceSetup, Load, Outcome, Setup, WarmUp, simulate};
 
 const HOURS: u64 = 1;
 
@@ -57,13 +57,34 @@ fn restless(policy: &str) -> Outcome {
 
 #[test]
 fn moves_make_no_more_requests_slow_than_the_owner_wishes() {
-    let (free, bounded) = (restless("equi,horizon=60s"), restless("equi,horizon=60s,slo=p99<30ms"));
+    let (free, bounded) =
+        (restless("equi,research.horizon=60s"), restless("equi,research.horizon=60s,slo=p99<30ms"));
     let [without, with] =
         [&free, &bounded].map(|run| (run.all.latency.p99 as f64 / 1e6, run.background.migrations));
     println!("p99 in ms and moves: {without:?}, with the wish {with:?}");
     assert!(without.0 > 33.0 && with.0 <= 30.0, "{without:?} {with:?}");
     assert!(with.1 > 1000, "there is slack for moves: {with:?}");
     // The load alone has 27 ms.
-    let none = restless("equi,horizon=60s,slo=p99<20ms");
+    let none = restless("equi,research.horizon=60s,slo=p99<20ms");
     assert_eq!(none.background.migrations, 0, "the load alone is slower");
+}
+
+/// Two hours of reads and overwrites of what the SSD has copies of by then.
+fn cached(policy: &str) -> Outcome {
+    let mut setup = setup(policy, "random,span=64MiB,size=4KiB,read=80%,rate=20,requests=endless");
+    setup.warm_up = WarmUp::Time(Nanos::from_secs(7200));
+    setup.duration = Some(Nanos::from_secs(7200));
+    simulate(&setup).expect("the load fits").outcome
+}
+
+#[test]
+fn a_disk_that_guests_do_not_need_is_left_alone() {
+    let used = |outcome: &Outcome| {
+        let disk = &outcome.devices[1];
+        (disk.guest_read_requests + disk.guest_write_requests, disk.background_bytes)
+    };
+    let (free, quiet) = (used(&cached("equi,mode=cache")), used(&cached("equi,mode=cache,quiet=20/day")));
+    println!("requests of guests and other bytes: {free:?}, with the wish {quiet:?}");
+    assert!(free.0 == 0 && free.1 > 0, "what is dirty is written back: {free:?}");
+    assert_eq!(quiet, (0, 0));
 }

@@ -31,7 +31,8 @@
 //!
 //! Each number that this assumes is a field of [`Constants`], with its reason.
 //!
-//! An owner may bound what is done so (`equi/wishes.rs`): the writes to SSDs (`equi/wear.rs`), and what guests wait for it (`equi/slo.rs`).
+//! An owner may bound what is done so (`equi/wishes.rs`): the writes to SSDs (`equi/wear.rs`), what guests wait for it (`equi/slo.rs`), and how often
+//! disks are woken (`equi/rest.rs`).
 //!
 //! New extents go to devices by shares, which grow where what guests ask for takes less time than on average (`equi/shares.rs`).
 
@@ -42,6 +43,7 @@ mod demand;
 mod mode;
 mod moves;
 mod quiet;
+mod rest;
 mod shares;
 mod slo;
 mod slowness;
@@ -99,7 +101,7 @@ pub struct Equi {
 }
 
 impl Equi {
-    /// Settings: `memory` (16s), `horizon` (10s), `mode` (tier), `wear` (none), `slo` (none).
+    /// Settings: `mode` (tier), `wear` (none), `slo` (none), `quiet` (none), and for research [`Constants`].
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Equi, BadSetting> {
         let constants = Constants::read(settings)?;
         let (mode, is_auto) = Mode::take(settings)?;
@@ -235,7 +237,7 @@ impl Policy for Equi {
     }
 
     fn settings(&self) -> String {
-        self.written(self.asked_mode(), 1)
+        self.written(self.asked_mode(), 1, &self.wishes.written())
     }
 
     fn modes(&self, haste: u32) -> Vec<String> {
@@ -271,7 +273,7 @@ impl Policy for Equi {
             Occasion::ReadMiss(piece) => self.place_read(piece, view),
             Occasion::Write(piece) => self.place_write(piece, view.homes.home(piece.extent), view),
             Occasion::New { write, .. } => {
-                let home = self.shares.next(view, |device| match self.wishes.may_write(device.id) {
+                let home = self.shares.next(view, |device| match self.wishes.may_hold(device.id) {
                     true => self.copies.kept(device, view),
                     false => u32::MAX,
                 });
@@ -316,7 +318,7 @@ impl Policy for Equi {
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         self.wishes.plan(view, self.constants.memory, plan);
         let may_work = self.wishes.slack() != Slack::None;
-        let next = self.copies.plan(!may_work, view, plan);
+        let next = self.copies.plan(!may_work || self.wishes.any_rests(), view, plan);
         plan.revise = plan.moves.is_empty();
         if view.now >= self.due {
             self.due = view.now + self.constants.tick();
@@ -333,6 +335,7 @@ impl Policy for Equi {
                     self.plan_moves(view, &mut plan.moves);
                 }
             }
+            self.wishes.let_disks_rest(view, &mut plan.moves);
         }
         match plan.revise {
             false => next,

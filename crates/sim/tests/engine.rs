@@ -297,7 +297,7 @@ fn a_policy_that_is_switched_between_its_modes_loses_nothing_flushed() {
     let mut campaign = dirty(campaign("modes", test, 4));
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     campaign.states.go_on = 0.5;
-    let policy = "equi,memory=40ms,horizon=20ms,mode=auto".to_owned();
+    let policy = "equi,research.memory=40ms,research.horizon=20ms,mode=auto".to_owned();
     run(&campaign, &Engine { policy, cache_extents: 2, ..Engine::wardrop() });
 }
 

@@ -129,6 +129,8 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
     let member = members.iter().find(|member| member.id == device.id);
     let opened = member.and_then(|member| member.device.as_ref());
     let (stats, lateness) = (&device.stats, opened.and_then(OpenDevice::lateness));
+    let per_day = drive_writes_per_day(device.written, device.size, total.uptime);
+    let rated = device.figures.iter().find(|(name, _)| *name == "wear_drive_writes_per_day");
     DeviceReport {
         device: device.id.to_string(),
         path: path_of(device.id, members),
@@ -156,7 +158,8 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
         guest_written_bytes: stats.guest_write_bytes,
         background_bytes: stats.background_bytes,
         device_written_bytes: device.written.0,
-        drive_writes_per_day: drive_writes_per_day(device.written, device.size, total.uptime),
+        drive_writes_per_day: per_day,
+        ssd_life_days: rated.zip(per_day).and_then(|((_, rated), per_day)| life_days(*rated, per_day)),
         flushes: stats.flushes,
         flush_response_ns_mean: stats.flush_time.0 / stats.flushes.max(1),
         errors: stats.errors,
@@ -174,6 +177,12 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
 fn drive_writes_per_day(written: Bytes, size: Bytes, uptime: Nanos) -> Option<f64> {
     const LEAST: Nanos = Nanos::from_secs(3600);
     (uptime >= LEAST).then(|| share(written.0, size.0) * 86_400.0 / uptime.as_secs_f64())
+}
+
+/// Days until a drive has written what it is rated for, which is so many drive writes per day over five years, as ratings are given; none if nothing is written.
+fn life_days(rated_per_day: f64, per_day: f64) -> Option<f64> {
+    const RATED_DAYS: f64 = 5.0 * 365.0;
+    (per_day > 0.0).then(|| RATED_DAYS * rated_per_day / per_day)
 }
 
 /// The path of a device; nothing where it was not given.
@@ -301,6 +310,10 @@ mod tests {
         assert_eq!(
             [per_day(3600), per_day(86_400), per_day(10 * 86_400)],
             [Some(12.0), Some(0.5), Some(0.05)]
+        );
+        assert_eq!(
+            [life_days(0.3, 0.3), life_days(0.3, 3.0), life_days(0.3, 0.0)],
+            [Some(1825.0), Some(182.5), None]
         );
     }
 }

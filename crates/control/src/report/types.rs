@@ -286,6 +286,9 @@ pub struct DeviceReport {
     /// These in sizes of the device, by the time that the daemon runs; null within its first hour, which says nothing of a day.
     #[serde(default)]
     pub drive_writes_per_day: Option<f64>,
+    /// Of an SSD under `wear`: how long it lasts at this rate if it is rated for what `wear` says over five years; null while the rate is not known.
+    #[serde(default)]
+    pub ssd_life_days: Option<f64>,
     /// Flushes.
     pub flushes: u64,
     /// How long a flush took on average.

@@ -1,5 +1,5 @@
-//! All numbers that the rule assumes, each with its reason. Users set the first two. The others are settings of the same names too, but for
-//! research alone: `equi-sweep` measures what half and double of each do (docs/benchmarks.md).
+//! All numbers that the rule assumes, each with its reason. They are settings for research alone, as `research.memory`: `equi-sweep` measures what half
+//! and double of each do (docs/benchmarks.md).
 
 use super::demand::Speed;
 use crate::{BadSetting, Settings};
@@ -69,32 +69,38 @@ impl Constants {
         transfer: 10.0,
     };
 
-    /// The settings for research, with the least and the largest value of each.
+    fn times(&mut self) -> [(&'static str, &mut Nanos); 2] {
+        [("research.memory", &mut self.memory), ("research.horizon", &mut self.horizon)]
+    }
+
+    /// Those that are numbers, with the least and the largest value of each.
     fn numbers(&mut self) -> [(&'static str, &mut f64, [f64; 2]); 14] {
         [
-            ("plans", &mut self.plans, [1.0, 1e3]),
-            ("known", &mut self.known, [1.0, 1e6]),
-            ("group", &mut self.group, [1.0, 1e3]),
-            ("streams", &mut self.streams, [1.0, 1e3]),
-            ("guessed", &mut self.guessed, [1.0, 1e3]),
-            ("long", &mut self.long, [1.0, 1e9]),
-            ("short", &mut self.short, [1.0, 1e9]),
-            ("margin", &mut self.margin, [1.0, 1e3]),
-            ("step", &mut self.step, [1e-6, 10.0]),
-            ("least", &mut self.least, [1e-6, 0.5]),
-            ("idle", &mut self.idle, [1e-6, 1e3]),
-            ("disk", &mut self.disk, [1e-3, 1e3]),
-            ("ssd", &mut self.ssd, [1e-3, 1e3]),
-            ("transfer", &mut self.transfer, [1e-3, 1e3]),
+            ("research.plans", &mut self.plans, [1.0, 1e3]),
+            ("research.known", &mut self.known, [1.0, 1e6]),
+            ("research.group", &mut self.group, [1.0, 1e3]),
+            ("research.streams", &mut self.streams, [1.0, 1e3]),
+            ("research.guessed", &mut self.guessed, [1.0, 1e3]),
+            ("research.long", &mut self.long, [1.0, 1e9]),
+            ("research.short", &mut self.short, [1.0, 1e9]),
+            ("research.margin", &mut self.margin, [1.0, 1e3]),
+            ("research.step", &mut self.step, [1e-6, 10.0]),
+            ("research.least", &mut self.least, [1e-6, 0.5]),
+            ("research.idle", &mut self.idle, [1e-6, 1e3]),
+            ("research.disk", &mut self.disk, [1e-3, 1e3]),
+            ("research.ssd", &mut self.ssd, [1e-3, 1e3]),
+            ("research.transfer", &mut self.transfer, [1e-3, 1e3]),
         ]
     }
 
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
         let mut constants = Constants::USUAL;
-        for (key, time) in [("memory", &mut constants.memory), ("horizon", &mut constants.horizon)] {
+        for (key, time) in constants.times() {
+            settings.rename(before(key), key);
             *time = settings.take_time(key, *time, SHORTEST..=Nanos::from_secs(3600))?;
         }
         for (key, number, [least, most]) in constants.numbers() {
+            settings.rename(before(key), key);
             *number = settings.take_within(key, *number, least, most)?;
         }
         Ok(constants)
@@ -106,10 +112,14 @@ impl Constants {
         Constants { memory: shorter(self.memory), horizon: shorter(self.horizon), ..self }
     }
 
-    /// As [`Constants::read`] takes them, without what is as usual for research.
+    /// As [`Constants::read`] takes them, without what is as usual: each with a comma before it.
     pub fn written(mut self) -> String {
-        let mut text = format!("memory={}ns,horizon={}ns", self.memory.0, self.horizon.0);
-        let mut usual = Constants::USUAL;
+        let (mut usual, mut text) = (Constants::USUAL, String::new());
+        for ((key, time), (_, usual)) in self.times().into_iter().zip(usual.times()) {
+            if time != usual {
+                text += &format!(",{key}={}ns", time.0);
+            }
+        }
         for ((key, number, _), (_, usual, _)) in self.numbers().into_iter().zip(usual.numbers()) {
             if number != usual {
                 text += &format!(",{key}={number}");
@@ -146,4 +156,9 @@ impl Constants {
     pub fn left(&self) -> f64 {
         (-self.tick().as_secs_f64() / self.memory.as_secs_f64()).exp()
     }
+}
+
+/// The key of a constant in volumes of earlier versions.
+fn before(key: &'static str) -> &'static str {
+    key.strip_prefix("research.").unwrap_or(key)
 }

@@ -49,12 +49,13 @@ impl Mode {
 }
 
 impl Equi {
-    /// The settings, for this mode, where time passes so many times as fast.
-    pub(super) fn written(&self, mode: &str, haste: u32) -> String {
+    /// The settings for this mode, with these wishes, where time passes so many times as fast.
+    pub(super) fn written(&self, mode: &str, haste: u32, wishes: &str) -> String {
         let usual = mode == Mode::default().name();
-        self.constants.hastened(haste).written()
-            + &self.wishes.hastened(haste)
-            + &if usual { String::new() } else { format!(",mode={mode}") }
+        let text = self.constants.hastened(haste).written()
+            + wishes
+            + &if usual { String::new() } else { format!(",mode={mode}") };
+        text.trim_start_matches(',').to_owned()
     }
 
     /// The name of the mode that was asked for.
@@ -64,7 +65,9 @@ impl Equi {
 
     pub(super) fn in_each_mode(&self, haste: u32) -> Vec<String> {
         let modes = if self.has_choice { &Mode::ALL[..] } else { &[] };
-        modes.iter().map(|mode| crate::as_written(self.name(), &self.written(mode.name(), haste))).collect()
+        let wishes = self.wishes.hastened(haste);
+        let written = |mode: &Mode| self.written(mode.name(), haste, &wishes);
+        modes.iter().map(|mode| crate::as_written(self.name(), &written(mode))).collect()
     }
 
     pub(super) fn go_on_in(&mut self, place: usize) {

@@ -122,6 +122,12 @@ impl Wear {
         self.buckets[device.index()].map(|bucket| bucket.left)
     }
 
+    /// What is known of an SSD; nothing of a disk.
+    pub fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
+        let of_ssd = |left| vec![("wear_left_bytes", left), ("wear_drive_writes_per_day", self.per_day)];
+        self.left(device).map(of_ssd).unwrap_or_default()
+    }
+
     /// Whether an SSD is in debt, and the debt grows.
     fn wears(&self, device: DeviceId) -> bool {
         self.buckets[device.index()]

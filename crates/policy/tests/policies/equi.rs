@@ -291,15 +291,21 @@ fn new_extents_go_to_where_what_guests_ask_for_takes_less_time() {
 #[test]
 fn settings_have_bounds_and_come_out_as_they_went_in() {
     let volume = on_disk(10);
-    for text in ["equi,memory=1ms", "equi,horizon=0s", "equi,horizon=2h", "equi,pace=1"] {
+    for text in
+        ["equi,research.memory=1ms", "equi,research.horizon=0s", "equi,research.horizon=2h", "equi,pace=1"]
+    {
         assert!(parse(text, &volume.devices).is_err(), "{text}");
     }
-    let policy = parse("equi,memory=30s,horizon=50ms", &volume.devices).expect("they are right");
-    assert_eq!(written(&*policy), "equi,memory=30s,horizon=50ms");
+    let policy =
+        parse("equi,research.memory=30s,research.horizon=50ms", &volume.devices).expect("they are right");
+    assert_eq!(written(&*policy), "equi,research.memory=30s,research.horizon=50ms");
     assert!(parse(&format!("equi,{}", policy.settings()), &volume.devices).is_ok());
     // A constant is a setting too, which is written if it is not the usual one.
     let shown = |text: &str| written(&*parse(text, &volume.devices).expect("they are right"));
-    assert_eq!(shown("equi,group=16,margin=2"), "equi,memory=16s,horizon=10s,group=16");
+    assert_eq!(shown("equi,research.group=16,research.margin=2"), "equi,research.group=16");
+    // As volumes of earlier versions have them.
+    assert_eq!(shown("equi,memory=16s,horizon=9s,group=16"), "equi,research.horizon=9s,research.group=16");
+    assert!(parse("equi,memory=20s,research.memory=30s", &volume.devices).is_err());
 }
 
 /// 2000 extents fill the SSD.
@@ -353,24 +359,31 @@ fn homes_leave_only_as_copies_come_and_those_first_that_nobody_asks_for() {
 #[test]
 fn a_policy_with_modes_goes_on_in_each_and_a_policy_in_one_has_no_choice() {
     let mut volume = full_ssd();
-    let mut policy = equi(&volume, "equi,horizon=9s,mode=auto");
+    let mut policy = equi(&volume, "equi,research.horizon=9s,mode=auto");
     let modes = policy.modes(1);
     assert_eq!(
         modes.iter().map(|mode| mode.split("mode=").nth(1)).collect::<Vec<_>>(),
         [None, Some("mixed"), Some("cache")]
     );
     for (place, mode) in modes.iter().enumerate() {
-        assert!(mode.starts_with("equi,memory=16s,horizon=9s"), "{mode}");
+        assert!(mode.starts_with("equi,research.horizon=9s"), "{mode}");
         let alone = equi(&volume, mode);
         assert!(alone.modes(1).is_empty(), "{mode}");
         policy.switch(place);
         let ssd = &volume.devices[SSD.index()];
         assert_eq!((policy.mode(), policy.extra_slots(ssd)), (place, alone.extra_slots(ssd)), "{mode}");
-        assert_eq!(written(&policy), "equi,memory=16s,horizon=9s,mode=auto");
+        assert_eq!(written(&policy), "equi,research.horizon=9s,mode=auto");
     }
     let hasty = policy.modes(1 << 20);
-    assert_eq!(hasty[2], "equi,memory=20ms,horizon=20ms,mode=cache", "the shortest that there are");
-    assert!(policy.modes(8)[0].starts_with("equi,memory=2s,horizon=1125ms"), "{:?}", policy.modes(8));
+    assert_eq!(
+        hasty[2], "equi,research.memory=20ms,research.horizon=20ms,mode=cache",
+        "the shortest that there are"
+    );
+    assert!(
+        policy.modes(8)[0].starts_with("equi,research.memory=2s,research.horizon=1125ms"),
+        "{:?}",
+        policy.modes(8)
+    );
     policy.switch(1);
     assert_eq!(homes_beside_copies(&mut volume, &mut policy), 1600, "what it asks for follows the mode");
 }
@@ -386,7 +399,7 @@ fn the_mode_that_a_guard_found_outlives_an_opening() {
     assert_eq!((again.mode(), written(&again)), (2, written(&policy)));
     let mut fixed = equi(&volume, "equi,mode=mixed");
     fixed.restore(&saved, &volume.view());
-    assert_eq!(written(&fixed), "equi,memory=16s,horizon=10s,mode=mixed", "what was asked for counts");
+    assert_eq!(written(&fixed), "equi,mode=mixed", "what was asked for counts");
     for strange in [&b"caches"[..], b"", &[0xff; 4096]] {
         again.restore(strange, &volume.view());
         assert_eq!(again.mode(), 2, "{strange:?}");

@@ -10,7 +10,7 @@ fn three() -> Vec<DeviceView> {
 
 /// Every policy, so that between them every setting is taken: some are taken only beside others.
 const ALL: &[&str] = &[
-    "equi,memory=90s,horizon=1500ms,margin=3",
+    "equi,research.memory=90s,research.horizon=1500ms,research.margin=3",
     "equi,mode=mixed",
     "equi,mode=auto,wear=0.3DWPD,slo=p99<5ms",
     "wardrop,period=12500us,alpha=0.1,allocation-only",

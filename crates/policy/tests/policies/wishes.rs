@@ -44,9 +44,11 @@ fn a_wish_is_read_and_shown_as_it_was_written_and_a_bad_one_is_refused() {
         ("slo=p99<5000us", "slo=p99<5ms"),
         ("slo=p99.9<1s", "slo=p999<1s"),
         ("slo=p50<1500us", "slo=p50<1500us"),
+        ("quiet=20/day", "quiet=20/day"),
+        ("quiet=0", "quiet=0/day"),
     ] {
         let policy = parse(&format!("equi,{wish}"), &devices).expect(wish);
-        assert_eq!(written(&*policy), format!("equi,memory=16s,horizon=10s,{shown}"));
+        assert_eq!(written(&*policy), format!("equi,{shown}"));
         assert_eq!(written(&*parse(&written(&*policy), &devices).expect(shown)), written(&*policy));
     }
     let ghosts = parse("equi,mode=auto,slo=p99<5ms,wear=0.3DWPD", &devices).expect("it is right").modes(1);
@@ -74,7 +76,12 @@ fn a_wish_is_read_and_shown_as_it_was_written_and_a_bad_one_is_refused() {
         let error = parse(&format!("equi,{bad}"), &devices).err().expect(bad).to_string();
         assert!(error.contains(bad) && error.contains("use a percentile"), "{error}");
     }
+    for bad in ["quiet=", "quiet=/day", "quiet=-1/day", "quiet=1001/day", "quiet=0.5/day", "quiet=20/h"] {
+        let error = parse(&format!("equi,{bad}"), &devices).err().expect(bad).to_string();
+        assert!(error.contains(bad) && error.contains("20/day"), "{error}");
+    }
     assert!(parse("equi,wear=1", &devices[1..]).is_err(), "writes cannot go anywhere else");
+    assert!(parse("equi,quiet=1", &devices[1..]).is_err(), "there is nothing to use meanwhile");
 }
 
 /// An hour of drive writes is there at first, and a day of them is the largest debt.
@@ -97,7 +104,7 @@ fn writes_of_all_kinds_make_a_debt_that_time_repays() {
     assert_eq!(left(&*policy), -(128 << 20));
     pass(&mut volume, &mut *policy, Nanos::from_secs(12 * 3600));
     assert_eq!(left(&*policy), -(64 << 20));
-    assert!(policy.figures(HDD).iter().all(|(name, _)| *name != "wear_left_bytes"));
+    assert!(policy.figures(HDD).iter().all(|(name, _)| !name.starts_with("wear")));
 }
 
 /// A daemon that was started anew had an hour of writes again, however much it had written before.
@@ -285,4 +292,95 @@ fn a_read_leaves_a_copy_only_if_there_is_slack() {
     assert_eq!(read(&volume, &mut *policy), Placement::cached(Some(SSD)));
     ask(&mut volume, &mut *policy, 50, 50);
     assert_eq!(read(&volume, &mut *policy), Placement::cached(None));
+}
+
+const MINUTE: Nanos = Nanos::from_secs(60);
+
+/// Plans of some minutes, ten in each.
+fn minutes(count: u64, volume: &mut Volume, policy: &mut dyn Policy) -> Vec<Move> {
+    (0..count * 10).flat_map(|_| pass(volume, policy, MINUTE / 10)).collect()
+}
+
+/// Whether the disk is left alone.
+fn rests(policy: &dyn Policy, volume: &Volume) -> bool {
+    policy.explain(ExtentId(1), &volume.view()).contains("leaves d1 alone")
+}
+
+fn spin_ups(policy: &dyn Policy) -> f64 {
+    figure(policy, HDD, "spin_ups_per_day")
+}
+
+#[test]
+fn a_disk_that_guests_leave_alone_rests() {
+    let mut volume = Volume::new(&on_disk().devices, 2400);
+    (0..2000).for_each(|extent| volume.settle(extent, HDD));
+    let mut policy = begun("equi,quiet=20/day", &mut volume);
+    minutes(1, &mut volume, &mut *policy);
+    // What was asked for would fill the SSD, which is idle.
+    let ask = |volume: &mut Volume, policy: &mut dyn Policy| {
+        for extent in 0..400 {
+            volume.access(policy, extent * 5, Direction::Read);
+            ends(policy, HDD, Direction::Read, 8.0);
+        }
+        pass(volume, policy, Nanos::from_secs(1))
+    };
+    let moves = |moves: Vec<Move>| moves.iter().filter(|job| matches!(job, Move::Migrate { .. })).count();
+    assert!(moves(ask(&mut volume, &mut *policy)) > 0 && !rests(&*policy, &volume));
+    minutes(11, &mut volume, &mut *policy);
+    assert!(rests(&*policy, &volume) && spin_ups(&*policy) == 0.0);
+    // New extents do not wake it, nor does what the SSD is asked for.
+    for extent in 2000..2400 {
+        volume.allocate(&mut *policy, extent);
+    }
+    assert!(volume.devices[SSD.index()].free < 700, "{:?}", volume.devices);
+    ends(&mut *policy, SSD, Direction::Read, 0.1);
+    let planned = minutes(1, &mut volume, &mut *policy);
+    let uses_disk = |job: &Move| !matches!(job, Move::Probe { device: SSD, .. });
+    assert!(!planned.iter().any(uses_disk) && rests(&*policy, &volume), "{planned:?}");
+    assert!(moves(ask(&mut volume, &mut *policy)) > 0 && !rests(&*policy, &volume));
+    assert_eq!(spin_ups(&*policy), 1.0);
+}
+
+#[test]
+fn a_disk_that_was_woken_as_often_as_it_may_be_is_kept_from_stopping() {
+    let mut volume = on_disk();
+    let mut policy = begun("equi,quiet=2/day", &mut volume);
+    let read = Move::Probe { device: HDD, direction: Direction::Read, len: KIB * 4 };
+    let reads = |moves: &[Move]| moves.iter().filter(|job| **job == read).count();
+    // What it is like is known.
+    let (direction, len, latency) = (Direction::Read, KIB * 4, Nanos::from_millis(8));
+    let probe = Completion { device: HDD, direction, len, latency, origin: Origin::Probe };
+    (0..100).for_each(|_| policy.completed(&probe));
+    let mut times = Vec::new();
+    for woken in 1..=2 {
+        minutes(60, &mut volume, &mut *policy);
+        assert!(rests(&*policy, &volume));
+        times.push(volume.now);
+        ends(&mut *policy, HDD, Direction::Read, 8000.0);
+        minutes(5, &mut volume, &mut *policy);
+        assert_eq!(spin_ups(&*policy), f64::from(woken));
+    }
+    // The first of the reads comes within these minutes.
+    let hour = minutes(60, &mut volume, &mut *policy);
+    assert!((14..=15).contains(&reads(&hour)), "{}", reads(&hour));
+    assert!(!rests(&*policy, &volume), "it turns anyway");
+    // The engine writes metadata: one read less.
+    policy.completed(&Completion { direction: Direction::Write, origin: Origin::Background, ..probe });
+    assert_eq!(reads(&minutes(3, &mut volume, &mut *policy)), 0);
+    // A day after the first time it may stop once more.
+    let left = times[0] + Nanos::from_secs(86_400) - volume.now;
+    minutes(left.0 / MINUTE.0 + 1, &mut volume, &mut *policy);
+    assert!(rests(&*policy, &volume) && spin_ups(&*policy) == 1.0);
+}
+
+/// Metadata that is written wakes a disk, and is no reason for moves.
+#[test]
+fn what_the_engine_asks_counts_as_waking_and_not_as_use() {
+    let mut volume = on_disk();
+    let mut policy = begun("equi,quiet=20/day", &mut volume);
+    minutes(30, &mut volume, &mut *policy);
+    let (latency, origin) = (Nanos::from_millis(8), Origin::Background);
+    policy.completed(&Completion { device: HDD, direction: Direction::Write, len: KIB * 4, latency, origin });
+    minutes(1, &mut volume, &mut *policy);
+    assert!(rests(&*policy, &volume) && spin_ups(&*policy) == 1.0);
 }

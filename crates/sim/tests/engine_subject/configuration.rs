@@ -71,7 +71,7 @@ pub fn policy(classes: &[DeviceClass], rng: &mut Rng) -> String {
         let name = NAMES[rng.below(NAMES.len() as u64) as usize];
         match name {
             "wardrop" => return "wardrop,period=20ms".to_owned(),
-            "equi" => return "equi,memory=40ms,horizon=20ms".to_owned(),
+            "equi" => return "equi,research.memory=40ms,research.horizon=20ms".to_owned(),
             "ssd-only" | "ssd-first" if !has(DeviceClass::Ssd) => {}
             "hdd-only" if !has(DeviceClass::Hdd) => {}
             "static" if classes.len() == 1 => return "static,d0=100%".to_owned(),
