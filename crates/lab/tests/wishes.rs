@@ -69,10 +69,10 @@ fn moves_make_no_more_requests_slow_than_the_owner_wishes() {
     assert_eq!(none.background.migrations, 0, "the load alone is slower");
 }
 
-/// Two hours of reads and overwrites of what the SSD has copies of by then.
+/// Two hours of reads and overwrites of what the SSD has copies of by then, with pauses of a second.
 fn cached(policy: &str) -> Outcome {
-    let mut setup = setup(policy, "random,span=64MiB,size=4KiB,read=80%,rate=20,requests=endless");
-    setup.warm_up = WarmUp::Time(Nanos::from_secs(7200));
+    let mut setup = setup(policy, "random,span=4MiB,size=4KiB,read=80%,rate=1,requests=endless");
+    setup.warm_up = WarmUp::Time(Nanos::from_secs(18 * 3600));
     setup.duration = Some(Nanos::from_secs(7200));
     simulate(&setup).expect("the load fits").outcome
 }

@@ -48,9 +48,9 @@ fn a_volume_of_two_copies_stays_in_its_mode() {
     assert!(outcome.mode_switches.is_empty(), "{:?}", outcome.mode_switches);
 }
 
-/// What ghosts of `tier` and `cache` say each 5 s of a minute, if they have one part of the volume in so many: 120 requests/s, most of them to one of eight
+/// What ghosts of `tier` and `cache` say each 5 s of some time, if they have one part of the volume in so many: 120 requests/s, most of them to one of eight
 /// places of 8 KiB, each of which took the volume so long.
-fn verdicts(one_in: u64, is_measured: bool, took: Nanos) -> Vec<Verdict> {
+fn verdicts(one_in: u64, is_measured: bool, took: Nanos, seconds: u64) -> Vec<Verdict> {
     let (size, extent_size) = (MIB * 2048, KIB * 128);
     let scale = Scale::of(one_in, size, extent_size);
     let image = scale.image(size);
@@ -83,7 +83,7 @@ fn verdicts(one_in: u64, is_measured: bool, took: Nanos) -> Vec<Verdict> {
     let (mut rng, mut at) = (Rng::new(4), Nanos::ZERO);
     let mut watch = Watch::new(at, 0, scale, 10_000);
     let (mut verdicts, mut batch_end) = (Vec::new(), Nanos::from_secs(5));
-    while at < Nanos::from_secs(60) {
+    while at < Nanos::from_secs(seconds) {
         at += Nanos(rng.below(16_666_666));
         let place = rng.below(size / (KIB * 8));
         let place = if rng.below(10) > 0 { place / 8 * 8 } else { place };
@@ -105,7 +105,7 @@ fn verdicts(one_in: u64, is_measured: bool, took: Nanos) -> Vec<Verdict> {
 #[test]
 fn ghosts_of_a_part_of_a_volume_compare_as_those_of_the_whole_do() {
     let ratio = |one_in: u64| {
-        let after_20_s = verdicts(one_in, false, Nanos::from_millis(1)).split_off(4);
+        let after_20_s = verdicts(one_in, false, Nanos::from_millis(1), 60).split_off(4);
         let sum =
             |mode: usize| after_20_s.iter().map(move |verdict| verdict.means[mode].expect("it is known"));
         sum(1).sum::<f64>() / sum(0).sum::<f64>()
@@ -119,7 +119,7 @@ fn ghosts_of_a_part_of_a_volume_compare_as_those_of_the_whole_do() {
 #[test]
 fn what_simulations_with_wrong_models_say_is_no_reason_to_switch() {
     let switches = |is_measured: bool, took: u64| {
-        let verdicts = verdicts(1, is_measured, Nanos::from_millis(took));
+        let verdicts = verdicts(1, is_measured, Nanos::from_millis(took), 300);
         let switches = verdicts.iter().filter(|verdict| verdict.switch == Some(1)).count();
         (switches > 0, verdicts.iter().all(|verdict| verdict.is_off))
     };

@@ -174,9 +174,10 @@ impl WriteBack {
         }
         let mark = if self.busy && !self.only_forced { self.low } else { self.high };
         self.busy = self.dirty as f64 > blocks as f64 * mark;
-        let is_idle = !self.only_forced && view.now >= self.last_request + IDLE;
+        let are_guests_gone = view.now >= self.last_request + IDLE;
+        let is_idle = !self.only_forced && are_guests_gone;
         if !self.busy && !is_idle {
-            return view.now + OFTEN;
+            return view.now + if are_guests_gone { SELDOM } else { OFTEN };
         }
         self.full &= self.busy && !is_idle;
         let runs = if self.full { RUNS_PLANNED_FULL } else { RUNS_PLANNED };
