@@ -41,6 +41,11 @@ impl Speed {
         self.position_ms.min(self.transfer(gap))
     }
 
+    /// How many bytes a disk passes over in the time of positioning.
+    fn passes_over(&self) -> u64 {
+        (self.position_ms / self.ms_per_mib * f64::from(1 << 20)) as u64 + 1
+    }
+
     pub fn scattered(&self, len: Bytes) -> f64 {
         self.position_ms + self.transfer(len)
     }
@@ -98,29 +103,82 @@ pub(super) fn of_disk(demand: &Times) -> f32 {
 #[derive(Debug)]
 pub(super) struct Runs {
     ends: Vec<u64>,
+    /// The same in units of 4 KiB, cut off at 16 TiB: many of these fit a register, and mostly tell at once that none is near.
+    coarse: Vec<u32>,
     next: usize,
 }
 
 impl Runs {
     pub fn new(streams: usize) -> Runs {
         // Nothing begins soon behind the middle of all addresses.
-        Runs { ends: vec![u64::MAX / 2; streams], next: 0 }
+        let none = u64::MAX / 2;
+        Runs { ends: vec![none; streams], coarse: vec![coarse(none); streams], next: 0 }
     }
 
     /// What a piece takes a disk: nothing but transfer where it goes on with one of the last requests.
     pub fn takes(&mut self, disk: Speed, piece: &Piece, view: &View) -> f64 {
         let extent = (view.extent_size * u64::from(piece.extent.0)).0;
         let (start, end) = (extent + piece.range.start.0, extent + piece.range.end.0);
+        let (place, reach) = match self.nearest(start, disk.passes_over()) {
+            Some((place, gap)) => (place, disk.reach(Bytes(gap))),
+            None => (self.next, disk.position_ms),
+        };
+        let goes_on = reach < disk.position_ms;
+        let place = if goes_on { place } else { self.next };
+        self.next = if goes_on { self.next } else { (self.next + 1) % self.ends.len() };
+        (self.ends[place], self.coarse[place]) = (end, coarse(end));
+        reach + disk.transfer(Bytes(end - start))
+    }
+
+    /// Which end is nearest before an address, and how far away; none if none is as near as `most`, perhaps.
+    fn nearest(&self, start: u64, most: u64) -> Option<(usize, u64)> {
+        let (at, most) = (coarse(start), coarse(most).saturating_add(1));
+        let are_near =
+            self.coarse.iter().fold(0, |any, &other| any | u32::from(at.wrapping_sub(other) <= most));
+        if are_near == 0 {
+            return None;
+        }
         // Wrapping: what ended further on is as far away as can be.
         let gaps = self.ends.iter().map(|&other| start.wrapping_sub(other)).enumerate();
-        let (nearest, gap) = gaps.min_by_key(|&(_, gap)| gap).unwrap_or_default();
-        let reach = disk.reach(Bytes(gap));
-        if reach < disk.position_ms {
-            self.ends[nearest] = end;
-        } else {
-            self.ends[self.next] = end;
-            self.next = (self.next + 1) % self.ends.len();
+        gaps.min_by_key(|&(_, gap)| gap)
+    }
+}
+
+fn coarse(address: u64) -> u32 {
+    (address >> 12) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::Rng;
+
+    /// What is left out at first look is never near.
+    #[test]
+    fn the_nearest_end_is_found_wherever_it_is_near() {
+        let mut rng = Rng::new(7);
+        let most = 800 << 10;
+        let (mut found, mut passed) = (0, 0);
+        for _ in 0..20_000 {
+            let mut runs = Runs::new(8);
+            let base = rng.below(1 << 50);
+            for place in 0..8 {
+                let end = base + rng.below(1 << 24);
+                (runs.ends[place], runs.coarse[place]) = (end, coarse(end));
+            }
+            let start = base + rng.below(1 << 24);
+            let nearest = runs.ends.iter().map(|&end| start.wrapping_sub(end)).min();
+            match runs.nearest(start, most) {
+                Some((place, gap)) => {
+                    assert_eq!((Some(gap), gap), (nearest, start.wrapping_sub(runs.ends[place])));
+                    found += 1;
+                }
+                None => {
+                    assert!(nearest.is_some_and(|gap| gap > most), "{start} {:?}", runs.ends);
+                    passed += 1;
+                }
+            }
         }
-        reach + disk.transfer(Bytes(end - start))
+        assert!(found > 1000 && passed > 1000, "{found} {passed}");
     }
 }
