@@ -150,6 +150,7 @@ impl Equi {
         self.groups.touch_value(group, most).add(times, direction, view.now, memory);
         self.shares.learn(times, direction);
         if let Some(home) = home {
+            self.wishes.wants(piece.extent, home);
             self.queues[home.index()].meets(view.devices[home.index()].in_flight, self.constants.long);
             self.expect(home, direction, times[demand::class(self.classes[home.index()])]);
         }
@@ -334,6 +335,9 @@ impl Policy for Equi {
                 if may_work {
                     self.plan_moves(view, &mut plan.moves);
                 }
+            }
+            if may_work {
+                self.fetch_wanted(view, &mut plan.moves);
             }
             self.wishes.let_disks_rest(view, &mut plan.moves);
         }

@@ -151,6 +151,29 @@ impl Equi {
         }
     }
 
+    /// What guests asked of disks that are to rest comes to SSDs while these have room, beside other moves.
+    pub(super) fn fetch_wanted(&mut self, view: &View, moves: &mut Vec<Move>) {
+        let mut room: Vec<u32> = view.devices.iter().map(|device| self.room(device, view)).collect();
+        let mut wanted = self.wishes.take_wanted();
+        for job in moves.iter() {
+            if let Move::Migrate { extent, target } = job {
+                wanted.retain(|wanted| wanted != extent);
+                room[target.index()] = room[target.index()].saturating_sub(1);
+            }
+        }
+        for extent in wanted {
+            let Some(home) = view.homes.home(extent) else { continue };
+            let has_room = |device: &&DeviceView| {
+                self.is_faster(device.id, home)
+                    && room[device.id.index()] > 0
+                    && self.wishes.may_hold(device.id)
+            };
+            let Some(target) = view.devices.iter().find(has_room).map(|device| device.id) else { continue };
+            room[target.index()] -= 1;
+            moves.push(Move::Migrate { extent, target });
+        }
+    }
+
     /// Whether a move is made now. From an SSD that is not saturated only a few extents return to the disks in each plan: how these
     /// respond to more load is measured, and not predicted.
     fn may_go(&self, gain: &Gain, returning: &mut usize) -> bool {

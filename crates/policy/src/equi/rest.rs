@@ -5,11 +5,13 @@
 //! is room, no device is probed, and new extents go to SSDs that have room. A disk that was woken so often within a day that it must not be woken again
 //! is kept from stopping, by a read every four minutes, and is used as always.
 //!
+//! What guests ask of a disk moves to SSDs that have room, so that it need not be woken for that again.
+//!
 //! What was woken before the daemon started is not known. The engine wakes disks, too: a disk that has the second list of what the journal
 //! promises is written within seconds of each change of where data lies.
 
 use crate::{BadSetting, Completion, Direction, Move, Origin, Settings, View};
-use braid_base::{DeviceClass, DeviceId, Nanos};
+use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 use std::collections::VecDeque;
 
 /// The bound, and when each disk was used.
@@ -17,6 +19,8 @@ pub(super) struct Rest {
     per_day: usize,
     /// By device; none of an SSD.
     disks: Vec<Option<Disk>>,
+    /// What guests asked of disks since the last plan.
+    wanted: Vec<ExtentId>,
     /// The last plan.
     now: Nanos,
 }
@@ -40,6 +44,8 @@ const KEPT: Nanos = Nanos::from_secs(240);
 const DAY: Nanos = Nanos::from_secs(86_400);
 /// Times of all of them are kept.
 const MOST: usize = 1000;
+/// Extents that move to SSDs in one plan.
+const MOST_WANTED: usize = 64;
 const EXPECTED: &str = "times a day from 0 to 1000, such as 20/day";
 
 impl Rest {
@@ -50,11 +56,25 @@ impl Rest {
         let per_day = number.parse().ok().filter(|&per_day| per_day <= MOST);
         let per_day = per_day.ok_or_else(|| settings.bad("quiet", &text, EXPECTED))?;
         let disk = |class: &DeviceClass| (*class == DeviceClass::Hdd).then(Disk::default);
-        Ok(Some(Rest { per_day, disks: classes.iter().map(disk).collect(), now: Nanos::ZERO }))
+        let disks = classes.iter().map(disk).collect();
+        Ok(Some(Rest { per_day, disks, wanted: Vec::new(), now: Nanos::ZERO }))
     }
 
     pub fn written(&self) -> String {
         format!(",quiet={}/day", self.per_day)
+    }
+
+    /// A guest asks a device for something.
+    pub fn wants(&mut self, extent: ExtentId, home: DeviceId) {
+        let is_on_disk = self.disks[home.index()].is_some();
+        if is_on_disk && self.wanted.len() < MOST_WANTED && !self.wanted.contains(&extent) {
+            self.wanted.push(extent);
+        }
+    }
+
+    /// What guests asked of disks since this was asked.
+    pub fn take_wanted(&mut self) -> Vec<ExtentId> {
+        std::mem::take(&mut self.wanted)
     }
 
     /// A device has done something.

@@ -4,7 +4,7 @@ use super::rest::Rest;
 use super::slo::{Slack, Slo};
 use super::wear::Wear;
 use crate::{BadSetting, Completion, DeviceView, Move, Plan, Settings, View};
-use braid_base::{DeviceClass, DeviceId, Nanos};
+use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 
 #[derive(Default)]
 pub(super) struct Wishes {
@@ -58,6 +58,18 @@ impl Wishes {
         if let Some(wear) = &mut self.wear {
             wear.see(view, memory);
         }
+    }
+
+    /// A guest asks a device for something.
+    pub fn wants(&mut self, extent: ExtentId, home: DeviceId) {
+        if let Some(rest) = &mut self.rest {
+            rest.wants(extent, home);
+        }
+    }
+
+    /// What guests asked of disks that are to rest, since this was asked.
+    pub fn take_wanted(&mut self) -> Vec<ExtentId> {
+        self.rest.as_mut().map(Rest::take_wanted).unwrap_or_default()
     }
 
     pub fn completed(&mut self, io: &Completion) {

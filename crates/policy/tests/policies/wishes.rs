@@ -384,3 +384,23 @@ fn what_the_engine_asks_counts_as_waking_and_not_as_use() {
     minutes(1, &mut volume, &mut *policy);
     assert!(rests(&*policy, &volume) && spin_ups(&*policy) == 1.0);
 }
+
+/// Asked for once, an extent would not pay for its move.
+#[test]
+fn what_guests_ask_of_a_disk_that_is_to_rest_comes_to_ssds_with_room() {
+    let fetched = |text: &str, free: u32| {
+        let mut volume = on_disk();
+        let mut policy = begun(text, &mut volume);
+        volume.devices[SSD.index()].free = free;
+        for extent in [3, 700, 3] {
+            volume.access(&mut *policy, extent, Direction::Read);
+        }
+        let mut moves = pass(&mut volume, &mut *policy, Nanos::from_secs(1));
+        moves.retain(|job| matches!(job, Move::Migrate { .. }));
+        moves
+    };
+    let move_of = |extent| Move::Migrate { extent: ExtentId(extent), target: SSD };
+    assert_eq!(fetched("equi,quiet=20/day", 1000)[..2], [move_of(3), move_of(700)]);
+    assert_eq!(fetched("equi,quiet=20/day", 1), [move_of(3)]);
+    assert_eq!(fetched("equi,quiet=20/day,mode=cache", 1000), [], "room for copies");
+}
