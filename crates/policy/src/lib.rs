@@ -245,7 +245,8 @@ pub fn parse_with_keys(
 /// The setting without which a policy does not have the setting `key`.
 fn beside(settings: &Settings, key: &str, devices: &[DeviceView]) -> Option<&'static str> {
     /// Settings that bring others with them.
-    const BRING: [&str; 4] = ["mode=write-back", "evict=s3-fifo", "write-behind", "order=epoch"];
+    const BRING: [&str; 5] =
+        ["mode=write-back", "evict=s3-fifo", "admit=sievestore", "write-behind", "order=epoch"];
     BRING.into_iter().find(|bring| {
         let with = Settings::parse("policy", &format!("{},{bring}", settings.name()));
         with.is_ok_and(|mut with| take(&mut with, devices).is_ok() && with.has_known(key))

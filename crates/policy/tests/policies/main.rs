@@ -5,6 +5,7 @@ mod baselines;
 mod caching;
 mod equi;
 mod exclusive;
+mod filters;
 mod hystor;
 mod pass;
 mod pass_pace;
