@@ -13,6 +13,7 @@ mod exclusive;
 mod fixed;
 mod hystor;
 mod lru;
+mod orthus;
 mod pass;
 mod placement;
 mod plan;
@@ -30,6 +31,7 @@ pub use exclusive::Exclusive;
 pub use fixed::Fixed;
 pub use hystor::Hystor;
 pub use lru::Lru;
+pub use orthus::Orthus;
 pub use pass::Pass;
 pub use placement::{Home, Occasion, Placement, Second, WriteTarget};
 pub use plan::{Move, Outcome, Plan};
@@ -260,6 +262,7 @@ fn take(settings: &mut Settings, devices: &[DeviceView]) -> Result<Box<dyn Polic
         "wardrop" => Box::new(Wardrop::new(settings, devices)?),
         "ssd-first" => Box::new(SsdFirst::new(settings, devices)?),
         "cache" => Box::new(Cache::new(settings, devices)?),
+        "orthus" => Box::new(Orthus::new(settings, devices)?),
         "hystor" => Box::new(Hystor::new(settings, devices)?),
         "exclusive" | "inclusive" => Box::new(Exclusive::new(settings, devices)?),
         "pass" => Box::new(Pass::new(settings, devices)?),
@@ -314,4 +317,5 @@ pub const NAMES: &[&str] = &[
     "static",
     "ssd-first",
     "cache",
+    "orthus",
 ];

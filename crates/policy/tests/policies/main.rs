@@ -7,6 +7,7 @@ mod equi;
 mod exclusive;
 mod filters;
 mod hystor;
+mod orthus;
 mod pass;
 mod pass_pace;
 mod purge;

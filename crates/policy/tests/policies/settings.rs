@@ -43,6 +43,8 @@ const ALL: &[&str] = &[
     "cache,admit=sievestore,t1=5,t2=2,sieve-window=90s,subwindows=2",
     "cache,admit=larc",
     "cache",
+    "orthus,target=latency,step=7%,interval=50ms,window=1500ms,stable=3%,change=29%,margin=2%,mode=write-back",
+    "orthus,evict=s3-fifo,threshold=3,admit=sievestore,t1=3,cache=29%",
 ];
 
 /// `braid policy` printed `bypass=4 MiB`, which a shell takes for two words.

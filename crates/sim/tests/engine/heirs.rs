@@ -1,0 +1,23 @@
+//! The baselines of later papers: a cache that leaves hits to the disks, tiers that balance latencies, and a mirrored class beside tiers.
+
+use super::{dirty, run};
+use crate::engine_subject::{Engine, campaign};
+use braid_sim::Mix;
+
+/// A window has a hundred reads, and a share is measured for a millisecond: the cache fills and is tuned several times.
+#[test]
+fn a_cache_that_leaves_hits_to_the_disk_loses_nothing_flushed() {
+    let test = "heirs::a_cache_that_leaves_hits_to_the_disk_loses_nothing_flushed";
+    let tuned = "window=10ms,stable=100%,interval=1ms,margin=0%,step=20%,change=100%";
+    for (name, mode) in
+        [("orthus-through", ""), ("orthus-back", ",mode=write-back,dirty-high=20%,dirty-low=5%")]
+    {
+        let mut campaign = dirty(campaign(name, test, 3));
+        campaign.states.every = 100;
+        let workload = &mut campaign.setup.workload;
+        workload.requests = 2_000;
+        workload.mix = Mix { read: 60, write: 25, fua: 3, flush: 6, discard: 4, zero: 2, prefetch: 0 };
+        let policy = format!("orthus,cache=5%,target=latency,{tuned}{mode}");
+        run(&campaign, &Engine { policy, cache_extents: 2, ..Engine::wardrop() });
+    }
+}
