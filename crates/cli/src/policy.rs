@@ -11,7 +11,7 @@ use clap::Args;
 /// first. docs/policies.md says what each setting does.
 #[derive(Args)]
 #[command(after_help = "\
-Policies: wardrop, equi, working-set, pass, hystor, exclusive, inclusive, raid1, ssd-first, cache, orthus, ssd-only, hdd-only, stripe, static.
+Policies: wardrop, equi, working-set, pass, hystor, exclusive, inclusive, raid1, ssd-first, cache, orthus, colloid, ssd-only, hdd-only, stripe, static.
 
 Examples:
   braid policy vault

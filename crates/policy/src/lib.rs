@@ -8,9 +8,11 @@
 mod cache;
 pub mod caching;
 mod cell_list;
+mod colloid;
 mod equi;
 mod exclusive;
 mod fixed;
+mod hemem;
 mod hystor;
 mod lru;
 mod orthus;
@@ -20,12 +22,14 @@ mod plan;
 mod raid1;
 mod request;
 mod ssd_first;
+mod tier;
 mod view;
 mod wardrop;
 mod working_set;
 
 pub use cache::Cache;
 pub use cell_list::CellLists;
+pub use colloid::Colloid;
 pub use equi::Equi;
 pub use exclusive::Exclusive;
 pub use fixed::Fixed;
@@ -263,6 +267,7 @@ fn take(settings: &mut Settings, devices: &[DeviceView]) -> Result<Box<dyn Polic
         "ssd-first" => Box::new(SsdFirst::new(settings, devices)?),
         "cache" => Box::new(Cache::new(settings, devices)?),
         "orthus" => Box::new(Orthus::new(settings, devices)?),
+        "colloid" => Box::new(Colloid::new(settings, devices)?),
         "hystor" => Box::new(Hystor::new(settings, devices)?),
         "exclusive" | "inclusive" => Box::new(Exclusive::new(settings, devices)?),
         "pass" => Box::new(Pass::new(settings, devices)?),
@@ -318,4 +323,5 @@ pub const NAMES: &[&str] = &[
     "ssd-first",
     "cache",
     "orthus",
+    "colloid",
 ];

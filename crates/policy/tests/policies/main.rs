@@ -3,6 +3,7 @@
 mod as_published;
 mod baselines;
 mod caching;
+mod colloid;
 mod equi;
 mod exclusive;
 mod filters;

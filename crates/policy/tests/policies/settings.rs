@@ -45,6 +45,7 @@ const ALL: &[&str] = &[
     "cache",
     "orthus,target=latency,step=7%,interval=50ms,window=1500ms,stable=3%,change=29%,margin=2%,mode=write-back",
     "orthus,evict=s3-fifo,threshold=3,admit=sievestore,t1=3,cache=29%",
+    "colloid,round=150ms,weight=0.5,delta=0.07,epsilon=0.02,rate=12MB,latency=all",
 ];
 
 /// `braid policy` printed `bypass=4 MiB`, which a shell takes for two words.

@@ -21,3 +21,10 @@ fn a_cache_that_leaves_hits_to_the_disk_loses_nothing_flushed() {
         run(&campaign, &Engine { policy, cache_extents: 2, ..Engine::wardrop() });
     }
 }
+
+#[test]
+fn tiers_that_balance_latencies_lose_nothing_flushed() {
+    let test = "heirs::tiers_that_balance_latencies_lose_nothing_flushed";
+    let policy = "colloid,round=10ms,weight=1,delta=0,latency=all".to_owned();
+    run(&campaign("colloid", test, 12), &Engine { policy, ..Engine::wardrop() });
+}
