@@ -15,6 +15,7 @@ mod fixed;
 mod hemem;
 mod hystor;
 mod lru;
+mod most;
 mod orthus;
 mod pass;
 mod placement;
@@ -35,6 +36,7 @@ pub use exclusive::Exclusive;
 pub use fixed::Fixed;
 pub use hystor::Hystor;
 pub use lru::Lru;
+pub use most::Most;
 pub use orthus::Orthus;
 pub use pass::Pass;
 pub use placement::{Home, Occasion, Placement, Second, WriteTarget};
@@ -268,6 +270,7 @@ fn take(settings: &mut Settings, devices: &[DeviceView]) -> Result<Box<dyn Polic
         "cache" => Box::new(Cache::new(settings, devices)?),
         "orthus" => Box::new(Orthus::new(settings, devices)?),
         "colloid" => Box::new(Colloid::new(settings, devices)?),
+        "most" => Box::new(Most::new(settings, devices)?),
         "hystor" => Box::new(Hystor::new(settings, devices)?),
         "exclusive" | "inclusive" => Box::new(Exclusive::new(settings, devices)?),
         "pass" => Box::new(Pass::new(settings, devices)?),
@@ -324,4 +327,5 @@ pub const NAMES: &[&str] = &[
     "cache",
     "orthus",
     "colloid",
+    "most",
 ];

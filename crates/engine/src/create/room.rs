@@ -8,6 +8,7 @@
 //! | `exclusive`, `inclusive` | 20 % |
 //! | `ssd-first` | 10 % |
 //! | `cache`, `orthus`, `hystor` | all: homes lie on the disks |
+//! | `most` | as much as 20 % of all devices, or all |
 //! | `pass`, `raid1` | nothing beside the two required copies of everything |
 //! | all others | nothing |
 

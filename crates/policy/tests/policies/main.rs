@@ -8,6 +8,7 @@ mod equi;
 mod exclusive;
 mod filters;
 mod hystor;
+mod most;
 mod orthus;
 mod pass;
 mod pass_pace;

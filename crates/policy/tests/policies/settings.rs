@@ -46,6 +46,7 @@ const ALL: &[&str] = &[
     "orthus,target=latency,step=7%,interval=50ms,window=1500ms,stable=3%,change=29%,margin=2%,mode=write-back",
     "orthus,evict=s3-fifo,threshold=3,admit=sievestore,t1=3,cache=29%",
     "colloid,round=150ms,weight=0.5,delta=0.07,epsilon=0.02,rate=12MB,latency=all",
+    "most,round=150ms,theta=0.07,step=7%,offload=29%,mirror=14%,free=3%,rate=12MB,weight=0.5,clean=2",
 ];
 
 /// `braid policy` printed `bypass=4 MiB`, which a shell takes for two words.

@@ -2,7 +2,7 @@
 
 use super::{dirty, run};
 use crate::engine_subject::{Engine, campaign};
-use braid_sim::Mix;
+use braid_sim::{Disturbance, Errors, Mix};
 
 /// A window has a hundred reads, and a share is measured for a millisecond: the cache fills and is tuned several times.
 #[test]
@@ -27,4 +27,19 @@ fn tiers_that_balance_latencies_lose_nothing_flushed() {
     let test = "heirs::tiers_that_balance_latencies_lose_nothing_flushed";
     let policy = "colloid,round=10ms,weight=1,delta=0,latency=all".to_owned();
     run(&campaign("colloid", test, 12), &Engine { policy, ..Engine::wardrop() });
+}
+
+/// The ratio is at its end after a round: extents are mirrored, cleaned, and cease to be.
+#[test]
+fn a_mirrored_class_loses_nothing_flushed() {
+    let test = "heirs::a_mirrored_class_loses_nothing_flushed";
+    for (name, failing) in [("most", false), ("most-failing", true)] {
+        let mut campaign = campaign(name, test, 8);
+        if failing {
+            campaign.setup.workload.errors = Errors::Tolerated;
+            campaign.setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
+        }
+        let policy = "most,round=10ms,weight=1,theta=0,step=30%,offload=30%,mirror=5%,clean=0".to_owned();
+        run(&campaign, &Engine { policy, ..Engine::wardrop() });
+    }
 }
