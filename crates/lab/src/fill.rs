@@ -12,7 +12,7 @@
 //!
 //! Policies that have all data on disks, and learn from what guests ask for what of it is worth a copy on the SSDs (`hystor`), begin so.
 //!
-//! Policies that are a rule of where data lies (`static`, `stripe`, `ssd-only`, `hdd-only`, `cache`) place it by themselves: they would never
+//! Policies that are a rule of where data lies (`static`, `stripe`, `ssd-only`, `hdd-only`, `cache`, `orthus`) place it by themselves: they would never
 //! move it to where they say it is.
 
 use crate::sweep::Gauge;
@@ -32,7 +32,7 @@ pub const OWN: &str = "own";
 const LISTED: &str = "listed";
 
 /// Policies that are a rule of where data lies.
-const RULES: [&str; 5] = ["static", "stripe", "ssd-only", "hdd-only", "cache"];
+const RULES: [&str; 6] = ["static", "stripe", "ssd-only", "hdd-only", "cache", "orthus"];
 
 /// Policies that have all homes on disks, and learn what is worth a copy on the SSDs: what fills the disks is no access for them to learn from.
 const LEARNING_CACHES: [&str; 1] = ["hystor"];

@@ -44,7 +44,7 @@ impl Cache {
             Some("write-back") => (Mode::WriteBack, WriteBack::take(settings)?),
             Some(other) => return Err(settings.bad("mode", other, "write-through or write-back")),
         };
-        let mut admission = Admission::take(settings)?;
+        let mut admission = Admission::take(settings)?.with_filter(settings)?;
         if mode == Mode::WriteBack {
             admission = admission.with_writes(settings)?;
         }
@@ -58,7 +58,11 @@ impl Cache {
         }
         self.eviction.used(read, view);
         match view.homes.home(read.extent) {
-            Some(home) if !self.room.is_ssd(home) => Placement::cached(Some(self.room.next_ssd())),
+            Some(home)
+                if !self.room.is_ssd(home) && self.admission.lets_in(read, self.room.blocks(view), view) =>
+            {
+                Placement::cached(Some(self.room.next_ssd()))
+            }
             _ => Placement::KEEP,
         }
     }
@@ -86,8 +90,9 @@ impl Cache {
     fn write_to(&mut self, write: &Piece, view: &View) -> Option<DeviceId> {
         let admitted = self.admission.admits_write(write, view);
         self.eviction.used(write, view);
-        let goes = self.mode == Mode::WriteBack && admitted;
-        (goes && self.write_back.has_room(self.room.blocks(view))).then(|| self.room.next_ssd())
+        let (blocks, goes) = (self.room.blocks(view), self.mode == Mode::WriteBack && admitted);
+        let goes = goes && self.admission.lets_in(write, blocks, view) && self.write_back.has_room(blocks);
+        goes.then(|| self.room.next_ssd())
     }
 }
 
@@ -155,7 +160,7 @@ impl Policy for Cache {
     }
 
     fn memory(&self) -> usize {
-        self.eviction.memory() + self.write_back.memory()
+        self.admission.memory() + self.eviction.memory() + self.write_back.memory()
     }
 
     fn save(&self, view: &View) -> Vec<u8> {

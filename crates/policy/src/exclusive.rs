@@ -130,7 +130,7 @@ impl Exclusive {
             period: settings.take_time("period", Nanos::from_secs(3600), Nanos::from_millis(10)..=longest)?,
             rate: settings.take_bytes("rate", Bytes(12_000_000), KIB..=GIB * 1024)?,
         };
-        let mut admission = Admission::take(settings)?;
+        let mut admission = Admission::take(settings)?.with_filter(settings)?;
         if writes_back {
             admission = admission.with_writes(settings)?;
         }
@@ -164,7 +164,9 @@ impl Exclusive {
     fn place_read(&mut self, read: &Piece, view: &View) -> Placement<'static> {
         let admitted = self.admission.admits(read);
         self.eviction.used(read, view);
-        let goes = admitted && self.caches(view.homes.home(read.extent));
+        let goes = admitted
+            && self.caches(view.homes.home(read.extent))
+            && self.admission.lets_in(read, self.split.cache.blocks(view), view);
         Placement::cached(goes.then(|| self.split.cache.next_ssd()))
     }
 
@@ -185,8 +187,12 @@ impl Exclusive {
     fn write_to(&mut self, write: &Piece, home: Option<DeviceId>, view: &View) -> Option<DeviceId> {
         let admitted = self.admission.admits_write(write, view);
         self.eviction.used(write, view);
-        let goes = self.constants.writes_back && admitted && self.caches(home);
-        let mut has_room = || self.write_back.has_room(self.split.cache.blocks(view));
+        let blocks = self.split.cache.blocks(view);
+        let goes = self.constants.writes_back
+            && admitted
+            && self.caches(home)
+            && self.admission.lets_in(write, blocks, view);
+        let mut has_room = || self.write_back.has_room(blocks);
         (goes && (self.constants.until_purge || has_room())).then(|| self.split.cache.next_ssd())
     }
 
@@ -392,7 +398,7 @@ impl Policy for Exclusive {
     }
 
     fn memory(&self) -> usize {
-        self.ranking.memory() + self.eviction.memory() + self.write_back.memory()
+        self.ranking.memory() + self.admission.memory() + self.eviction.memory() + self.write_back.memory()
     }
 
     /// How long the state of the ranking is (4 bytes, little-endian), that state, and the order of eviction with what room is left.

@@ -8,28 +8,36 @@
 mod cache;
 pub mod caching;
 mod cell_list;
+mod colloid;
 mod equi;
 mod exclusive;
 mod fixed;
+mod hemem;
 mod hystor;
 mod lru;
+mod most;
+mod orthus;
 mod pass;
 mod placement;
 mod plan;
 mod raid1;
 mod request;
 mod ssd_first;
+mod tier;
 mod view;
 mod wardrop;
 mod working_set;
 
 pub use cache::Cache;
 pub use cell_list::CellLists;
+pub use colloid::Colloid;
 pub use equi::Equi;
 pub use exclusive::Exclusive;
 pub use fixed::Fixed;
 pub use hystor::Hystor;
 pub use lru::Lru;
+pub use most::Most;
+pub use orthus::Orthus;
 pub use pass::Pass;
 pub use placement::{Home, Occasion, Placement, Second, WriteTarget};
 pub use plan::{Move, Outcome, Plan};
@@ -245,7 +253,8 @@ pub fn parse_with_keys(
 /// The setting without which a policy does not have the setting `key`.
 fn beside(settings: &Settings, key: &str, devices: &[DeviceView]) -> Option<&'static str> {
     /// Settings that bring others with them.
-    const BRING: [&str; 4] = ["mode=write-back", "evict=s3-fifo", "write-behind", "order=epoch"];
+    const BRING: [&str; 5] =
+        ["mode=write-back", "evict=s3-fifo", "admit=sievestore", "write-behind", "order=epoch"];
     BRING.into_iter().find(|bring| {
         let with = Settings::parse("policy", &format!("{},{bring}", settings.name()));
         with.is_ok_and(|mut with| take(&mut with, devices).is_ok() && with.has_known(key))
@@ -259,6 +268,9 @@ fn take(settings: &mut Settings, devices: &[DeviceView]) -> Result<Box<dyn Polic
         "wardrop" => Box::new(Wardrop::new(settings, devices)?),
         "ssd-first" => Box::new(SsdFirst::new(settings, devices)?),
         "cache" => Box::new(Cache::new(settings, devices)?),
+        "orthus" => Box::new(Orthus::new(settings, devices)?),
+        "colloid" => Box::new(Colloid::new(settings, devices)?),
+        "most" => Box::new(Most::new(settings, devices)?),
         "hystor" => Box::new(Hystor::new(settings, devices)?),
         "exclusive" | "inclusive" => Box::new(Exclusive::new(settings, devices)?),
         "pass" => Box::new(Pass::new(settings, devices)?),
@@ -313,4 +325,7 @@ pub const NAMES: &[&str] = &[
     "static",
     "ssd-first",
     "cache",
+    "orthus",
+    "colloid",
+    "most",
 ];

@@ -41,7 +41,7 @@ impl<'a> Occasion<'a> {
 /// | new | `On` a device; otherwise, or if that is full, the roomiest | where the second copy is allocated, and how this write treats it | with a write, if the home is `On` its device: the copy that is written alone, if there is room |
 /// | write | `Moved`, if the target has room; `Later` with `extra`, if that has room; `Alone`; otherwise the home, and what extra copies there are | how this write treats it | with `Later`: the copy that is written alone |
 /// | read hit | not used | not used | not used |
-/// | read miss | not used | not used | where the blocks that the piece covers whole get a clean copy, if there is room |
+/// | read miss | `Alone`: clean extra copies are passed over | not used | where the blocks that the piece covers whole get a clean copy, if there is room |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement<'a> {
     /// The home.
@@ -63,7 +63,7 @@ pub enum Home<'a> {
     Moved(DeviceId, WholeInMemory<'a>),
     /// It is brought up to date later: only the extra copy is written now, and is dirty (write-back).
     Later,
-    /// It is written, and the extra copies of blocks that are written whole are dropped.
+    /// It alone: a write drops the extra copies of blocks that it covers whole; a read takes clean extra copies only if the home cannot be read.
     Alone,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Placement<'a> {
     /// Nothing changes; what is new goes where the engine finds room.
     pub const KEEP: Placement<'static> = Placement { home: Home::Keep, second: Second::None, extra: None };
 
-    /// The write goes past a cache: to the home alone.
+    /// The request goes past a cache: to the home alone.
     pub const ALONE: Placement<'static> = Placement { home: Home::Alone, ..Placement::KEEP };
 
     /// A new home on this device.
@@ -171,6 +171,11 @@ impl<'a> Placement<'a> {
         }
     }
 
+    /// Whether a read passes over clean extra copies, to the home.
+    pub fn passes_clean(&self) -> bool {
+        self.home == Home::Alone
+    }
+
     /// The device on which blocks that are being read get an extra copy.
     pub fn promoted_to(&self) -> Option<DeviceId> {
         self.extra
@@ -201,6 +206,7 @@ mod tests {
             assert_eq!(placement.new_home(), new_home, "{placement:?}");
             assert_eq!(placement.write_target(), write_target, "{placement:?}");
             assert_eq!(placement.promoted_to(), promoted_to, "{placement:?}");
+            assert_eq!(placement.passes_clean(), placement == Placement::ALONE, "{placement:?}");
             assert_eq!(placement.with_second(behind).write_target(), write_target);
             assert_eq!(placement.first_write(D), WriteTarget::Home, "{placement:?}");
         }

@@ -75,7 +75,7 @@ pub struct Piece<'a> {
 
 impl Piece<'_> {
     /// The blocks that it touches.
-    pub fn touched(&self) -> impl Iterator<Item = BlockId> + use<> {
+    pub fn touched(&self) -> impl Iterator<Item = BlockId> + Clone + use<> {
         (self.first_block.0..self.first_block.0 + u64::from(self.blocks)).map(BlockId)
     }
 }

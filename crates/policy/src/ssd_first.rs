@@ -31,7 +31,8 @@ impl SsdFirst {
                 "policy ssd-first needs an SSD, and the volume has none: use another policy",
             ));
         }
-        let (admission, eviction) = (Admission::take(settings)?, Eviction::take(settings, devices.len())?);
+        let admission = Admission::take(settings)?.with_filter(settings)?;
+        let eviction = Eviction::take(settings, devices.len())?;
         Ok(SsdFirst { kept, admission, eviction, write_back: WriteBack::all() })
     }
 
@@ -54,7 +55,8 @@ impl SsdFirst {
         if self.kept.is_ssd(home) || !full || self.kept.share() == 0.0 || !self.admission.admits(read) {
             return None;
         }
-        Some(self.kept.next_ssd())
+        let blocks = self.kept.blocks(view);
+        self.admission.lets_in(read, blocks, view).then(|| self.kept.next_ssd())
     }
 }
 
@@ -106,7 +108,7 @@ impl Policy for SsdFirst {
     }
 
     fn memory(&self) -> usize {
-        self.eviction.memory()
+        self.admission.memory() + self.eviction.memory()
     }
 
     fn save(&self, view: &View) -> Vec<u8> {

@@ -9,6 +9,8 @@ mod death;
 #[path = "engine/devices.rs"]
 mod devices;
 mod engine_subject;
+#[path = "engine/heirs.rs"]
+mod heirs;
 #[path = "engine/places.rs"]
 mod places;
 #[path = "engine/published.rs"]

@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `exclusive`, `inclusive` | 20 % |
 //! | `ssd-first` | 10 % |
-//! | `cache`, `hystor` | all: homes lie on the disks |
+//! | `cache`, `orthus`, `hystor` | all: homes lie on the disks |
+//! | `most` | as much as 20 % of all devices, or all |
 //! | `pass`, `raid1` | nothing beside the two required copies of everything |
 //! | all others | nothing |
 

@@ -42,6 +42,15 @@ struct Beside {
 /// A disk passes over so much in less time than it takes to position anew.
 const LONGEST_PASSED: Bytes = Bytes(64 << 10);
 
+/// What the policy wants of a read.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// The device on which extra copies are made, if any are.
+    admit: Option<DeviceId>,
+    /// Whether clean extra copies are passed over.
+    passes_clean: bool,
+}
+
 /// How a piece is read, as far as can be said without waiting.
 enum Way<'a, D> {
     /// It has been: from memory, or zeros.
@@ -51,9 +60,9 @@ enum Way<'a, D> {
     /// From one place of one device: nearly every read.
     Device(&'a Member<D>, Bytes),
     /// Into the memory cache, with all of its extent, and with extra copies made on a device if the policy wants them.
-    Fetch(Option<DeviceId>),
+    Fetch(Wanted),
     /// From several places, or with extra copies made on a device.
-    Further(Option<DeviceId>),
+    Further(Wanted),
     /// From nowhere: its place could not be proved.
     Lost,
 }
@@ -119,18 +128,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Ok(())
                 }
             }
-            Way::Fetch(admit) => {
+            Way::Fetch(Wanted { admit, passes_clean }) => {
                 // To keep what is read, no write may be under way: the lock must be exclusive.
                 drop(guard);
                 let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
                 let beside = self.beside(piece);
-                self.fetch(piece, into).await?;
+                self.fetch(piece, into, passes_clean).await?;
                 drop(guard);
                 self.promote_read(piece, into, admit, beside);
                 Ok(())
             }
-            Way::Further(admit) => {
-                Box::pin(self.read_further(piece.clone(), into.clone(), guard, admit)).await
+            Way::Further(wanted) => {
+                Box::pin(self.read_further(piece.clone(), into.clone(), guard, wanted)).await
             }
             Way::Lost => Err(lost(&self.shape, piece.extent)),
         }
@@ -145,7 +154,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mapped = entry.home != SlotNumber::NONE;
         let shown = self.shown(piece, request, hit);
         let occasion = if hit { Occasion::ReadHit(shown) } else { Occasion::ReadMiss(shown) };
-        let admit = self.with_policy(|policy, view| policy.place(&occasion, view)).promoted_to();
+        let placed = self.with_policy(|policy, view| policy.place(&occasion, view));
+        let wanted = Wanted { admit: placed.promoted_to(), passes_clean: placed.passes_clean() };
+        let admit = wanted.admit;
         {
             let mut guests = self.guests.stats.borrow_mut();
             guests.cache_hits += u64::from(hit);
@@ -171,11 +182,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && self.guests.cache.borrow_mut().wants(piece.extent)
             && !self.is_held_up(&self.whole(piece.extent))
         {
-            return Way::Fetch(admit);
+            return Way::Fetch(wanted);
         }
         match self.only_place(piece, &entry) {
             Some((member, at)) if admit.is_none() && member.can_use(into) => Way::Device(member, at),
-            _ => Way::Further(admit),
+            _ => Way::Further(wanted),
         }
     }
 
@@ -206,12 +217,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         piece: Piece,
         into: Buf,
         guard: LockGuard,
-        admit: Option<DeviceId>,
+        Wanted { admit, passes_clean }: Wanted,
     ) -> Result<()> {
         let beside = self.beside(&piece);
         // A write that reached one copy and not yet the other must not be read and then not be read.
         self.guests.ranges.wait(piece.extent.0, &piece.range).await;
-        self.read_copies(&piece, &into, Origin::Guest).await?;
+        self.read_copies_by(&piece, &into, passes_clean, (Origin::Guest, Deadline::Only)).await?;
         drop(guard);
         self.promote_read(&piece, &into, admit, beside);
         Ok(())
@@ -268,12 +279,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let nothing = Piece { extent: piece.extent, range: Bytes::ZERO..Bytes(1) };
         // Not of `bounce`: reading may take a buffer of that.
         let into = self.buffers.blocks.alloc(Bytes(1)).await;
-        self.fetch(&nothing, &into).await
+        self.fetch(&nothing, &into, false).await
     }
 
     /// Reads all of an extent into the memory cache, and the piece out of it. A bad place elsewhere in the extent does not hurt
     /// the piece.
-    async fn fetch(self: &Rc<Self>, piece: &Piece, into: &Buf) -> Result<()> {
+    async fn fetch(self: &Rc<Self>, piece: &Piece, into: &Buf, passes_clean: bool) -> Result<()> {
         let buf = {
             let mut cache = self.guests.cache.borrow_mut();
             // Someone else may have brought it while this task waited for the lock.
@@ -284,7 +295,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let whole = self.whole(piece.extent);
         let buf = buf.filter(|_| !self.is_held_up(&whole));
-        let Some(buf) = buf else { return Box::pin(self.read_copies(piece, into, Origin::Guest)).await };
+        let of_guest = (Origin::Guest, Deadline::Only);
+        let Some(buf) = buf else {
+            return Box::pin(self.read_copies_by(piece, into, passes_clean, of_guest)).await;
+        };
         let changes = self.devices.changes();
         let entry = self.state.borrow().map.get(piece.extent);
         let read = match self.only_place(&whole, &entry) {
@@ -297,12 +311,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 read
             }
             // What the guest did not ask for may lie on a device that does not answer.
-            None => Box::pin(self.read_copies_by(&whole, &buf, (Origin::Guest, Deadline::Brief))).await,
+            None => {
+                let by = (Origin::Guest, Deadline::Brief);
+                Box::pin(self.read_copies_by(&whole, &buf, passes_clean, by)).await
+            }
         };
         // What came from a device that has been given up meanwhile may be what it held before it lost writes.
         if read.is_err() || self.devices.changes() != changes {
             drop(buf);
-            return Box::pin(self.read_copies(piece, into, Origin::Guest)).await;
+            return Box::pin(self.read_copies_by(piece, into, passes_clean, of_guest)).await;
         }
         into.copy_from(Bytes::ZERO, &buf.slice(piece.range.clone()));
         self.guests.cache.borrow_mut().insert(piece.extent, buf);
@@ -318,21 +335,39 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// for the lock.
     pub async fn read_copies(self: &Rc<Self>, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
         let deadline = if origin == Origin::Guest { Deadline::Only } else { Deadline::Brief };
-        self.read_copies_by(piece, into, (origin, deadline)).await
+        self.read_copies_by(piece, into, false, (origin, deadline)).await
     }
 
-    /// As [`Core::read_copies`], with a deadline for dirty copies.
+    /// As [`Core::read_copies`], with a deadline for dirty copies. If it `passes_clean`, clean extra copies are read only if the home cannot be.
     async fn read_copies_by(
         self: &Rc<Self>,
         piece: &Piece,
         into: &Buf,
+        passes_clean: bool,
         by: (Origin, Deadline),
     ) -> Result<()> {
-        let (.., end) = self.source_at(piece, piece.range.start, false);
-        if end == piece.range.end {
-            return self.read_part(piece, into, false, by).await;
+        if passes_clean {
+            let read = self.read_parts(piece, into, true, by).await;
+            // Nothing else is read into a buffer that a late device may still fill.
+            if read.is_ok() || self.refuse_late().is_err() {
+                return read;
+            }
         }
-        let parts = self.parts_of(piece);
+        self.read_parts(piece, into, false, by).await
+    }
+
+    async fn read_parts(
+        self: &Rc<Self>,
+        piece: &Piece,
+        into: &Buf,
+        passes_clean: bool,
+        by: (Origin, Deadline),
+    ) -> Result<()> {
+        let (.., end) = self.source_at(piece, piece.range.start, passes_clean);
+        if end == piece.range.end {
+            return self.read_part(piece, into, passes_clean, by).await;
+        }
+        let parts = self.parts_of(piece, passes_clean);
         let reads = parts.iter().map(async |part| {
             let range = &part.piece.range;
             let into = into.slice(range.start - piece.range.start..range.end - piece.range.start);
@@ -342,12 +377,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Cuts a piece into what lies in different places. A clean extra copy between two parts that only the home has is one of
-    /// them if it is short: a disk passes over it in less time than a second request takes.
-    fn parts_of(&self, piece: &Piece) -> Vec<Part> {
+    /// them if it is short: a disk passes over it in less time than a second request takes. If it `passes_clean`, every clean extra copy is.
+    fn parts_of(&self, piece: &Piece, passes_clean: bool) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         let mut at = piece.range.start;
         while at < piece.range.end {
-            let (source, _, end) = self.source_at(piece, at, false);
+            let (source, _, end) = self.source_at(piece, at, passes_clean);
             let is_clean = |source: &Source| matches!(source, Source::Extra(extra) if !extra.dirty);
             if matches!(source, Source::Required)
                 && let Some(before) = parts.iter().rposition(|part| !is_clean(&part.source))
@@ -359,7 +394,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 (part.piece.range.end, part.passes_clean) = (end, true);
             } else {
                 let piece = Piece { extent: piece.extent, range: at..end };
-                parts.push(Part { piece, source, passes_clean: false });
+                parts.push(Part { piece, source, passes_clean });
             }
             at = end;
         }

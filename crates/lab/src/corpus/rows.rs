@@ -43,7 +43,7 @@ impl Group {
 
 /// Policies that begin with the cell's own layout: all that there are but `static` and `hdd-only`, which leave it untouched, and those that mirror. Caches
 /// as in the literature: write-back by both rules of eviction, and write-through. `exclusive` ranks pages once an hour, which no cell lasts: so also every ten seconds.
-const POLICIES: [&str; 15] = [
+const POLICIES: [&str; 18] = [
     "equi",
     "wardrop",
     "working-set",
@@ -59,6 +59,9 @@ const POLICIES: [&str; 15] = [
     "exclusive,page=1MiB,period=10s",
     "inclusive,page=1MiB,period=10s",
     "equi,mode=auto",
+    "orthus",
+    "colloid",
+    "most",
 ];
 const MIRRORS: [&str; 2] = ["pass", "raid1"];
 /// Splits, in per cent of the data on the SSD.

@@ -9,7 +9,10 @@
 //! write itself into its buffer in much less time. If a flush follows and such a block is written again, as by a log of sectors, it deserves a copy: there
 //! the disk would have to turn for each write. (On traces without flushes, a copy at the second write made caches 1.6 times slower than the disk alone.)
 //! `part-writes=cache` gives all such blocks copies.
+//!
+//! What is left, a filter may keep out until it has been asked for more often (`admit`, [`super::filter`]).
 
+use super::filter::Filter;
 use super::ghosts::Ghosts;
 use super::written;
 use crate::{BadSetting, ByteRange, Piece, Request, Settings, View};
@@ -28,6 +31,7 @@ pub struct Admission {
     written_in_part: Vec<BlockId>,
     /// Those of which a part was written before a flush, not long ago.
     flushed_in_part: Ghosts,
+    filter: Filter,
 }
 
 /// The file of a user is shorter, and a disk reads that much in a few turns.
@@ -57,7 +61,16 @@ impl Admission {
         let bypass = if off { None } else { Some(settings.take_bytes("bypass", BYPASS, KIB * 64..=GIB)?) };
         let streams = [Stream::default(); STREAMS];
         let (written_in_part, flushed_in_part) = (Vec::new(), Ghosts::default());
-        Ok(Admission { bypass, part_writes: false, streams, asked: 0, written_in_part, flushed_in_part })
+        let filter = Filter::All;
+        Ok(Admission {
+            bypass,
+            part_writes: false,
+            streams,
+            asked: 0,
+            written_in_part,
+            flushed_in_part,
+            filter,
+        })
     }
 
     /// The same for a cache that is written. Setting: `part-writes` (disk), where a write goes that covers only a part of a block: to the disk, or
@@ -71,13 +84,20 @@ impl Admission {
         Ok(self)
     }
 
+    /// The same with a filter. Settings: those of [`Filter::take`].
+    pub fn with_filter(mut self, settings: &mut Settings) -> Result<Admission, BadSetting> {
+        self.filter = Filter::take(settings)?;
+        Ok(self)
+    }
+
     /// The settings as text, if they are not the default.
     pub fn settings(&self) -> Vec<String> {
         let text = self.bypass.map_or("off".to_owned(), |len| format!("{}B", len.0));
-        written([
+        let own = written([
             (self.bypass != Some(BYPASS)).then(|| format!("bypass={text}")),
             self.part_writes.then(|| "part-writes=cache".to_owned()),
-        ])
+        ]);
+        [own, self.filter.settings()].concat()
     }
 
     /// Whether a write is of a long stream. A short one never is, though they may follow each other: they are those of a log more often than not, with
@@ -91,6 +111,17 @@ impl Admission {
     /// Whether another write deserves extra copies. Nothing has to be read for the first write to an extent.
     pub fn admits_write(&mut self, write: &Piece, view: &View) -> bool {
         self.part_writes || view.homes.home(write.extent).is_none() || self.needs_no_read(write, view)
+    }
+
+    /// Whether the filter lets the blocks of a piece in that are not cached, into a cache of so many blocks. To be asked once of each piece that
+    /// deserves extra copies, in the order in which they come.
+    pub fn lets_in(&mut self, piece: &Piece, blocks: u64, view: &View) -> bool {
+        self.filter.lets_in(piece, blocks, view)
+    }
+
+    /// Bytes of memory that the filter takes.
+    pub fn memory(&self) -> usize {
+        self.filter.memory()
     }
 
     /// Learns of a request, before it is cut into pieces.

@@ -3,9 +3,12 @@
 
 mod admission;
 mod eviction;
+mod filter;
 mod ghosts;
+mod larc;
 mod room;
 mod s3_fifo;
+mod sieve_store;
 mod write_back;
 
 pub use admission::Admission;

@@ -95,7 +95,7 @@ impl Cache {
     }
 
     /// A block gets a copy, clean or dirty, or none. False if there is no room.
-    fn set(&mut self, block: u64, dirty: Option<bool>) -> bool {
+    pub fn set(&mut self, block: u64, dirty: Option<bool>) -> bool {
         let block = BlockId(block);
         let before = self.copies.extra(block);
         match (before, dirty) {

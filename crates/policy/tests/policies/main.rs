@@ -3,9 +3,13 @@
 mod as_published;
 mod baselines;
 mod caching;
+mod colloid;
 mod equi;
 mod exclusive;
+mod filters;
 mod hystor;
+mod most;
+mod orthus;
 mod pass;
 mod pass_pace;
 mod purge;

@@ -25,6 +25,8 @@ const ALL: &[&str] = &[
     "hystor,write-back=7%,dirty-high=29%,dirty-low=14%,period=1h,memory=70KiB,bypass=off,part-writes=cache",
     "exclusive,cache=7%,page=10MiB,period=90min,rate=12MB,bypass=4MiB",
     "exclusive,mode=write-through,evict=s3-fifo,threshold=3",
+    "exclusive,admit=sievestore",
+    "inclusive,admit=sievestore,t1=3",
     "inclusive,dirty-high=7%,dirty-low=3%,fill=all,part-writes=cache",
     "exclusive,dirty-until=purge",
     "inclusive,mode=write-through,evict=s3-fifo",
@@ -37,7 +39,14 @@ const ALL: &[&str] = &[
     "static,d0=29%",
     "ssd-first,cache=7%,evict=s3-fifo,threshold=1,bypass=4MiB",
     "cache,cache=29%,mode=write-back,dirty-high=7%,dirty-low=6%,evict=s3-fifo,bypass=128KiB,part-writes=cache",
+    "ssd-first,admit=sievestore,t2=2,sieve-window=90s",
+    "cache,admit=sievestore,t1=5,t2=2,sieve-window=90s,subwindows=2",
+    "cache,admit=larc",
     "cache",
+    "orthus,target=latency,step=7%,interval=50ms,window=1500ms,stable=3%,change=29%,margin=2%,mode=write-back",
+    "orthus,evict=s3-fifo,threshold=3,admit=sievestore,t1=3,cache=29%",
+    "colloid,round=150ms,weight=0.5,delta=0.07,epsilon=0.02,rate=12MB,latency=all",
+    "most,round=150ms,theta=0.07,step=7%,offload=29%,mirror=14%,free=3%,rate=12MB,weight=0.5,clean=2",
 ];
 
 /// `braid policy` printed `bypass=4 MiB`, which a shell takes for two words.

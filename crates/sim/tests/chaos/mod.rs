@@ -96,6 +96,8 @@ impl Policy for Chaos {
             }
             Occasion::Write(write) => self.place_write(write, view),
             Occasion::ReadHit(_) => Placement::KEEP,
+            // Drawn beside the others, or the trials of `regressions.txt` would be others.
+            Occasion::ReadMiss(_) if self.past && self.rng.clone().chance(0.3) => Placement::ALONE,
             Occasion::ReadMiss(_) => {
                 let extra = match self.habit {
                     Habit::Caches => self.rng.chance(0.9).then(|| view.devices[0].id),

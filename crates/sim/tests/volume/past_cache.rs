@@ -1,4 +1,5 @@
-//! Writes that go past a cache: the home has them, and of the blocks that they cover no extra copy is left, clean or dirty.
+//! Requests that go past a cache: the home has what is written, and of the blocks that a write covers no extra copy is left, clean or dirty;
+//! a read comes from the home as far as that is current.
 
 use crate::rig::cached::{HDD, SSD, bench, caching, make_dirty};
 use crate::rig::{Bench, Rig, filled, holds, make, open};
@@ -16,11 +17,12 @@ const SIZE: Bytes = Bytes(2 << 20);
 const BLOCK: Bytes = Bytes(4 << 10);
 const BLOCKS: usize = (SIZE.0 / BLOCK.0) as usize;
 
-/// All writes go past the cache. Moves what the test says, and counts guests' writes to the SSD.
+/// All requests go past the cache. Moves what the test says, and counts guests' writes to the SSD, and their reads by device.
 #[derive(Clone, Default)]
 struct Past {
     moves: Rc<RefCell<Vec<Move>>>,
     to_ssd: Rc<Cell<u32>>,
+    reads: Rc<[Cell<u32>; 2]>,
 }
 
 impl Policy for Past {
@@ -30,7 +32,7 @@ impl Policy for Past {
 
     fn place<'a>(&mut self, occasion: &Occasion<'a>, _: &View) -> Placement<'a> {
         match occasion {
-            Occasion::Write(_) => Placement::ALONE,
+            Occasion::Write(_) | Occasion::ReadMiss(_) => Placement::ALONE,
             _ => Placement::KEEP,
         }
     }
@@ -38,6 +40,9 @@ impl Policy for Past {
     fn completed(&mut self, io: &Completion) {
         let counts = io.device == SSD && io.direction == Direction::Write && io.origin == Origin::Guest;
         self.to_ssd.set(self.to_ssd.get() + u32::from(counts));
+        let is_read = io.direction == Direction::Read && io.origin == Origin::Guest;
+        let reads = &self.reads[io.device.index()];
+        reads.set(reads.get() + u32::from(is_read));
     }
 
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
@@ -246,5 +251,38 @@ fn what_is_being_written_back_keeps_its_extra_copy() {
             case.holds(&case.volume, KIB * (512 * extent), KIB * 128, 9 + pass).await;
         }
         assert_eq!(case.volume.status().devices[HDD.index()].stats.errors, 0);
+    });
+}
+
+#[test]
+fn a_read_comes_from_the_home_if_the_extra_copies_are_clean() {
+    on_cached(false, async |case| {
+        case.holds(&case.volume, Bytes::ZERO, SIZE, 2).await;
+        let [ssd, hdd] = [SSD, HDD].map(|device| case.past.reads[device.index()].get());
+        assert!(ssd == 0 && hdd > 0, "{ssd} reads of the SSD, {hdd} of the disk");
+    });
+}
+
+#[test]
+fn a_read_comes_from_dirty_extra_copies_whatever_the_policy_says() {
+    on_cached(true, async |case| {
+        // Every other block becomes clean.
+        let blocks = (0..SIZE / BLOCK).step_by(2).map(|block| ByteRange::new(BLOCK * block, BLOCK));
+        case.past.moves.borrow_mut().extend(blocks.map(|range| Move::WriteBack { range }));
+        case.sleep(2_000).await;
+        assert_eq!(case.volume.status().extra_blocks, (BLOCKS, BLOCKS / 2));
+        case.holds(&case.volume, Bytes::ZERO, SIZE, 2).await;
+        let [ssd, hdd] = [SSD, HDD].map(|device| case.past.reads[device.index()].get());
+        assert!(ssd > 0 && hdd > 0, "{ssd} reads of the SSD, {hdd} of the disk");
+    });
+}
+
+#[test]
+fn a_read_past_the_cache_comes_from_clean_extra_copies_if_the_home_cannot_be_read() {
+    on_cached(false, async |case| {
+        let disk = &case.bench.disks[HDD.index()];
+        disk.faults().set(FaultPlan { reads: 1.0, ..FaultPlan::default() });
+        case.holds(&case.volume, Bytes::ZERO, SIZE, 2).await;
+        assert!(case.past.reads[SSD.index()].get() > 0);
     });
 }

@@ -1,0 +1,467 @@
+//! `most`: a small class of extents lies on both tiers, and requests for it go to whichever is not overloaded.
+//!
+//! Tu, Wu, Arpaci-Dusseau, Arpaci-Dusseau, "Getting the MOST out of your Storage Hierarchy with Mirror-Optimized Storage Tiering" (FAST 2026; their
+//! implementation is Cerberus). P is the performance device, the SSDs; C is the
+//! capacity device, the disks. A *tiered* segment has one copy, on P or C; a *mirrored* one has a copy on each. When P becomes overloaded, requests
+//! for mirrored segments are routed to C at once: data moves only if that is not enough.
+//!
+//! | the paper | here |
+//! |---|---|
+//! | segments, and subpages of 4 KiB with two bits each | extents and blocks; `mirror.rs` |
+//! | reads and writes of mirrored segments by the offload ratio, of tiered ones where they lie | `place_read`, `place_write` |
+//! | a new segment on C with the probability of the offload ratio | `place_new` |
+//! | every 200 ms: L_P > (1 + θ) L_C raises the ratio by a step, or, if that is as high as may be, grows the mirrored class, or improves it if that is full; L_P < (1 − θ) L_C lowers it, and at 0 moves data to P; else nothing moves | `balance`, `plan` |
+//! | the hottest tiered segments of P are mirrored; at the limit, those that are hotter than the coldest mirrored one | `grow` |
+//! | the mirrored class shrinks when little space is free | `shrink` |
+//! | subpages with one valid copy are cleaned in the background, where many reads come for each write | `clean` |
+//! | counters of heat as in HeMem | [`Counters`] |
+//!
+//! Deviations, because the engine has one home for each extent, and extra copies on SSDs alone:
+//! - A mirrored extent has its home on a disk and extra copies on an SSD. To mirror an extent of P, its home migrates to the disk, and a round later its
+//!   blocks are read from there and copied to the SSD: one read of C, and one write of P, more than in the paper.
+//! - When the class shrinks, the copy on the SSD goes, whichever is fully valid: what is dirty is written back first. In the paper it is the copy on C if that
+//!   on P is fully valid.
+//! - A write of part of a block of which only the disk has the bytes goes to the disk, and one to a block of which both are valid may go to both copies.
+//! - What is dirty survives a crash as all extra copies do; the paper's state is lost with power.
+//!
+//! Deviations by choice, and what the paper leaves open:
+//! - A segment is an extent, 128 KiB by default; the paper's is 2 MB.
+//! - Which request goes to C is not drawn by chance: it is every so-manieth, so that runs can be repeated. The share is the same.
+//! - The weight of a round in the average latency (`weight`), the reads for each write from which on an extent is cleaned (`clean`), the threshold at which counters
+//!   cool and that from which on an extent is hot are not in the paper. The ratio is 0 at first.
+//! - Latencies are those of guests' reads and writes, not of moves; a tier without requests in a round is probed.
+//! - No more moves than `rate` allows: 100 MB/s, which a public configuration of theirs sets.
+//! - Exchanges with P for tiering are of a hot extent of C against the coldest of P, if P has no room: both directions, though only P gains.
+
+mod mirror;
+mod settings;
+
+use crate::hemem::Counters;
+use crate::tier::Tier;
+use crate::{
+    BadSetting, Completion, DeviceView, Direction, ExtraCopy, Move, Occasion, Origin, Outcome, Piece,
+    Placement, Plan, Policy, Settings, View,
+};
+use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
+use mirror::{Mirror, Validity};
+use settings::Constants;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+/// Tiers, with a class of extents that lie on both.
+pub struct Most {
+    constants: Constants,
+    /// By device.
+    classes: Vec<DeviceClass>,
+    performance: Tier,
+    capacity: Tier,
+    counters: Counters,
+    mirror: Mirror,
+    /// The offload ratio.
+    ratio: f64,
+    /// Requests that C owes.
+    owed: f64,
+    last: Balance,
+    /// Extents whose home has come to a disk, and which get their copies next.
+    half_mirrored: VecDeque<ExtentId>,
+    /// The most extents in the mirrored class.
+    limit: usize,
+    /// Where the search for cold extents goes on.
+    hand: u32,
+}
+
+/// What a comparison of latencies led to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Balance {
+    /// Nothing moves.
+    Equal,
+    /// Another ratio does.
+    Routed,
+    /// Data moves towards C: the mirrored class grows, or gets hotter.
+    ToCapacity,
+    /// Data moves towards P.
+    ToPerformance,
+}
+
+/// An extent with so many requests is hot: as in HeMem for reads.
+const HOT: u16 = 8;
+/// Counters are halved when one has reached this.
+const COOLS_AT: u8 = 200;
+/// One slot of an SSD in so many stays free of homes: an exchange needs a free slot first.
+const SPARE: u32 = 64;
+/// Extents that are looked at to find a cold one in a round.
+const COLD_SEARCHED: u32 = 1 << 14;
+
+impl Most {
+    /// With these settings, which `most/settings.rs` lists with their defaults.
+    ///
+    /// # Errors
+    /// Without both classes of devices, and for settings that are none.
+    pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Most, BadSetting> {
+        if !DeviceView::are_of_both_classes(devices) {
+            return Err(BadSetting::new("policy most needs an SSD and a disk: use another policy"));
+        }
+        let constants = Constants::read(settings)?;
+        let slots: u64 = devices.iter().map(|device| u64::from(device.slots)).sum();
+        Ok(Most {
+            constants,
+            classes: devices.iter().map(|device| device.class).collect(),
+            performance: Tier::default(),
+            capacity: Tier::default(),
+            counters: Counters::new(COOLS_AT),
+            mirror: Mirror::default(),
+            ratio: 0.0,
+            owed: 0.0,
+            last: Balance::Equal,
+            half_mirrored: VecDeque::new(),
+            limit: (slots as f64 * constants.mirror) as usize,
+            hand: 0,
+        })
+    }
+
+    fn is_ssd(&self, device: DeviceId) -> bool {
+        self.classes[device.index()] == DeviceClass::Ssd
+    }
+
+    fn lies_on(&self, class: DeviceClass, extent: ExtentId, view: &View) -> bool {
+        view.homes.home(extent).is_some_and(|home| self.classes[home.index()] == class)
+    }
+
+    /// Whether the next request that has the choice goes to C.
+    fn offloads(&mut self) -> bool {
+        self.owed += self.ratio;
+        let offloads = self.owed >= 1.0;
+        self.owed -= f64::from(u8::from(offloads));
+        offloads
+    }
+
+    fn place_new(&mut self, view: &View) -> Option<DeviceId> {
+        let to_disk = self.offloads();
+        let has_room = |d: &&DeviceView| d.class == DeviceClass::Hdd || d.free > spare(d);
+        let wanted = if to_disk { DeviceClass::Hdd } else { DeviceClass::Ssd };
+        let devices = view.with_room().filter(has_room);
+        devices.max_by_key(|d| (d.class == wanted, d.free)).map(|d| d.id).or_else(|| view.roomiest())
+    }
+
+    fn place_read(&mut self, read: &Piece, view: &View) -> Placement<'static> {
+        let mut copies = read.touched().map(|block| view.homes.extra(block));
+        let is_valid_on_both = copies.all(|copy| copy.is_some_and(|copy| !copy.dirty));
+        match is_valid_on_both && self.lies_on(DeviceClass::Hdd, read.extent, view) && self.offloads() {
+            true => Placement::ALONE,
+            false => Placement::KEEP,
+        }
+    }
+
+    fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
+        let is_mirrored = self.mirror.has(write.extent) && self.lies_on(DeviceClass::Hdd, write.extent, view);
+        if !is_mirrored {
+            return Placement::KEEP;
+        }
+        if self.offloads() {
+            return Placement::ALONE;
+        }
+        let last = BlockId(write.first_block.0 + u64::from(write.blocks) - 1);
+        let edges = [(write.range.start, write.first_block), (write.range.end, last)];
+        let needs_disk = edges
+            .iter()
+            .any(|(at, block)| !at.is_aligned(view.block_size) && view.homes.extra(*block).is_none());
+        let ssd = write.touched().find_map(|block| view.homes.extra(block)).map(|copy| copy.device);
+        match ssd.or_else(|| roomiest(DeviceClass::Ssd, view)).filter(|_| !needs_disk) {
+            Some(ssd) => Placement::write_back(ssd),
+            None => Placement::KEEP,
+        }
+    }
+
+    /// The loop of the paper.
+    fn balance(&mut self) -> Balance {
+        let Constants { round, theta, step, most, weight, .. } = self.constants;
+        self.performance.end_round(round.as_millis_f64(), weight);
+        self.capacity.end_round(round.as_millis_f64(), weight);
+        let (Some(performance), Some(capacity)) = (self.performance.latency_ms(), self.capacity.latency_ms())
+        else {
+            return Balance::Equal;
+        };
+        if performance > (1.0 + theta) * capacity {
+            if self.ratio < most {
+                self.ratio = (self.ratio + step).min(most);
+                return Balance::Routed;
+            }
+            return Balance::ToCapacity;
+        }
+        if performance < (1.0 - theta) * capacity {
+            if self.ratio > 0.0 {
+                // Sums of steps drift: what is less than a hundredth of one is nothing.
+                self.ratio -= step;
+                if self.ratio < step / 100.0 {
+                    self.ratio = 0.0;
+                }
+                return Balance::Routed;
+            }
+            return Balance::ToPerformance;
+        }
+        Balance::Equal
+    }
+
+    /// The tiered extents of a tier that are warm, the hottest first.
+    fn hottest(&self, class: DeviceClass, view: &View) -> Vec<(u16, ExtentId)> {
+        let of_tier = self
+            .counters
+            .warm()
+            .filter(|&(extent, _)| self.lies_on(class, extent, view) && !self.mirror.has(extent));
+        let mut all: Vec<(u16, ExtentId)> = of_tier.map(|(extent, heat)| (heat, extent)).collect();
+        all.sort_unstable_by_key(|&(heat, extent)| (Reverse(heat), extent));
+        all
+    }
+
+    /// The coldest mirrored extents, the coldest last.
+    fn coldest_mirrored(&self) -> Vec<(u16, ExtentId)> {
+        let heat = |extent| (self.counters.heat(extent), extent);
+        let mut all: Vec<(u16, ExtentId)> = self.mirror.extents().map(heat).collect();
+        all.sort_unstable_by_key(|&(heat, extent)| (Reverse(heat), extent));
+        all
+    }
+
+    /// Mirrors the hottest tiered extents of P; at the limit, in place of the coldest mirrored ones.
+    fn grow(&mut self, budget: &mut i64, view: &View, moves: &mut Vec<Move>) {
+        let mut mirrored = self.mirror.len() + self.half_mirrored.len();
+        let mut coldest = None;
+        for (heat, extent) in self.hottest(DeviceClass::Ssd, view) {
+            let Some(target) = roomiest(DeviceClass::Hdd, view).filter(|_| *budget > 0) else { break };
+            if mirrored >= self.limit {
+                let coldest = coldest.get_or_insert_with(|| self.coldest_mirrored());
+                match coldest.pop() {
+                    Some((cold, extent)) if cold < heat => {
+                        moves.push(Move::Demote { range: view.range_of_extent(extent) });
+                        mirrored -= 1;
+                    }
+                    _ => break,
+                }
+            }
+            moves.push(Move::Migrate { extent, target });
+            mirrored += 1;
+            // Its copies are made in the next round, and cost as much.
+            *budget -= 2 * view.extent_size.0 as i64;
+        }
+    }
+
+    /// Gives the extents that have just come to a disk their copies on an SSD.
+    fn complete_mirrors(&mut self, view: &View, moves: &mut Vec<Move>) {
+        while let Some(extent) = self.half_mirrored.pop_front() {
+            let Some(target) = roomiest(DeviceClass::Ssd, view) else { continue };
+            moves.push(Move::Promote { range: view.range_of_extent(extent), target });
+        }
+    }
+
+    /// Drops the copies of the coldest mirrored extents if little is free.
+    fn shrink(&self, view: &View, moves: &mut Vec<Move>) {
+        let sum = |of: fn(&DeviceView) -> u32| view.devices.iter().map(|d| f64::from(of(d))).sum::<f64>();
+        let lacking = self.constants.free * sum(|d| d.slots) - sum(|d| d.free);
+        if lacking <= 0.0 {
+            return;
+        }
+        let coldest = self.coldest_mirrored();
+        let drop = coldest.iter().rev().take(lacking.ceil() as usize);
+        moves.extend(drop.map(|&(_, extent)| Move::Demote { range: view.range_of_extent(extent) }));
+    }
+
+    /// Makes both copies valid where that lasts.
+    fn clean(&mut self, budget: &mut i64, view: &View, moves: &mut Vec<Move>) {
+        for extent in self.mirror.next_to_clean() {
+            if *budget <= 0 {
+                break;
+            }
+            let distance = self.counters.rewrite_distance(extent).unwrap_or(f64::INFINITY);
+            let Validity { ssd, disk, .. } = Mirror::validity(extent, view);
+            if distance < self.constants.clean || ssd + disk == 0 {
+                continue;
+            }
+            let range = view.range_of_extent(extent);
+            if ssd > 0 {
+                moves.push(Move::WriteBack { range });
+            }
+            if let Some(target) = roomiest(DeviceClass::Ssd, view).filter(|_| disk > 0) {
+                moves.push(Move::Promote { range, target });
+            }
+            *budget -= (view.block_size.0 * u64::from(ssd + disk)) as i64;
+        }
+    }
+
+    /// Tiering: hot extents of C come to P, against cold ones if P has no room.
+    fn promote(&mut self, budget: &mut i64, view: &View, moves: &mut Vec<Move>) {
+        let hot = self.hottest(DeviceClass::Hdd, view);
+        let mut coldest = self.hottest(DeviceClass::Ssd, view);
+        let (mut free, mut searched) = (free_for_homes(view), 0);
+        for (heat, extent) in hot.into_iter().take_while(|&(heat, _)| heat >= HOT) {
+            let Some(target) = roomiest(DeviceClass::Ssd, view).filter(|_| *budget > 0) else { break };
+            if free > 0 {
+                free -= 1;
+            } else {
+                let cold = self.cold(view, &mut searched);
+                let cold = cold.or_else(|| coldest.pop().filter(|&(cold, _)| cold < heat).map(|(_, e)| e));
+                let (Some(cold), Some(back)) = (cold, roomiest(DeviceClass::Hdd, view)) else { break };
+                moves.push(Move::Migrate { extent: cold, target: back });
+                *budget -= view.extent_size.0 as i64;
+            }
+            moves.push(Move::Migrate { extent, target });
+            *budget -= view.extent_size.0 as i64;
+        }
+    }
+
+    /// An extent of P that nobody has asked for lately.
+    fn cold(&mut self, view: &View, searched: &mut u32) -> Option<ExtentId> {
+        let extents = view.homes.extents();
+        while *searched < COLD_SEARCHED.min(extents) {
+            *searched += 1;
+            self.hand = (self.hand + 1) % extents;
+            let extent = ExtentId(self.hand);
+            if self.lies_on(DeviceClass::Ssd, extent, view) && self.counters.heat(extent) == 0 {
+                return Some(extent);
+            }
+        }
+        None
+    }
+}
+
+/// Slots of an SSD that stay free of homes.
+fn spare(device: &DeviceView) -> u32 {
+    (device.slots / SPARE).max(1)
+}
+
+/// Free slots of the SSDs for homes.
+fn free_for_homes(view: &View) -> u32 {
+    let ssds = view.devices.iter().filter(|device| device.class == DeviceClass::Ssd);
+    ssds.map(|device| device.free.saturating_sub(spare(device))).sum()
+}
+
+/// The device of a class with the most room; none if all are full.
+fn roomiest(class: DeviceClass, view: &View) -> Option<DeviceId> {
+    view.with_room().filter(|device| device.class == class).max_by_key(|d| d.free).map(|d| d.id)
+}
+
+impl Policy for Most {
+    fn name(&self) -> &'static str {
+        "most"
+    }
+
+    fn settings(&self) -> String {
+        self.constants.to_string()
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
+        match occasion {
+            Occasion::New { extent, write } => {
+                if write.is_some() {
+                    self.counters.count(*extent, Direction::Write);
+                }
+                self.place_new(view).map_or(Placement::KEEP, Placement::on)
+            }
+            Occasion::Write(piece) => {
+                self.counters.count(piece.extent, Direction::Write);
+                self.place_write(piece, view)
+            }
+            Occasion::ReadMiss(piece) => {
+                self.counters.count(piece.extent, Direction::Read);
+                self.place_read(piece, view)
+            }
+            Occasion::ReadHit(_) => Placement::KEEP,
+        }
+    }
+
+    fn completed(&mut self, io: &Completion) {
+        let ssd = self.is_ssd(io.device);
+        let tier = if ssd { &mut self.performance } else { &mut self.capacity };
+        match (io.origin, io.direction) {
+            (Origin::Guest, Direction::Read | Direction::Write) => tier.completed(io.len.0, io.latency),
+            (Origin::Probe, _) => tier.probed(io.latency),
+            (Origin::Guest, Direction::Flush) | (Origin::Background, _) => {}
+        }
+    }
+
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        match device.class {
+            DeviceClass::Ssd => device.slots.min(self.limit as u32),
+            DeviceClass::Hdd => 0,
+        }
+    }
+
+    fn extra_changed(&mut self, block: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
+        if before.is_some() != now.is_some() {
+            self.mirror.changed(block);
+        }
+    }
+
+    /// A round. Moves that have not begun by the next one are given up.
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        plan.revise = true;
+        self.mirror.look(view);
+        self.last = self.balance();
+        let is_busy = !self.performance.is_idle() || !self.capacity.is_idle();
+        for device in view.devices.iter().filter(|device| is_busy && device.slots > 0) {
+            let tier = if self.is_ssd(device.id) { &self.performance } else { &self.capacity };
+            if tier.is_idle() {
+                plan.moves.push(Move::Probe { device: device.id, direction: Direction::Read, len: KIB * 4 });
+            }
+        }
+        let Constants { rate, round, .. } = self.constants;
+        let mut budget = (rate.0 as f64 * round.as_secs_f64()) as i64;
+        self.shrink(view, &mut plan.moves);
+        self.complete_mirrors(view, &mut plan.moves);
+        match self.last {
+            Balance::ToCapacity => self.grow(&mut budget, view, &mut plan.moves),
+            Balance::ToPerformance => self.promote(&mut budget, view, &mut plan.moves),
+            Balance::Equal | Balance::Routed => {}
+        }
+        self.clean(&mut budget, view, &mut plan.moves);
+        view.now + round
+    }
+
+    fn done(&mut self, job: &Move, outcome: Outcome) {
+        if let (Move::Migrate { extent, target }, Outcome::Finished) = (*job, outcome)
+            && self.last == Balance::ToCapacity
+            && !self.is_ssd(target)
+        {
+            self.half_mirrored.push_back(extent);
+        }
+    }
+
+    fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
+        let is_ssd = self.is_ssd(device);
+        let tier = if is_ssd { &self.performance } else { &self.capacity };
+        let latency = tier.latency_ms().map(|latency_ms| ("tier_latency_ms", latency_ms));
+        let mirror = [("offload_ratio", self.ratio), ("mirrored_extents", self.mirror.len() as f64)];
+        latency.into_iter().chain(mirror.into_iter().filter(|_| is_ssd)).collect()
+    }
+
+    fn memory(&self) -> usize {
+        self.counters.memory() + self.mirror.memory()
+    }
+
+    fn explain(&self, extent: ExtentId, view: &View) -> String {
+        let latency =
+            |tier: &Tier| tier.latency_ms().map_or("unknown".to_owned(), |ms| format!("{ms:.2} ms"));
+        let does = match self.last {
+            Balance::Equal => "which is alike, and nothing moves",
+            Balance::Routed => "and requests for mirrored extents are routed anew",
+            Balance::ToCapacity => "and more of what is on the SSDs is mirrored",
+            Balance::ToPerformance => "and hot extents move to the SSDs",
+        };
+        let lies = match (view.homes.home(extent), self.mirror.has(extent)) {
+            (None, _) => "the next write allocates it".to_owned(),
+            (Some(home), true) => {
+                let Validity { both, ssd, disk } = Mirror::validity(extent, view);
+                format!(
+                    "it is mirrored, with its home on {home}: {both} block(s) are valid on both, {ssd} on the SSD alone, {disk} on the disk alone"
+                )
+            }
+            (Some(home), false) => format!("it is tiered, on {home}"),
+        };
+        format!(
+            "the SSDs take {}, the disks {}, {does}; {:.0} % of the requests for {} mirrored extent(s) go to the disks. The extent has {} request(s) lately; {lies}",
+            latency(&self.performance),
+            latency(&self.capacity),
+            self.ratio * 100.0,
+            self.mirror.len(),
+            self.counters.heat(extent)
+        )
+    }
+}

@@ -1,0 +1,132 @@
+//! The tuner before a system of two devices, whose throughput is a formula.
+
+use super::*;
+
+struct System {
+    tuner: Tuner,
+    now: Nanos,
+    /// Of a hundred reads.
+    misses: u64,
+    /// The share of hits that the cache served, by interval, and whether misses filled it.
+    seen: Vec<(f64, bool)>,
+}
+
+impl System {
+    fn new(settings: &str) -> System {
+        let mut settings = Settings::parse("policy", &format!("orthus,{settings}")).expect("settings");
+        let tuner = Tuner::take(&mut settings).expect("they are right");
+        System { tuner, now: Nanos::ZERO, misses: 5, seen: Vec::new() }
+    }
+
+    /// Lets time pass by intervals of 100 ms, each with a thousand reads. A device serves so many bytes at a share, each request in such a time.
+    fn run(&mut self, intervals: usize, served: impl Fn(f64) -> (f64, f64)) {
+        for _ in 0..intervals {
+            let (bytes, ms) = served(self.tuner.load_admit());
+            (0..1000).for_each(|read| self.tuner.read(read % 100 >= self.misses));
+            self.tuner.completed(Bytes(bytes as u64), Nanos((ms * 1e6) as u64));
+            self.now += Nanos::from_millis(100);
+            self.tuner.advance(self.now);
+            self.seen.push((self.tuner.load_admit(), self.tuner.admits_data()));
+        }
+    }
+
+    fn last(&self) -> (f64, bool) {
+        *self.seen.last().expect("time has passed")
+    }
+}
+
+/// A cache of 100 MB/s above a device of 60 MB/s, with 5 % of misses, under as many requests as they can serve: whichever is the bottleneck bounds all.
+fn saturated(load_admit: f64) -> (f64, f64) {
+    let to_cache = 0.95 * load_admit;
+    ((100e6 / to_cache).min(60e6 / (1.0 - to_cache)), 1.0)
+}
+
+/// The devices are both busy at 100 of 160: 0.95 x = 0.625, x = 0.658. Steps of 2 % meet that at 0.66.
+#[test]
+fn the_search_ends_where_both_devices_are_busy() {
+    let mut system = System::new("target=throughput");
+    system.run(20, saturated);
+    assert!(system.seen[..9].iter().all(|&seen| seen == (1.0, true)), "the first window: {:?}", system.seen);
+    system.run(200, saturated);
+    let (load_admit, fills) = system.last();
+    assert!((0.63..=0.69).contains(&load_admit) && !fills, "{load_admit}");
+    // From 1 down in steps, each measured once.
+    let falls = system.seen.windows(2).filter(|pair| pair[1].0 < pair[0].0).count();
+    assert!(falls >= 17, "{falls}");
+}
+
+/// With less to do than the cache can serve each share gives the same throughput: the best is 1, twice, and the cache fills until the miss ratio of two windows says
+/// that it is stable. Then the search begins again.
+#[test]
+fn a_load_that_the_cache_can_serve_is_filled_and_tuned_in_turns() {
+    let mut system = System::new("target=throughput");
+    system.run(400, |_| (50e6, 1.0));
+    let begins =
+        |fills: bool| system.seen.windows(2).filter(|pair| (pair[0].1, pair[1].1) == (!fills, fills)).count();
+    assert!(
+        begins(true) >= 5 && begins(false) >= 5,
+        "{} times filled, {} tuned",
+        begins(true),
+        begins(false)
+    );
+    assert!(system.seen.iter().all(|&(share, _)| share >= 0.98), "a step is tried, and no more");
+}
+
+/// Latency tells the two apart where throughput does not.
+#[test]
+fn the_target_may_be_latency() {
+    let latency = |load_admit: f64| 1.0 + (load_admit - 0.8).abs();
+    let mut system = System::new("target=latency,margin=0.1%");
+    system.run(200, |load_admit| (50e6, latency(load_admit)));
+    let (load_admit, fills) = system.last();
+    assert!((0.77..=0.83).contains(&load_admit) && !fills, "{load_admit}");
+}
+
+#[test]
+fn another_miss_ratio_makes_the_cache_fill_again() {
+    let mut system = System::new("target=throughput");
+    system.run(120, saturated);
+    assert!(!system.last().1 && system.last().0 < 0.8);
+    system.misses = 20;
+    system.run(30, saturated);
+    assert!(!system.last().1, "15 points are not 20");
+    system.misses = 30;
+    system.run(12, saturated);
+    assert!(system.seen[system.seen.len() - 12..].contains(&(1.0, true)), "{:?}", system.seen);
+}
+
+#[test]
+fn a_cache_that_is_not_stable_fills_on() {
+    let mut system = System::new("target=throughput");
+    for misses in [90, 70, 50, 30, 20, 10] {
+        system.misses = misses;
+        system.run(10, saturated);
+    }
+    assert!(system.seen.iter().all(|&seen| seen == (1.0, true)));
+}
+
+/// Two windows of 100 reads at ten reads a second: 20 s, and not two.
+#[test]
+fn a_window_lasts_until_it_has_enough_reads() {
+    let mut system = System::new("target=throughput");
+    let mut tenths = 0;
+    while system.tuner.admits_data() {
+        tenths += 1;
+        system.now += Nanos::from_millis(100);
+        system.tuner.read(tenths % 20 > 0);
+        system.tuner.advance(system.now);
+    }
+    assert_eq!(tenths, 200);
+}
+
+#[test]
+fn time_without_requests_is_no_measurement() {
+    let mut system = System::new("target=throughput");
+    system.run(100, saturated);
+    let before = system.last();
+    for _ in 0..50 {
+        system.now += Nanos::from_millis(100);
+        system.tuner.advance(system.now);
+        assert_eq!(system.tuner.load_admit(), before.0);
+    }
+}
