@@ -4,6 +4,7 @@
 pub mod colloid;
 pub mod exclusive;
 pub mod hystor;
+pub mod matrix;
 pub mod most;
 pub mod orthus;
 pub mod pass;
@@ -17,7 +18,7 @@ use crate::{Error, Result};
 /// All of them, paper after paper, then those of later systems, and all under all loads.
 pub fn all() -> Vec<&'static Experiment> {
     let papers = [wardrop::ALL, pass::ALL, hystor::ALL, exclusive::ALL, working_set::ALL];
-    let heirs = [orthus::ALL, colloid::ALL, most::ALL];
+    let heirs = [orthus::ALL, colloid::ALL, most::ALL, matrix::ALL];
     papers.into_iter().chain(heirs).flatten().copied().collect()
 }
 
