@@ -41,4 +41,6 @@ pub fn find(names: &[String]) -> Result<Vec<&'static Experiment>> {
 }
 
 #[cfg(test)]
+mod heirs_tests;
+#[cfg(test)]
 mod tests;
