@@ -1,8 +1,8 @@
-//! `SIZE,model=M[,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]`: a device that is simulated, from its text to its model.
+//! `SIZE,model=M[,as=hdd][,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]`: a device that is simulated, from its text to its model.
 //!
 //! A model is a name of the library, or a file: what holds a `/` or ends in `.toml`. The file is read once for each
 //! simulation. A group is one device to the volume, however many disks it is made of; SIZE is the size of that device, or a
-//! share of the load's data, as in `20%` ([`Size`]). Devices of a kind are on nodes K to L by turns, or on the host of the volume.
+//! share of the load's data, as in `20%` ([`Size`]). With `as=hdd` a solid-state drive takes the place of a disk, below a faster one. Devices of a kind are on nodes K to L by turns, or on the host of the volume.
 
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceClass, KIB, NodeId, ParseQuantityError};
@@ -24,6 +24,8 @@ pub struct DeviceSetup {
     pub size: Size,
     /// Which model gives them their timing: a name of the library, or the path of a file.
     pub model: String,
+    /// Whether the model may be one of a solid-state drive, though they are disks.
+    pub lower: bool,
     /// How many there are of it.
     pub count: usize,
     /// The first and the last of the nodes that they are on by turns; none for the host of the volume.
@@ -52,7 +54,7 @@ pub struct Group {
 }
 
 impl DeviceSetup {
-    /// Reads `SIZE,model=M[,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]` as devices of `class`. Touches no file.
+    /// Reads `SIZE,model=M[,as=hdd][,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]` as devices of `class`. Touches no file.
     ///
     /// # Errors
     /// Names the part that is wrong, and what would be right.
@@ -66,7 +68,12 @@ impl DeviceSetup {
         let count = number("count", given.count, MOST_DEVICES).map_err(wrong)?.unwrap_or(1);
         let nodes = given.nodes().map_err(wrong)?;
         let group = given.group().map_err(wrong)?;
-        Ok(DeviceSetup { class, size, model: model.to_owned(), count, nodes, group })
+        let lower = match given.other {
+            None => false,
+            Some("hdd") if class == DeviceClass::Hdd => true,
+            Some(other) => return Err(wrong(format!("as={other} is not as=hdd of a disk"))),
+        };
+        Ok(DeviceSetup { class, size, model: model.to_owned(), lower, count, nodes, group })
     }
 
     /// Where one of them is, counted from 0; none for the host of the volume.
@@ -82,7 +89,9 @@ impl DeviceSetup {
     pub(crate) fn spec(&self) -> Result<Spec> {
         let setup = |error: InvalidModel| Error::setup(error.to_string());
         let Found { spec, .. } = braid_model::find(&self.model, open).map_err(setup)?;
-        spec.fits(self.class).map_err(setup)?;
+        if !self.lower {
+            spec.fits(self.class).map_err(setup)?;
+        }
         match self.group {
             None => Ok(spec),
             Some(Group { members, level }) => spec.group(members, level).map_err(setup),
@@ -122,6 +131,7 @@ const MOST_PERCENT: f64 = 10_000.0;
 #[derive(Default)]
 struct Given<'a> {
     model: Option<&'a str>,
+    other: Option<&'a str>,
     count: Option<&'a str>,
     node: Option<&'a str>,
     raid0: Option<&'a str>,
@@ -134,6 +144,7 @@ impl<'a> Given<'a> {
         let (key, value) = part.split_once('=').unwrap_or_default();
         let place = match key {
             "model" => &mut self.model,
+            "as" => &mut self.other,
             "count" => &mut self.count,
             "node" => &mut self.node,
             "raid0" => &mut self.raid0,
@@ -187,7 +198,7 @@ fn shape(class: DeviceClass) -> String {
         DeviceClass::Hdd => "mba3073",
     };
     format!(
-        "--{class} SIZE,model=NAME|FILE.toml[,count=N][,node=K|,node=K-L][,raid0=N[,unit=64KiB]][,raid1=N], as in --{class} \
+        "--{class} SIZE,model=NAME|FILE.toml[,as=hdd][,count=N][,node=K|,node=K-L][,raid0=N[,unit=64KiB]][,raid1=N], as in --{class} \
          80GiB,model={usual} or, for a share of the data, --{class} 20%,model={usual}"
     )
 }
@@ -273,6 +284,7 @@ mod tests {
             ("80GiB", "model=NAME"),
             ("80GiB,x25-m", "'x25-m'"),
             ("80GiB,model=a,model=b", "model=b"),
+            ("80GiB,model=x25-m,as=hdd", "as=hdd"),
             ("80GiB,model=x25-m,count=0", "count=0"),
             ("80GiB,model=x25-m,count=many", "1 to 1024"),
             ("80GiB,model=x25-m,node=", "node="),
@@ -310,5 +322,13 @@ mod tests {
         assert!(error(hdd(&format!("73GB,model={directory}"))).contains(&directory));
         std::fs::write(&path, "kind = \"hdd\"").unwrap();
         assert!(error(hdd(&format!("73GB,model={path}"))).contains("'name'"));
+    }
+
+    #[test]
+    fn a_solid_state_drive_may_take_the_place_of_a_disk_if_that_is_said() {
+        let spec = |text: &str| hdd(text).unwrap().spec();
+        assert_eq!(spec("1GiB,model=samsung-960,as=hdd").unwrap().name, "samsung-960");
+        let error = spec("1GiB,model=samsung-960").unwrap_err().to_string();
+        assert!(error.contains("--ssd"), "{error}");
     }
 }

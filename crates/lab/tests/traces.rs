@@ -12,6 +12,7 @@ fn devices() -> Vec<DeviceSetup> {
         class,
         size: Size::Bytes(GIB),
         model: model.to_owned(),
+        lower: false,
         count: 1,
         nodes: None,
         group: None,

@@ -7,6 +7,7 @@ mod disks;
 mod drives;
 mod memory;
 mod simulated;
+mod tiers;
 
 use crate::{DeviceModel, Measure, dram, group, hdd, rates, ssd};
 use braid_base::{Bytes, DeviceClass};
@@ -131,6 +132,11 @@ impl Spec {
         })
     }
 
+    /// Whether nothing is known of what is inside: only rates and latencies that a paper gives.
+    pub(crate) fn is_outline(&self) -> bool {
+        tiers::NAMES.contains(&&*self.name)
+    }
+
     /// The same model that starts in a state; only an SSD that maps pages has states.
     pub fn with_state(mut self, state: ssd::State) -> Spec {
         match &mut self.timing {
@@ -219,6 +225,9 @@ static LIBRARY: &[Spec] = &[
     drives::TRANSCEND_16G,
     drives::SATA_SSD,
     drives::NVME_SSD,
+    tiers::P4800X,
+    tiers::SAMSUNG_960,
+    tiers::SAMSUNG_870,
     disks::MBA3073,
     disks::CHEETAH_15K5,
     disks::BARRACUDA_7200_12,

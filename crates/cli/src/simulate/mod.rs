@@ -98,7 +98,7 @@ pub struct Arguments {
     /// trace touches, or of what a workload spans. Repeat it for other kinds
     #[arg(long, value_name = SHAPE, help_heading = "The volume")]
     ssd: Vec<String>,
-    /// Hard disks of a model: as --ssd
+    /// Hard disks of a model: as --ssd. With as=hdd the model may be one of an SSD, below a faster one
     #[arg(long, value_name = SHAPE, help_heading = "The volume")]
     hdd: Vec<String>,
     /// What joins nodes that devices are on (node=K, or node=K-L for several by turns): the rate of each node's link, each way, the latency

@@ -148,8 +148,15 @@ impl Offer {
             let each = self.price.or(self.price_per_gb.map(|price| price * size.0 as f64 / 1e9));
             let of_count = move |&count: &usize| {
                 let model = self.model.clone();
-                let setup =
-                    DeviceSetup { class, size: Size::Bytes(size), model, count, nodes: None, group: None };
+                let setup = DeviceSetup {
+                    class,
+                    size: Size::Bytes(size),
+                    model,
+                    lower: false,
+                    count,
+                    nodes: None,
+                    group: None,
+                };
                 (setup, each.unwrap_or_default() * count as f64)
             };
             self.counts.iter().map(of_count)

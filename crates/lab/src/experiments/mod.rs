@@ -1,22 +1,25 @@
 //! The experiments: one file for each table or figure, in a folder for each paper. An id is the folder's name and the
 //! file's.
 
+pub mod colloid;
 pub mod exclusive;
 pub mod hystor;
+pub mod matrix;
+pub mod most;
+pub mod orthus;
 pub mod pass;
+mod tiers;
 pub mod wardrop;
 pub mod working_set;
 
 use crate::experiment::Experiment;
 use crate::{Error, Result};
 
-/// All of them, paper after paper.
+/// All of them, paper after paper, then those of later systems, and all under all loads.
 pub fn all() -> Vec<&'static Experiment> {
-    [wardrop::ALL, pass::ALL, hystor::ALL, exclusive::ALL, working_set::ALL]
-        .into_iter()
-        .flatten()
-        .copied()
-        .collect()
+    let papers = [wardrop::ALL, pass::ALL, hystor::ALL, exclusive::ALL, working_set::ALL];
+    let heirs = [orthus::ALL, colloid::ALL, most::ALL, matrix::ALL];
+    papers.into_iter().chain(heirs).flatten().copied().collect()
 }
 
 /// The experiments that these names stand for: an id, a system for all of its, or `all`. In the order of [`all`], each
@@ -37,5 +40,7 @@ pub fn find(names: &[String]) -> Result<Vec<&'static Experiment>> {
     Ok(known.into_iter().filter(meant).collect())
 }
 
+#[cfg(test)]
+mod heirs_tests;
 #[cfg(test)]
 mod tests;

@@ -154,6 +154,7 @@ fn setup(like: &Like, mode: &str) -> Setup {
         class: device.class,
         size: device.size,
         model: device.spec.name.to_string(),
+        lower: false,
         count: 1,
         nodes: None,
         group: None,
