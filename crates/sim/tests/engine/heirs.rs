@@ -12,10 +12,10 @@ fn a_cache_that_leaves_hits_to_the_disk_loses_nothing_flushed() {
     for (name, mode) in
         [("orthus-through", ""), ("orthus-back", ",mode=write-back,dirty-high=20%,dirty-low=5%")]
     {
-        let mut campaign = dirty(campaign(name, test, 3));
-        campaign.states.every = 100;
+        let mut campaign = dirty(campaign(name, test, 1));
+        campaign.states.every = 200;
         let workload = &mut campaign.setup.workload;
-        workload.requests = 2_000;
+        workload.requests = 1_000;
         workload.mix = Mix { read: 60, write: 25, fua: 3, flush: 6, discard: 4, zero: 2, prefetch: 0 };
         let policy = format!("orthus,cache=5%,target=latency,{tuned}{mode}");
         run(&campaign, &Engine { policy, cache_extents: 2, ..Engine::wardrop() });
