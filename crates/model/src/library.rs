@@ -132,9 +132,9 @@ impl Spec {
         })
     }
 
-    /// Whether nothing is known of what is inside: only rates and latencies that a paper gives.
-    pub(crate) fn is_outline(&self) -> bool {
-        tiers::NAMES.contains(&&*self.name)
+    /// Whether it is made for a paper's experiment, from rates that the paper gives: of what is inside nothing is known.
+    pub(crate) fn is_of_a_paper(&self) -> bool {
+        tiers::NAMES.contains(&&*self.name) || self.name == drives::X25_M_WORN.name
     }
 
     /// The same model that starts in a state; only an SSD that maps pages has states.
@@ -220,6 +220,7 @@ const fn figure(
 
 static LIBRARY: &[Spec] = &[
     drives::X25_M,
+    drives::X25_M_WORN,
     drives::X25_E,
     drives::MEMORIGHT_GT,
     drives::TRANSCEND_16G,

@@ -60,7 +60,9 @@ pub fn nearest(name: &str, class: DeviceClass, size: Bytes, served: &[Served]) -
             Candidate::new(spec, &load)
         };
         let has_parts = |spec: &&Spec| {
-            spec.class == of && !spec.is_outline() && matches!(spec.timing, Timing::Ssd(_) | Timing::Hdd(_))
+            spec.class == of
+                && !spec.is_of_a_paper()
+                && matches!(spec.timing, Timing::Ssd(_) | Timing::Hdd(_))
         };
         let mut starts: Vec<Candidate> = library().iter().filter(has_parts).map(start).collect();
         starts.sort_by(|one, other| one.off.total_cmp(&other.off));

@@ -12,6 +12,7 @@ pub mod fig8;
 pub mod fig9;
 pub mod page_cache;
 pub mod table3;
+pub mod worn;
 
 use crate::experiment::{
     Axis, Baseline, Bound, Counting, Experiment, Jitter, Measure, Paper, Published, Quantity, Series, Test,
@@ -29,6 +30,7 @@ pub const ALL: &[&Experiment] = &[
     &fig8::EXPERIMENT,
     &fig9::EXPERIMENT,
     &table3::EXPERIMENT,
+    &worn::EXPERIMENT,
     &fig10::EXPERIMENT,
     &fig11::EXPERIMENT,
     &page_cache::EXPERIMENT,
