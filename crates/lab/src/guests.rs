@@ -347,7 +347,7 @@ impl<D: Device> Guests<D> {
         }
         if is_recorded || !self.past_unrecorded.get() {
             let (mut recorder, now) = (self.recorder.borrow_mut(), self.rt.now());
-            recorder.record(op, len, at, admitted, now);
+            recorder.record(op, offset, len, at, admitted, now);
             recorder.add_cost(op, offset, len, now - at);
         }
         Ok(())

@@ -11,7 +11,7 @@
 //! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
 //! source.rs       where requests come from    parts.rs  of several workloads, each for a time    replay.rs  those of a trace
 //! computing.rs    what clients do between requests                settling.rs  when their throughput was steady
-//! recorder.rs     what guests saw     series.rs  how it changed    verify.rs  whether every read was right
+//! recorder.rs     what guests saw     request_log.rs  request by request, in a file     series.rs  how it changed    verify.rs  whether every read was right
 //! guard/          which mode of a policy is the best for the load, told by simulations of it
 //! outcome.rs      what comes out: plain data                        notes.rs   what to know of it
 //!
@@ -49,6 +49,7 @@ mod parts;
 mod recorder;
 mod replay;
 pub mod report;
+mod request_log;
 mod rig;
 mod series;
 mod settling;

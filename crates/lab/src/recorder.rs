@@ -1,9 +1,11 @@
 //! What guests saw: response times by kind of request, with the wait for admission apart from the time in the volume; and what
 //! their programmes count themselves.
 
+use crate::Result;
 use crate::block_costs::{BlockCosts, CostCurves};
 use crate::computing::Ended;
 use crate::outcome::Batch;
+use crate::request_log::RequestLog;
 use braid_base::{Bytes, Nanos, Op};
 use braid_engine::Latency;
 use braid_trace::measure::{Burstiness, BurstinessCounting};
@@ -23,6 +25,8 @@ pub(crate) struct Recorder {
     costs: Option<BlockCosts>,
     /// Reads and writes by the time at which they came, if that is measured.
     batches: Option<Batches>,
+    /// A file that gets every request, if that is asked for.
+    log: Option<RequestLog>,
 }
 
 /// Reads and writes by the time at which they came.
@@ -66,6 +70,16 @@ impl Recorder {
         Recorder { batches: (!from.is_empty()).then_some(Batches { from, sums }), ..self }
     }
 
+    /// Writes every request that is measured to a file, too.
+    pub fn log_to(&mut self, log: RequestLog) {
+        self.log = Some(log);
+    }
+
+    /// Writes what is left of the log.
+    pub fn finish_log(&mut self) -> Result<()> {
+        self.log.as_mut().map_or(Ok(()), RequestLog::finish)
+    }
+
     /// The sums of the batches; none if none are measured.
     pub fn batches(&self) -> Vec<Batch> {
         self.batches.as_ref().map(|batches| batches.sums.clone()).unwrap_or_default()
@@ -74,11 +88,14 @@ impl Recorder {
     /// Forgets everything but batches and how much was moved in all, and counts from `now` on.
     pub fn restart(&mut self, now: Nanos) {
         let moved_before = self.moved();
-        let batches = self.batches.take();
+        let (batches, mut log) = (self.batches.take(), self.log.take());
+        // What came before is no part of what is measured.
+        log.iter_mut().for_each(RequestLog::begin);
         *self = Recorder {
             from: now,
             moved_before,
             batches,
+            log,
             ..Recorder::new(self.arrivals.is_some(), self.costs.is_some())
         };
     }
@@ -136,12 +153,23 @@ impl Recorder {
 
     /// A request has completed that arrived, was admitted, and is done at these times.
     #[inline]
-    pub fn record(&mut self, op: Op, len: Bytes, arrived: Nanos, admitted: Nanos, done: Nanos) {
+    pub fn record(
+        &mut self,
+        op: Op,
+        offset: Bytes,
+        len: Bytes,
+        arrived: Nanos,
+        admitted: Nanos,
+        done: Nanos,
+    ) {
         if let Some(batches) = self.batches.as_mut().filter(|_| matches!(op, Op::Read | Op::Write)) {
             batches.add(arrived, done - arrived);
         }
         if done < self.from {
             return;
+        }
+        if let Some(log) = &mut self.log {
+            log.add(op, offset, len, arrived, admitted, done);
         }
         let kind = &mut self.kinds[place(op)];
         kind.requests += 1;
@@ -224,14 +252,14 @@ mod tests {
     fn queue_and_service_add_up_to_latency() {
         let mut recorder = Recorder::default();
         for (arrived, admitted, done) in [(0, 0, 100), (0, 50, 200), (10, 10, 20)] {
-            recorder.record(Op::Read, Bytes(512), Nanos(arrived), Nanos(admitted), Nanos(done));
+            recorder.record(Op::Read, Bytes::ZERO, Bytes(512), Nanos(arrived), Nanos(admitted), Nanos(done));
         }
         let read = recorder.kind(Op::Read);
         let sums = [read.latency(), read.queue(), read.service()].map(|times| (times.len(), times.sum().0));
         assert_eq!(sums, [(3, 310), (3, 50), (3, 260)]);
         assert_eq!(read.queue().quantile(0.5), Nanos::ZERO);
         recorder.restart(Nanos(500));
-        recorder.record(Op::Read, Bytes(512), Nanos(0), Nanos(0), Nanos(499));
+        recorder.record(Op::Read, Bytes::ZERO, Bytes(512), Nanos(0), Nanos(0), Nanos(499));
         assert_eq!(recorder.totals().0, 0, "what completed before does not count");
         assert_eq!(recorder.progress(), Bytes(1536), "but for progress");
     }
@@ -242,10 +270,10 @@ mod tests {
         for (op, arrived, done) in
             [(Op::Read, 99, 150), (Op::Read, 100, 350), (Op::Write, 199, 200), (Op::Write, 250, 260)]
         {
-            recorder.record(op, Bytes(512), Nanos(arrived), Nanos(arrived), Nanos(done));
+            recorder.record(op, Bytes::ZERO, Bytes(512), Nanos(arrived), Nanos(arrived), Nanos(done));
         }
         recorder.restart(Nanos(300));
-        recorder.record(Op::Flush, Bytes::ZERO, Nanos(300), Nanos(300), Nanos(400));
+        recorder.record(Op::Flush, Bytes::ZERO, Bytes::ZERO, Nanos(300), Nanos(300), Nanos(400));
         let sums: Vec<(u64, u64)> =
             recorder.batches().iter().map(|batch| (batch.requests, batch.latency_ns_sum)).collect();
         assert_eq!(sums, [(2, 251), (1, 10)]);

@@ -68,6 +68,8 @@ pub struct Setup {
     pub block_costs: bool,
     /// Whether the outcome lists which extents have their homes on SSDs at the end.
     pub list_homes: bool,
+    /// A file that gets a line for each request that is measured.
+    pub request_log: Option<PathBuf>,
     /// Length of an interval of the time series; none for one that fits.
     pub interval: Option<Nanos>,
     /// When each batch of requests begins whose latencies are summed up apart, from the beginning of the load, in rising order; none for no
@@ -203,7 +205,8 @@ impl fmt::Display for WarmUp {
 }
 
 /// What holds bytes before the load begins. What was never written reads as zeros without touching a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Prefill {
     /// Nothing.
     None,
@@ -263,6 +266,7 @@ impl Setup {
             burstiness: false,
             block_costs: false,
             list_homes: false,
+            request_log: None,
             interval: None,
             batches: Vec::new(),
         }

@@ -6,6 +6,7 @@ use crate::network::Nodes;
 use crate::notes;
 use crate::outcome::{Background, DeviceOutcome, Distribution, Operation, Outcome, Programme};
 use crate::recorder::Kind;
+use crate::request_log::RequestLog;
 use crate::rig::{self, Kind as DeviceKind, Reached, Rig};
 use crate::series::{self, Note, devices_between, ratio};
 use crate::settling;
@@ -114,6 +115,9 @@ async fn measure(
     gauge.expect(fewest(setup.requests, requests), length);
     let guests = Guests::new(&world, volume, &setup, ahead.requests(), verifier, gauge.clone(), length);
     let guests = Rc::new(guests.with_metadata(metadata));
+    if let Some(path) = &setup.request_log {
+        guests.recorder.borrow_mut().log_to(RequestLog::create(path, world.now())?);
+    }
     let begun = world.now();
     let is_open_loop = source.is_open_loop();
     guests.begin(source, setup.outstanding);
@@ -143,6 +147,7 @@ async fn measure(
     world.spawn(series::keep(guests.clone(), devices.clone()));
     let deadline = setup.duration.map_or(Nanos::MAX, |duration| world.now() + duration);
     within(&guests, world.sleep_until(deadline)).await?;
+    guests.recorder.borrow_mut().finish_log()?;
     let after = guests.volume.status();
     let note = Note::take(world.now(), &guests.recorder.borrow(), &guests.volume.glance(), &devices);
     guests.series.borrow_mut().push(note);

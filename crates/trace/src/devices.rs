@@ -1,6 +1,7 @@
 //! The devices of a trace: ASUs, disks, files. Each has a label, by which people select it, and a number in order of first
 //! appearance, by which this crate keeps it.
 
+use crate::Error;
 use crate::problems::Reason;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -13,10 +14,12 @@ pub(crate) struct Devices {
     labels: Vec<String>,
     /// The device of the record before: the same more often than not.
     last: Option<u16>,
+    /// Whether there was a device too many.
+    is_overrun: bool,
 }
 
-/// No trace of block devices has more; what seems to have is not what it was taken for.
-pub(crate) const MOST_DEVICES: usize = 1024;
+/// As many as a number of 16 bits tells apart: traces of clouds have some thousands of disks. A trace with more ends with an error.
+pub(crate) const MOST_DEVICES: usize = 1 << 16;
 const LONGEST_LABEL: usize = 255;
 
 impl Devices {
@@ -37,7 +40,8 @@ impl Devices {
 
     fn add(&mut self, label: &[u8]) -> Result<u16, Reason> {
         if self.labels.len() >= MOST_DEVICES {
-            return Err("more than 1024 devices");
+            self.is_overrun = true;
+            return Err("more than 65536 devices");
         }
         if label.is_empty() || label.len() > LONGEST_LABEL {
             return Err("the device has no name, or one of more than 255 bytes");
@@ -50,6 +54,16 @@ impl Devices {
         self.numbers.insert(label.into(), number);
         self.labels.push(text.to_owned());
         Ok(number)
+    }
+
+    /// The end of a trace that has more devices than can be told apart: the rest of it would be left out.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.is_overrun {
+            true => Err(Error::Options(format!(
+                "the trace has more than {MOST_DEVICES} devices: divide it by device, or name another --format if it has fewer"
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// All labels, by number.

@@ -6,12 +6,13 @@
 //! records what papers print of their traces. [`convert()`] and [`CompactWriter`] write.
 //!
 //! Nothing here panics whatever the bytes are, and nothing allocates by what they claim: a line has at most 64 KiB, a
-//! request 256 MiB, a trace 1024 devices. The fuzz target `trace` holds it to that.
+//! request 256 MiB, a trace 65,536 devices. The fuzz target `trace` holds it to that.
 #![forbid(unsafe_code)]
 
 mod compact;
 mod compression;
 mod convert;
+pub mod curves;
 mod decode;
 mod detect;
 mod devices;

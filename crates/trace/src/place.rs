@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::decode::Raw;
-use crate::devices::{Devices, layout_order};
+use crate::devices::{Devices, MOST_DEVICES, layout_order};
 use crate::options::{Layout, Options, Place};
 use crate::problems::Problems;
 use braid_base::{Bytes, MIB};
@@ -52,7 +52,7 @@ impl Placer {
                     }
                 },
                 (None, Layout::Apart(_), Some(places)) => places.get(number).copied().unwrap_or((0, LAST)),
-                (None, Layout::Apart(span), None) => ((number as u64).saturating_mul(span.0), span.0),
+                (None, Layout::Apart(span), None) => apart(number as u64, span.0),
             };
             self.spots.push(Spot { wanted, base, span, end: 0, records: 0 });
         }
@@ -96,6 +96,16 @@ impl Placer {
                 end: Bytes(spot.end),
             })
             .collect()
+    }
+}
+
+/// Where a device lies, and its span: one span after another up to the middle of all addresses, and what comes then in equal parts of the rest.
+fn apart(number: u64, span: u64) -> (u64, u64) {
+    const MIDDLE: u64 = LAST / 2;
+    const REST: u64 = MIDDLE / MOST_DEVICES as u64;
+    match number.checked_add(1).and_then(|end| end.checked_mul(span)) {
+        Some(end) if end <= MIDDLE => (end - span, span),
+        _ => (MIDDLE + number * REST, span.min(REST)),
     }
 }
 

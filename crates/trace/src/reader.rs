@@ -253,6 +253,9 @@ impl<'a> Reader<'a> {
             Ok(more) => self.more = more,
             Err(error) => self.end_after_batch(error),
         }
+        if let Err(error) = self.batch.devices.check() {
+            self.end_after_batch(error);
+        }
         if let Err(error) = self.placer.meet(&self.batch.devices, self.decoder.places()) {
             self.end(error);
         }

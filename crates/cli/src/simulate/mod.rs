@@ -191,6 +191,10 @@ pub struct Arguments {
     /// Length of an interval of the time series [default: one that fits]
     #[arg(long, value_name = "TIME", help_heading = "What is measured")]
     interval: Option<Nanos>,
+    /// A file that gets a line for each measured request, as CSV: arrival_ns (from the beginning of the load), operation, offset_bytes, length_bytes,
+    /// queue_ns, service_ns. Of one simulation alone
+    #[arg(long, value_name = "FILE", help_heading = "What is measured")]
+    request_log: Option<PathBuf>,
     /// Verify that every read returns the last write
     #[arg(long, help_heading = "What is measured")]
     verify: bool,
@@ -367,6 +371,15 @@ fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
             }
         }
     }
+    let simulations: usize = planned.iter().map(|planned| planned.setups.len()).sum();
+    if arguments.request_log.is_some() && simulations > 1 {
+        return Err(Error::new(
+            ErrorKind::Usage,
+            format!(
+                "--request-log is of one simulation, and there are {simulations}: name one policy, one load and one number of clients"
+            ),
+        ));
+    }
     Ok(planned)
 }
 
@@ -419,6 +432,7 @@ fn setup(arguments: &Arguments, devices: Vec<DeviceSetup>, policy: &str, load: L
             End::Drop => Beyond::Drop,
         },
         verify: arguments.verify,
+        request_log: arguments.request_log.clone(),
         interval: arguments.interval,
         ..Setup::new(devices, policy, load)
     }

@@ -2,6 +2,7 @@
 
 mod convert;
 mod info;
+mod mrc;
 pub mod reading;
 pub mod record;
 mod report;
@@ -25,6 +26,7 @@ pub struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     Info(Box<info::Arguments>),
+    Mrc(Box<mrc::Arguments>),
     Convert(Box<convert::Arguments>),
     Record(record::Arguments),
 }
@@ -33,6 +35,7 @@ enum Verb {
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.verb {
         Verb::Info(arguments) => info::run(arguments, output),
+        Verb::Mrc(arguments) => mrc::run(arguments, output),
         Verb::Convert(arguments) => convert::run(arguments, output),
         Verb::Record(arguments) => record::run(state, arguments, output),
     }

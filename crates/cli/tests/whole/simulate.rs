@@ -40,6 +40,25 @@ fn policies_and_numbers_of_clients_come_out_side_by_side() {
 }
 
 #[test]
+fn requests_are_written_one_by_one() {
+    let machine = Machine::new();
+    let log = machine.path("requests.csv").display().to_string();
+    let run = &runs(&machine, &["--policy", "stripe", "--request-log", &log])[0];
+    let text = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "arrival_ns,operation,offset_bytes,length_bytes,queue_ns,service_ns");
+    assert_eq!(lines.len() as u64 - 1, run["all"]["requests"].as_u64().unwrap());
+    let longest = lines[1..].iter().map(|line| {
+        let fields: Vec<&str> = line.split(',').collect();
+        fields[4].parse::<u64>().unwrap() + fields[5].parse::<u64>().unwrap()
+    });
+    let (longest, told) = (longest.max().unwrap() as f64, run["all"]["latency_ns_max"].as_f64().unwrap());
+    assert!((longest / told - 1.0).abs() < 0.01, "{longest}, {told}");
+    let two = words(&["--policy", "stripe", "--policy", "wardrop", "--request-log", &log]);
+    machine.refused(&two, "usage", &["--request-log"]);
+}
+
+#[test]
 fn the_same_command_gives_the_same_figures() {
     let machine = Machine::new();
     let figures = |threads: &str| -> Vec<Value> {

@@ -32,6 +32,48 @@ fn info_measures_a_trace() {
     }
 }
 
+#[test]
+fn mrc_draws_miss_ratios_by_eviction_and_size() {
+    // A loop over five blocks, and one block that is asked for all the time.
+    let line = |block: u64| format!("0,{},4096,r,0.0\n", block * 8);
+    let text: String = (0..500).map(|turn| line(turn % 5) + &line(100)).collect();
+    let machine = machine(&text);
+    let words = ["trace", "mrc", "t.spc", "--evict", "lru,sieve,belady", "--size", "8KiB", "--size", "100%"];
+    let found = machine.json(&words);
+    assert_eq!((number(&found, "block_references"), number(&found, "sampled_share")), (1000.0, 1.0));
+    assert_eq!(number(&found, "footprint_bytes"), 6.0 * 4096.0);
+    let curves = found["miss_ratio_curves"].as_array().unwrap();
+    let names: Vec<&str> = curves.iter().map(|curve| curve["eviction"].as_str().unwrap()).collect();
+    assert_eq!(names, ["lru", "sieve", "belady"]);
+    for curve in curves {
+        let points = curve["points"].as_array().unwrap();
+        assert_eq!(points[0]["cache_size_bytes"], 8192);
+        // Half of all, all of the loop, misses in two blocks; six blocks miss once in six.
+        assert_eq!(points[1]["miss_ratio"], 0.006);
+        assert!((0.3..0.51).contains(&points[0]["miss_ratio"].as_f64().unwrap()), "{curve}");
+    }
+    assert_eq!(curves[0]["points"][0]["miss_ratio"], 0.501);
+    let said = machine.ok(&words);
+    assert!(said.contains("belady") && said.contains("0.501") && said.contains("8 KiB"), "{said}");
+    let sampled = machine.json(&["trace", "mrc", "t.spc", "--sample", "50%"]);
+    assert_eq!((number(&sampled, "sampled_share"), number(&sampled, "block_references")), (0.5, 1000.0));
+    machine.refused(&["trace", "mrc", "t.spc", "--sample", "0%"], "usage", &["0%"]);
+    machine.refused(&["trace", "mrc", "t.spc", "--evict", "lfu"], "usage", &["lfu", "w-tiny-lfu"]);
+    machine.refused(&["trace", "mrc", "t.spc", "--size", "1KiB"], "usage", &["1KiB", "4KiB"]);
+    std::fs::write(machine.path("empty.spc"), "").unwrap();
+    machine.refused(&["trace", "mrc", "empty.spc", "--format", "spc"], "invalid", &["empty.spc"]);
+}
+
+/// The rest was dropped, and the exit status was 0.
+#[test]
+fn a_trace_of_thousands_of_devices_is_read_whole() {
+    let text: String = (0..3000).map(|asu| format!("{asu},0,512,r,0.0\n")).collect();
+    let machine = machine(&text);
+    let found = machine.json(&["trace", "info", "t.spc"]);
+    assert_eq!((number(&found, "records"), number(&found, "bad_records")), (3000.0, 0.0));
+    assert_eq!(found["trace_devices"].as_array().unwrap().len(), 3000);
+}
+
 /// `simulate` took a folder and `A+B`; `info` and `convert` said "Is a directory".
 #[test]
 fn a_folder_of_parts_is_one_trace_for_every_verb() {

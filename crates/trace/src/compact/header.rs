@@ -8,7 +8,8 @@ use braid_base::Bytes;
 pub(crate) const MAGIC: &[u8; 8] = b"BRAIDTRC";
 const VERSION: u32 = 1;
 const FIXED: usize = 56;
-const LONGEST: usize = 1 << 20;
+/// Room for some 40,000 devices with short labels.
+pub(super) const LONGEST_HEADER: usize = 1 << 20;
 const LONGEST_NAME: usize = 255;
 const UNKNOWN: u64 = u64::MAX;
 
@@ -23,15 +24,15 @@ pub struct Header {
     pub records: Option<u64>,
     /// Time zero in nanoseconds since 1970, where it is known.
     pub unix_ns: Option<u64>,
-    /// Where the devices lie; none if all is one device. At most 1024, with labels of at most 255 bytes.
+    /// Where the devices lie; none if all is one device. Labels have at most 255 bytes, and the whole header 1 MiB: some 40,000 devices.
     pub places: Vec<Place>,
 }
 
 impl Header {
-    /// The header as bytes. Names and labels that are too long are cut, devices beyond the last possible left out.
+    /// The header as bytes. Names and labels that are too long are cut. With more devices than fit it is longer than [`LONGEST_HEADER`].
     pub(crate) fn encode(&self) -> Vec<u8> {
         let name = cut(&self.name);
-        let places = &self.places[..self.places.len().min(MOST_DEVICES)];
+        let places = &self.places;
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend([0; 12]);
@@ -68,7 +69,7 @@ impl Header {
                 "the trace is of version {version} of the compact format, and this braid reads version {VERSION}: use a newer braid"
             )));
         }
-        match (FIXED..=LONGEST).contains(&len) && len.is_multiple_of(8) {
+        match (FIXED..=LONGEST_HEADER).contains(&len) && len.is_multiple_of(8) {
             true => Ok(len),
             false => Err(invalid(&format!("its header has a length of {len}, which none has"))),
         }
@@ -87,9 +88,9 @@ impl Header {
         let mut rest = &bytes[FIXED..];
         let name = text(&mut rest, name_len)?;
         if devices > MOST_DEVICES || name_len > LONGEST_NAME {
-            return Err(invalid("its header has more than 1024 devices, or a name of more than 255 bytes"));
+            return Err(invalid("its header has more than 65536 devices, or a name of more than 255 bytes"));
         }
-        let mut places = Vec::with_capacity(devices);
+        let mut places = Vec::new();
         for _ in 0..devices {
             places.push(place(&mut rest)?);
         }

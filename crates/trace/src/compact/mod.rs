@@ -14,7 +14,7 @@
 //!          24   8  size of the address space in bytes; 0 if it was not known
 //!          32   8  records; 2^64 - 1 where that was not known
 //!          40   8  time zero as nanoseconds since 1970; 0 if it was not known
-//!          48   4  number of devices, 0 to 1024; 0 if all is one device, called "0"
+//!          48   4  number of devices, 0 to 65,536 (once 1024); 0 if all is one device, called "0"
 //!          52   2  length of the trace's name, at most 255
 //!          54   2  zero
 //!          56   …  the name, UTF-8

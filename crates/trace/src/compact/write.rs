@@ -1,7 +1,7 @@
 //! Writing: records in, blocks out. At most one block is held.
 
 use super::block::{BlockHead, End, LONGEST};
-use super::header::Header;
+use super::header::{Header, LONGEST_HEADER};
 use super::record::{self, Before};
 use crate::decode::{Raw, check};
 use braid_base::{Arrival, Op, Request};
@@ -35,7 +35,17 @@ const USUAL: usize = 64 << 10;
 impl<W: Write> CompactWriter<W> {
     /// Writes the header, and is ready for the first record.
     pub fn open(mut out: W, header: &Header, compression: BlockCompression) -> io::Result<CompactWriter<W>> {
-        out.write_all(&header.encode())?;
+        let bytes = header.encode();
+        if bytes.len() > LONGEST_HEADER {
+            let devices = header.places.len();
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "{devices} devices: their names take more than the 1 MiB of a header: convert one at a time (--device)"
+                ),
+            ));
+        }
+        out.write_all(&bytes)?;
         Ok(CompactWriter {
             out,
             compression,

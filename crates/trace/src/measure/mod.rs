@@ -22,6 +22,8 @@ mod seeks;
 mod sizes;
 mod working_set;
 
+pub(crate) use neighbours::mix;
+
 pub use burstiness::{Burstiness, Counting as BurstinessCounting};
 pub use distribution::Bucket;
 pub use footprint::Footprint;

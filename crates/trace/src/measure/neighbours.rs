@@ -34,7 +34,7 @@ impl Hasher for Hash {
 }
 
 /// The finaliser of splitmix64: neighbours fall far apart.
-pub(super) fn mix(key: u64) -> u64 {
+pub(crate) fn mix(key: u64) -> u64 {
     let x = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

@@ -2,7 +2,9 @@
 
 use crate::texts::{error, problems, records};
 use braid_base::{Bytes, TIB};
-use braid_trace::{Error, Layout, Options, Place, TraceFile};
+use braid_trace::{
+    BlockCompression, Error, Header, Layout, Options, Place, Reader, Target, TraceFile, convert,
+};
 
 const TWO: &[u8] = b"10,0,512,r,0.0\n2,4096,512,w,0.1\n10,8192,1024,r,0.2\n";
 
@@ -61,12 +63,41 @@ fn a_layout_of_another_trace_is_refused() {
     assert!(matches!(&error, Error::Options(text) if text.contains("'2'")), "{error}");
 }
 
+/// Only 1,024 devices were read. The records of all others were bad, and the command ended as if nothing had happened.
 #[test]
-fn more_devices_than_any_trace_has_are_bad_records() {
-    let text: String = (0..2000).map(|asu| format!("{asu},0,512,r,0.0\n")).collect();
+fn thousands_of_devices_are_read_and_convert_to_the_compact_format_and_back() {
+    let text: String = (0..5000).map(|asu| format!("{asu},{},512,r,{}.0\n", asu % 7, asu)).collect();
     let (said, given) = problems(text.as_bytes(), &Options::default());
-    assert_eq!(given, 1024);
-    assert!(said[0].starts_with("line 1025: ") && said[0].contains("1024"), "{said:?}");
+    assert_eq!((said.len(), given), (0, 5000));
+    // Where records are looked at and not replayed, each device has room for 32 TiB.
+    let far = format!("{text}4999,{},512,r,5001.0\n", (32u64 << 40) / 512 - 1);
+    let roomy = Options { layout: Layout::ROOMY, ..Options::default() };
+    assert_eq!(problems(far.as_bytes(), &roomy).0.len(), 0);
+    let (_folder, path) = file(text.as_bytes());
+    let trace = TraceFile::open(&path, &Options::default(), None).unwrap();
+    let header = Header { places: trace.survey().places.clone(), ..Header::default() };
+    let mut compact = Vec::new();
+    let target = Target::Compact(BlockCompression::None);
+    convert(&mut trace.reader().unwrap(), target, &header, &mut compact, |_| {}).unwrap();
+    let mut reader = Reader::open(&compact[..], &Options::default()).unwrap();
+    let places: Vec<u64> = reader.by_ref().map(|record| record.unwrap().within.0).collect();
+    assert_eq!(places, (0..5000).map(|asu| asu % 7 * 512).collect::<Vec<u64>>());
+    assert_eq!(reader.devices().iter().filter(|seen| seen.requests == 1).count(), 5000);
+    // What a header has no room for is not cut off.
+    let places = vec![header.places[0].clone(); 60_000];
+    let error =
+        convert(&mut trace.reader().unwrap(), target, &Header { places, ..header }, &mut Vec::new(), |_| {});
+    assert!(error.unwrap_err().to_string().contains("60000"));
+}
+
+#[test]
+fn a_device_too_many_ends_the_trace_with_an_error() {
+    let text: String = (0..65_537).map(|asu| format!("{asu},0,512,r,0.0\n")).collect();
+    let mut reader = Reader::open(text.as_bytes(), &Options::default()).unwrap();
+    let given = reader.by_ref().take_while(Result::is_ok).count();
+    assert_eq!(given, 65_536);
+    let error = error(text.as_bytes(), &Options::default());
+    assert!(matches!(&error, Error::Options(text) if text.contains("65536")), "{error}");
 }
 
 #[test]

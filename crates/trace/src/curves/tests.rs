@@ -1,0 +1,241 @@
+//! Each eviction against a second implementation or against its paper's words, and against Belady's bound.
+
+use super::*;
+use crate::reader::Record;
+use braid_base::{Arrival, Bytes, Nanos, Op, Request, Rng};
+
+fn record(block: u64, blocks: u64, op: Op) -> Record {
+    let (offset, len) = (Bytes(block * BLOCK_BYTES), Bytes(blocks * BLOCK_BYTES));
+    let request = Request { op, offset, len };
+    Record { arrival: Arrival { at: Nanos::ZERO, request }, device: 0, within: offset }
+}
+
+fn references(blocks: &[u64]) -> References {
+    let mut collector = Collector::new(1.0, usize::MAX);
+    blocks.iter().for_each(|&block| collector.add(&record(block, 1, Op::Read)));
+    collector.finish()
+}
+
+/// Popular blocks, and now and then a scan of blocks that nobody needs again.
+fn mixed(seed: u64, len: usize) -> Vec<u64> {
+    let mut rng = Rng::new(seed);
+    let mut scan = 1_000_000;
+    (0..len)
+        .flat_map(|_| match rng.below(40) {
+            0 => {
+                scan += 50;
+                (scan - 50..scan).collect::<Vec<u64>>()
+            }
+            // Low numbers much more often.
+            _ => vec![rng.below(rng.clone().below(2000) + 1)],
+        })
+        .collect()
+}
+
+fn misses(references: &References, eviction: Eviction, room: u64) -> u64 {
+    let share = miss_ratio(references, eviction, room * BLOCK_BYTES).unwrap();
+    (share * references.kept() as f64).round() as u64
+}
+
+/// A list in order of use.
+fn lru(blocks: &[u64], room: usize) -> u64 {
+    let mut held: Vec<u64> = Vec::new();
+    let mut misses = 0;
+    for block in blocks {
+        match held.iter().position(|other| other == block) {
+            Some(at) => drop(held.remove(at)),
+            None => {
+                misses += 1;
+                if held.len() == room {
+                    held.remove(0);
+                }
+            }
+        }
+        held.push(*block);
+    }
+    misses
+}
+
+/// Looks into the rest of the trace at each eviction.
+fn min(blocks: &[u64], room: usize) -> u64 {
+    let mut held: Vec<u64> = Vec::new();
+    let mut misses = 0;
+    for (now, block) in blocks.iter().enumerate() {
+        if held.contains(block) {
+            continue;
+        }
+        misses += 1;
+        if held.len() == room {
+            let needed =
+                |held: &u64| blocks[now..].iter().position(|later| later == held).unwrap_or(usize::MAX);
+            let last = (0..room).max_by_key(|&at| needed(&held[at])).unwrap();
+            held.remove(last);
+        }
+        held.push(*block);
+    }
+    misses
+}
+
+#[test]
+fn lru_and_belady_are_what_plain_lists_are() {
+    for seed in 0..4 {
+        let blocks = mixed(seed, 1500);
+        let references = references(&blocks);
+        for room in [1, 2, 7, 40, 300] {
+            assert_eq!(
+                misses(&references, Eviction::Lru, room as u64),
+                lru(&blocks, room),
+                "seed {seed}, room {room}"
+            );
+            assert_eq!(
+                misses(&references, Eviction::Belady, room as u64),
+                min(&blocks, room),
+                "seed {seed}, room {room}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_eviction_is_better_than_belady_and_each_misses_every_block_once() {
+    for seed in 0..4 {
+        let references = references(&mixed(seed, 4000));
+        let distinct = references.distinct() as u64;
+        for room in [1, 2, 3, 10, 100, 101, 1000, distinct] {
+            let bound = misses(&references, Eviction::Belady, room);
+            for eviction in Eviction::ALL {
+                let misses = misses(&references, eviction, room);
+                assert!(
+                    bound <= misses && misses >= distinct,
+                    "{eviction}, room {room}: {misses}, bound {bound}"
+                );
+                assert!(
+                    room < distinct || misses == distinct,
+                    "{eviction} holds all: {misses} of {distinct}"
+                );
+            }
+        }
+    }
+}
+
+/// What the papers were written for: a scan drives nothing useful out.
+#[test]
+fn all_but_lru_keep_popular_blocks_through_scans() {
+    let references = references(&mixed(9, 20_000));
+    let of_lru = misses(&references, Eviction::Lru, 200);
+    for eviction in [Eviction::S3Fifo, Eviction::Sieve, Eviction::Arc, Eviction::Lirs, Eviction::WTinyLfu] {
+        let misses = misses(&references, eviction, 200);
+        assert!(misses < of_lru * 97 / 100, "{eviction}: {misses} of {of_lru}");
+    }
+}
+
+/// A loop over one block more than there is room for: LRU never hits, LIRS keeps its LIR blocks.
+#[test]
+fn a_loop_that_does_not_fit_is_lost_to_lru_and_not_to_lirs() {
+    let blocks: Vec<u64> = (0..50).flat_map(|_| 0..101).collect();
+    let references = references(&blocks);
+    assert_eq!(misses(&references, Eviction::Lru, 100), 5050);
+    // 99 LIR blocks hit in all rounds but the first.
+    assert!(misses(&references, Eviction::Lirs, 100) <= 101 + 49 * 2);
+}
+
+/// Which of some blocks miss, as letters.
+fn missed(cache: &mut dyn Cache, blocks: &str) -> String {
+    blocks.bytes().filter(|&block| !cache.reference(u32::from(block - b'a'))).map(char::from).collect()
+}
+
+#[test]
+fn the_hand_of_sieve_spares_what_was_visited_and_stays_where_it_was() {
+    let mut sieve = sieve::Sieve::new(4, 26);
+    assert_eq!(missed(&mut sieve, "abcdac"), "abcd");
+    // From the oldest: a is spared, b goes; the hand is at c.
+    assert_eq!(missed(&mut sieve, "e"), "e");
+    assert_eq!(missed(&mut sieve, "ac"), "");
+    // c is spared, d goes; then e, which nobody asked for. a was visited, and the hand has not come back to it.
+    assert_eq!(missed(&mut sieve, "fg"), "fg");
+    assert_eq!(missed(&mut sieve, "acfg"), "");
+    assert_eq!(missed(&mut sieve, "d"), "d");
+}
+
+#[test]
+fn s3_fifo_promotes_what_is_used_twice_and_remembers_what_left() {
+    let mut cache = s3_fifo::S3Fifo::new(10, 26);
+    // b is used twice more in the small queue, and stays when the others leave it.
+    assert_eq!(missed(&mut cache, "abbbcdefghij"), "abcdefghij");
+    assert_eq!(missed(&mut cache, "klmnopqrs"), "klmnopqrs");
+    assert_eq!(missed(&mut cache, "b"), "");
+    // r left the small queue a moment ago: it comes back into the main queue, and outlives what comes after it.
+    assert_eq!(missed(&mut cache, "a"), "a", "a was used once, and left");
+    let mut cache = s3_fifo::S3Fifo::new(10, 26);
+    assert_eq!(missed(&mut cache, "abcdefghijk"), "abcdefghijk");
+    assert_eq!(missed(&mut cache, "a"), "a");
+    assert_eq!(missed(&mut cache, "lmnopqrstuvwx"), "lmnopqrstuvwx");
+    assert_eq!(missed(&mut cache, "a"), "", "a came back from the ghost queue into the main one");
+}
+
+#[test]
+fn arc_adapts_to_what_it_forgot() {
+    let mut arc = arc::Arc::new(4, 26);
+    // a and b are used twice: T2. Then a scan goes through T1 alone.
+    assert_eq!(missed(&mut arc, "aabbcdefgh"), "abcdefgh");
+    assert_eq!(missed(&mut arc, "ab"), "");
+    // f left T1 for B1: a hit there makes T1 larger.
+    assert_eq!(missed(&mut arc, "f"), "f");
+}
+
+#[test]
+fn w_tiny_lfu_admits_what_was_used_more_often() {
+    let mut cache = w_tiny_lfu::WTinyLfu::new(4, 26);
+    assert_eq!(missed(&mut cache, "abcdabcabc"), "abcd");
+    // What comes once is used less often than a, b and c, and only passes the window.
+    assert_eq!(missed(&mut cache, "efghi"), "efghi");
+    assert_eq!(missed(&mut cache, "abc"), "");
+}
+
+#[test]
+fn requests_are_references_to_their_blocks_and_flushes_are_none() {
+    let mut collector = Collector::new(1.0, usize::MAX);
+    collector.add(&record(10, 3, Op::Write));
+    collector.add(&record(11, 1, Op::Read));
+    collector.add(&record(11, 1, Op::Discard));
+    let references = collector.finish();
+    assert_eq!((references.all(), references.distinct()), (4, 3));
+    assert_eq!(references.footprint_bytes(), 3 * BLOCK_BYTES);
+    assert_eq!(miss_ratio(&references, Eviction::Lru, 3 * BLOCK_BYTES), Some(0.75));
+    assert_eq!(miss_ratio(&references, Eviction::Lru, BLOCK_BYTES - 1), None);
+}
+
+/// SHARDS: a sample of a tenth tells the curve of the whole within some per cent, and what does not fit is sampled further.
+#[test]
+fn a_sample_tells_the_curve_of_the_whole() {
+    let mut rng = Rng::new(5);
+    let blocks: Vec<u64> = (0..400_000).map(|_| rng.below(rng.clone().below(40_000) + 1)).collect();
+    let whole = references(&blocks);
+    let sampled = |share: f64, most: usize| {
+        let mut collector = Collector::new(share, most);
+        blocks.iter().for_each(|&block| collector.add(&record(block, 1, Op::Read)));
+        collector.finish()
+    };
+    let tenth = sampled(0.1, usize::MAX);
+    let share = tenth.distinct() as f64 / whole.distinct() as f64;
+    assert!((0.09..0.11).contains(&share), "{share}");
+    for eviction in Eviction::ALL {
+        for size in [4000, 10_000, 20_000] {
+            let ratio =
+                |references: &References| miss_ratio(references, eviction, size * BLOCK_BYTES).unwrap();
+            let (exact, estimated) = (ratio(&whole), ratio(&tenth));
+            assert!((exact - estimated).abs() < 0.05, "{eviction}, {size}: {exact}, {estimated}");
+        }
+    }
+    let bounded = sampled(1.0, 50_000);
+    assert!(bounded.kept() <= 50_000 && bounded.kept() > 15_000, "{}", bounded.kept());
+    assert!(bounded.sampled_share() < 0.2 && bounded.all() == 400_000);
+}
+
+#[test]
+fn an_eviction_is_known_by_its_name() {
+    for eviction in Eviction::ALL {
+        assert_eq!(eviction.name().parse(), Ok(eviction));
+    }
+    assert!("lfu".parse::<Eviction>().unwrap_err().contains("w-tiny-lfu"));
+}
