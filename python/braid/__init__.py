@@ -18,11 +18,13 @@ every machine. While simulations run, other threads of Python run too, and Ctrl-
 
 ``simulate``    one simulation: a dict of figures and columns
 ``sweep``       every combination of arguments, on all cores: ``Runs``
+``lab``         experiments of papers, and of your own
 ``read_trace``  a block trace in any of the usual formats, as columns
 
 What fails raises ``SetupError``, ``TraceError``, ``VolumeError`` or ``WrongDataError``, all of which are ``Error``.
 """
 
+from . import lab
 from ._native import __version__
 from .errors import Error, SetupError, TraceError, VolumeError, WrongDataError
 from .progress import Progress
@@ -42,6 +44,7 @@ __all__ = [
     "VolumeError",
     "WrongDataError",
     "__version__",
+    "lab",
     "read_trace",
     "simulate",
     "sweep",

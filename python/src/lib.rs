@@ -7,6 +7,7 @@
 
 mod arguments;
 mod failure;
+mod lab;
 mod signals;
 mod simulations;
 mod traces;
@@ -16,6 +17,8 @@ mod traces;
 mod _native {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::lab::{lab_experiments, lab_run};
     #[pymodule_export]
     use crate::simulations::sweep;
     #[pymodule_export]

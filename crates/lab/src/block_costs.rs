@@ -7,7 +7,8 @@ use braid_base::{Bytes, Nanos};
 use std::collections::HashMap;
 
 /// What a block's accesses say about its cost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Metric {
     /// The latency itself: no metric can be better.
     Latency,

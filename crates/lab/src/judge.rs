@@ -13,6 +13,7 @@ mod ruling;
 mod words;
 
 use numbers::Results;
+pub use words::describe;
 
 /// Different samples that a ruling takes: the interval of one has no width.
 pub const SEEDS_NEEDED: u32 = 2;
@@ -149,7 +150,7 @@ pub(crate) fn judge(
 ) -> (Vec<Number>, Vec<Judged>) {
     let results = Results { experiment, seeds };
     let mut baselines: Vec<Number> =
-        experiment.baselines.iter().map(|baseline| results.number(&as_test(baseline), &[])).collect();
+        experiment.baselines.iter().map(|baseline| results.number(&baseline.as_test(), &[])).collect();
     let mut claims: Vec<Judged> =
         experiment.claims.iter().map(|claim| results.judged(claim, &baselines)).collect();
     if quick {
@@ -157,14 +158,6 @@ pub(crate) fn judge(
         claims.iter_mut().for_each(Judged::unrule);
     }
     (baselines, claims)
-}
-
-fn as_test(baseline: &Baseline) -> Test {
-    Test {
-        quantity: baseline.quantity,
-        published: Published::Number(baseline.published),
-        bound: Bound::Near(Baseline::TOLERANCE),
-    }
 }
 
 impl Number {
@@ -263,7 +256,7 @@ impl Results<'_> {
         let is_one = self.is_one_sample(&test.quantity, variants);
         let ruling = test.ruling(&ours).map(|ruling| if is_one { Ruling::OneSeed } else { ruling });
         Number {
-            quantity: self.describe(&test.quantity, variants),
+            quantity: describe(self.experiment, &test.quantity, variants),
             claimed: test.published.to_string(),
             ours: ours.mean,
             ours_low: ours.low,

@@ -1,17 +1,21 @@
-//! Runs experiments: their declarations become setups, these are simulated on all cores, and what came out becomes tables.
-//!
-//! Experiments that ask for the same simulation share it.
+//! Runs experiments: the declarations become setups (`plan.rs`), the setups are simulated on all cores with as many seeds as a
+//! verdict needs (`run.rs`), the values of each seed are kept in a folder (`kept.rs`), and all seeds become tables.
 
+use crate::Outcome;
 use crate::estimate::Estimate;
-use crate::experiment::{Axis, Experiment, Jitter, Measure, Published, Quantity, Series, Test};
+use crate::experiment::{Experiment, Jitter, Measure, Published, Quantity, Series, Test};
 use crate::judge::{self, Judged, Number, SEEDS_NEEDED, shown_with_spread};
 use crate::measure::value;
-use crate::sweep::sweep_told;
-use crate::{DeviceSetup, Error, Load, OWN, Outcome, Progress, Result, Setup, WarmUp, parse_network};
-use braid_base::{Bytes, DeviceClass, Nanos, Rng};
 use serde::Serialize;
-use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+
+mod kept;
+mod plan;
+mod run;
+
+pub use kept::Folder;
+use plan::Lengths;
+pub use plan::plan;
+pub use run::{News, Work, most_seeds, study, work};
 
 /// An experiment that has been run: plain data, the same on every machine.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -22,6 +26,10 @@ pub struct Study {
     pub title: String,
     /// The paper.
     pub paper: String,
+    /// Its authors.
+    pub authors: String,
+    /// The year in which it was published.
+    pub year: u16,
     /// The place in it.
     pub place: String,
     /// Seed of all simulations: the first of several, which follow each other.
@@ -140,202 +148,57 @@ pub struct PaperValue {
 /// How experiments are run.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
-    /// Seed of workloads and devices.
+    /// Seed of workloads and devices: the first one.
     pub seed: u64,
-    /// So many seeds, from that one on; at least one counts.
-    pub seeds: u32,
+    /// How many seeds, from the first one on.
+    pub seeds: Seeds,
     /// Whether runs are shortened, to see that they work.
     pub quick: bool,
     /// Simulations at the same time; none for one on each core.
     pub threads: Option<usize>,
 }
 
-/// Runs of a quick study are so much shorter.
-const QUICK: f64 = 0.05;
-/// What a quick study runs of a load that is else measured whole, in seconds.
-const QUICK_WHOLE: f64 = 2.0;
-
-/// Runs experiments, and calls `progress` about ten times a second, and `ended` with each experiment whose simulations have all ended, once.
-///
-/// # Errors
-/// The first simulation that failed.
-pub fn study(
-    experiments: &[&Experiment],
-    how: How,
-    mut progress: impl FnMut(&Progress),
-    mut ended: impl FnMut(&Experiment),
-) -> Result<Vec<Study>> {
-    let mut setups: Vec<Setup> = Vec::new();
-    // By experiment and seed.
-    let mut needed: Vec<Vec<Vec<usize>>> = Vec::new();
-    for experiment in experiments {
-        let mut seeds = Vec::new();
-        for number in 0..u64::from(how.seeds.max(1)) {
-            let mut places = Vec::new();
-            for setup in plan(experiment, How { seed: how.seed.wrapping_add(number), ..how })? {
-                places.push(setups.iter().position(|known| *known == setup).unwrap_or_else(|| {
-                    setups.push(setup);
-                    setups.len() - 1
-                }));
-            }
-            seeds.push(places);
-        }
-        needed.push(seeds);
-    }
-    let mut awaited: Vec<BTreeSet<usize>> =
-        needed.iter().map(|seeds| seeds.iter().flatten().copied().collect()).collect();
-    let show = |how_far: &Progress| {
-        progress(how_far);
-        ControlFlow::Continue(())
-    };
-    let ended_at = |place: usize| {
-        for (experiment, awaited) in experiments.iter().zip(&mut awaited) {
-            if awaited.remove(&place) && awaited.is_empty() {
-                ended(experiment);
-            }
-        }
-    };
-    let runs: Vec<Outcome> = sweep_told(&setups, how.threads, show, ended_at)
-        .into_iter()
-        .zip(&setups)
-        .map(|(run, setup)| {
-            let named = |error: Error| {
-                let Load::Workload(load) = &setup.load else { return error };
-                Error::new(error.kind(), format!("{load} under {}: {error}", setup.policy))
-            };
-            run.map(|run| run.outcome).map_err(named)
-        })
-        .collect::<Result<_>>()?;
-    let outcomes = |places: &Vec<usize>| places.iter().map(|&place| &runs[place]).collect::<Vec<_>>();
-    let put_together = |(experiment, seeds): (&&Experiment, &Vec<Vec<usize>>)| {
-        let tables: Vec<Vec<Table>> =
-            seeds.iter().map(|places| tables(experiment, &outcomes(places))).collect();
-        put_together(experiment, how, &tables)
-    };
-    Ok(experiments.iter().zip(&needed).map(put_together).collect())
+/// How many seeds an experiment is run with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seeds {
+    /// So many; at least one counts.
+    Fixed(u32),
+    /// Three, then five, then ten, until no verdict is undecided, and fewer if an experiment takes long ([`most_seeds`]). The number
+    /// of seeds depends on the verdicts and on the declared time of the experiment, never on the speed of the machine.
+    AsNeeded,
 }
 
-/// The setups of an experiment: series after series, place after place.
-///
-/// # Errors
-/// Devices that cannot be.
-pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
-    let times = Lengths::of(experiment, how);
-    let mut setups = Vec::new();
-    for series in experiment.series {
-        for (place, (warm_up, measured)) in
-            experiment.axis.places().into_iter().zip(times.of_places(experiment))
-        {
-            let device = |&(class, text): &(DeviceClass, &str)| {
-                DeviceSetup::parse(class, &fill_in(text, place, times.all / 2.0))
-            };
-            let devices: Vec<DeviceSetup> = series.devices.iter().map(device).collect::<Result<_>>()?;
-            let fill = match (series.copies > 1, experiment.paper.own_fill) {
-                (true, _) => Some(MIRROR),
-                (false, true) => Some(OWN),
-                (false, false) => None,
-            };
-            let network = series.network.map(|text| parse_network(&fill_in(text, place, times.all / 2.0)));
-            let load = drawn(series.load, experiment.jitter, how.seed);
-            let load = Load::Workload(fill_in(&load, place, times.all / 2.0));
-            setups.push(Setup {
-                network: network.transpose()?,
-                seed: how.seed,
-                size: experiment.paper.volume,
-                copies: series.copies,
-                cache_extents: experiment.paper.cache_extents,
-                readahead: experiment.paper.readahead,
-                // No paper reads ahead of streams.
-                ahead: Bytes::ZERO,
-                processors: experiment.paper.processors,
-                prefill: experiment.prefill,
-                prefill_policy: fill.map(str::to_owned),
-                burstiness: experiment.measures.contains(&Measure::Entropy),
-                block_costs: experiment.measures.contains(&Measure::Covered),
-                warm_up: WarmUp::Time(seconds(warm_up)),
-                duration: (measured > 0.0).then(|| seconds(measured)),
-                block_size: series.block_size.unwrap_or(experiment.paper.block_size),
-                ..Setup::new(devices, fill_in(series.policy, place, times.all / 2.0), load)
-            });
-        }
-    }
-    Ok(setups)
-}
+/// The values of one seed: for each measure, each series and each place.
+pub(crate) type Values = Vec<Vec<Vec<Option<f64>>>>;
 
-/// What fills a volume of two copies: both of them are current when the load begins.
-const MIRROR: &str = "raid1";
-
-fn fill_in(text: &str, place: u32, half: f64) -> String {
-    let text =
-        text.replace("{x}", &place.to_string()).replace("{x*512}", &(u64::from(place) * 512).to_string());
-    text.replace("{half}", &format!("{}ms", (half * 1e3).round()))
-}
-
-/// A load with its assumed parameters, as a seed draws them: the same for all series, and for all experiments that share one.
-fn drawn(load: &str, jitter: &[Jitter], seed: u64) -> String {
-    jitter.iter().fold(load.to_owned(), |load, parameter| {
-        // The name is part of the draw, or all parameters would be high together.
-        let mut rng =
-            Rng::new(parameter.name.bytes().fold(seed, |seed, byte| seed.wrapping_mul(31) ^ u64::from(byte)));
-        let value = u64::from(parameter.low) + rng.below(u64::from(parameter.high - parameter.low) + 1);
-        load.replace(&format!("{{{}}}", parameter.name), &value.to_string())
-    })
-}
-
-fn seconds(seconds: f64) -> Nanos {
-    Nanos((seconds * 1e9).round() as u64)
-}
-
-/// How long runs are, in seconds.
-struct Lengths {
-    warm_up: f64,
-    measured: f64,
-    all: f64,
-}
-
-impl Lengths {
-    fn of(experiment: &Experiment, how: How) -> Lengths {
-        let scale = if how.quick { QUICK } else { 1.0 };
-        let warm_up = f64::from(experiment.times.warm_up) * scale;
-        let measured = match (experiment.times.measured, how.quick) {
-            (0, true) => QUICK_WHOLE,
-            (measured, _) => f64::from(measured) * scale,
-        };
-        Lengths { warm_up, measured, all: warm_up + measured }
-    }
-
-    /// Warm-up and measured time at each place of the axis.
-    fn of_places(&self, experiment: &Experiment) -> Vec<(f64, f64)> {
-        match experiment.axis {
-            Axis::Numbers { places, .. } => vec![(self.warm_up, self.measured); places.len()],
-            Axis::Phases { phases, .. } => {
-                phases.iter().map(|p| (self.all * p.from, self.all * (p.to - p.from))).collect()
-            }
-        }
-    }
-}
-
-/// What one seed gave.
-fn tables(experiment: &Experiment, outcomes: &[&Outcome]) -> Vec<Table> {
+/// The values of one seed, from the outcomes of its simulations.
+fn values(experiment: &Experiment, outcomes: &[&Outcome]) -> Values {
     let places = experiment.axis.places();
-    let table = |&measure: &Measure| Table {
+    let of_series = |row: &[&Outcome], series: &Series, measure: Measure| {
+        let row = row.iter().zip(&places);
+        row.map(|(outcome, &place)| value(experiment, series, place, measure, outcome)).collect()
+    };
+    let of_measure = |&measure: &Measure| {
+        let rows = outcomes.chunks(places.len()).zip(experiment.series);
+        rows.map(|(row, series)| of_series(row, series, measure)).collect()
+    };
+    experiment.measures.iter().map(of_measure).collect()
+}
+
+/// The tables of one seed.
+fn tables(experiment: &Experiment, values: Values) -> Vec<Table> {
+    let places = experiment.axis.places().len();
+    let table = |(&measure, values): (&Measure, Vec<Vec<Option<f64>>>)| Table {
         measure: measure.name().to_owned(),
         unit: measure.unit().to_owned(),
         more_is_better: measure.more_is_better(),
-        values: outcomes
-            .chunks(places.len())
-            .zip(experiment.series)
-            .map(|(row, series)| {
-                let row = row.iter().zip(&places);
-                row.map(|(outcome, &place)| value(experiment, series, place, measure, outcome)).collect()
-            })
-            .collect(),
-        half_widths: vec![vec![0.0; places.len()]; experiment.series.len()],
-        seeds_without: vec![vec![0; places.len()]; experiment.series.len()],
+        values,
+        half_widths: vec![vec![0.0; places]; experiment.series.len()],
+        seeds_without: vec![vec![0; places]; experiment.series.len()],
         paper_values: published(experiment, measure),
         of: Some(measure),
     };
-    experiment.measures.iter().map(table).collect()
+    experiment.measures.iter().zip(values).map(table).collect()
 }
 
 /// The means of what all seeds gave.
@@ -365,6 +228,8 @@ fn put_together(experiment: &Experiment, how: How, seeds: &[Vec<Table>]) -> Stud
         id: experiment.id.to_owned(),
         title: experiment.title.to_owned(),
         paper: experiment.paper.title.to_owned(),
+        authors: experiment.paper.authors().to_owned(),
+        year: experiment.paper.year,
         place: experiment.place.to_owned(),
         seed: how.seed,
         seeds: seeds.len() as u32,
@@ -387,6 +252,14 @@ fn put_together(experiment: &Experiment, how: How, seeds: &[Vec<Table>]) -> Stud
     }
 }
 
+/// A study in which nothing has run, for tests of what is the same in all studies.
+#[cfg(test)]
+pub(crate) fn unrun(experiment: &Experiment, how: How) -> Study {
+    let nothing = vec![vec![None; experiment.axis.places().len()]; experiment.series.len()];
+    let values = vec![nothing; experiment.measures.len()];
+    put_together(experiment, how, &[tables(experiment, values)])
+}
+
 /// The values that the paper gives of a measure.
 fn published(experiment: &Experiment, measure: Measure) -> Vec<PaperValue> {
     let tests = experiment.claims.iter().flat_map(|claim| claim.tests);
@@ -403,7 +276,8 @@ fn published(experiment: &Experiment, measure: Measure) -> Vec<PaperValue> {
     tests.filter_map(value).collect()
 }
 
-fn simulated(series: &Series) -> Simulated {
+/// What a series is, as on the command line.
+pub fn simulated(series: &Series) -> Simulated {
     let devices = series.devices.iter().map(|(class, text)| format!("--{class} {text}"));
     Simulated {
         label: series.label.to_owned(),
@@ -416,34 +290,4 @@ fn simulated(series: &Series) -> Simulated {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn table(values: [Option<f64>; 2]) -> Vec<Table> {
-        vec![Table {
-            measure: "time to equilibrium".to_owned(),
-            unit: "s".to_owned(),
-            more_is_better: false,
-            values: vec![values.to_vec()],
-            half_widths: vec![vec![0.0; 2]],
-            seeds_without: vec![vec![0; 2]],
-            paper_values: Vec::new(),
-            of: Some(Measure::Settling),
-        }]
-    }
-
-    #[test]
-    fn seeds_without_a_value_are_told_and_not_averaged() {
-        let seeds = [table([Some(20.0), None]), table([None, None]), table([Some(30.0), None])];
-        let mean = &means(&seeds)[0];
-        assert_eq!(mean.values, [[Some(25.0), None]]);
-        assert_eq!(mean.seeds_without, [[1, 3]]);
-        assert!(mean.half_widths[0][0] > 60.0, "two seeds say little: {:?}", mean.half_widths);
-        assert!(
-            mean.shown(0, 0).starts_with("25.0 ± ") && mean.shown(0, 0).contains('1'),
-            "{}",
-            mean.shown(0, 0)
-        );
-        assert_eq!(mean.shown(0, 1), "not reached");
-    }
-}
+mod tests;

@@ -62,23 +62,24 @@ pub fn sweep_while(
     threads: Option<usize>,
     progress: impl FnMut(&Progress) -> ControlFlow<()>,
 ) -> Vec<Result<Run>> {
-    sweep_told(setups, threads, progress, |_| {})
+    let mut results: Vec<Option<Result<Run>>> = setups.iter().map(|_| None).collect();
+    sweep_each(setups, threads, progress, |place, result| results[place] = Some(result));
+    results.into_iter().map(|result| result.expect("every simulation came to an end")).collect()
 }
 
-/// As [`sweep_while`], and tells the place of each simulation that has ended, in whatever order they do.
-pub(crate) fn sweep_told(
+/// As [`sweep_while`], and gives the result of each simulation when the simulation has ended, with its place.
+pub(crate) fn sweep_each(
     setups: &[Setup],
     threads: Option<usize>,
     mut progress: impl FnMut(&Progress) -> ControlFlow<()>,
-    mut ended_at: impl FnMut(usize),
-) -> Vec<Result<Run>> {
+    mut ended: impl FnMut(usize, Result<Run>),
+) {
     let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = threads.unwrap_or_else(cores).clamp(1, setups.len().max(1));
     let gauges: Vec<Arc<Gauge>> = setups.iter().map(|_| Arc::default()).collect();
     let (next, begun) = (AtomicUsize::new(0), Instant::now());
-    let mut results: Vec<Option<Result<Run>>> = setups.iter().map(|_| None).collect();
     std::thread::scope(|scope| {
-        let (done, ended) = mpsc::channel();
+        let (done, results) = mpsc::channel();
         for _ in 0..threads {
             let (done, next, gauges) = (done.clone(), &next, &gauges);
             scope.spawn(move || {
@@ -96,11 +97,8 @@ pub(crate) fn sweep_told(
         }
         drop(done);
         loop {
-            match ended.recv_timeout(LOOK) {
-                Ok((place, result)) => {
-                    results[place] = Some(result);
-                    ended_at(place);
-                }
+            match results.recv_timeout(LOOK) {
+                Ok((place, result)) => ended(place, result),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
@@ -109,7 +107,6 @@ pub(crate) fn sweep_told(
             }
         }
     });
-    results.into_iter().map(|result| result.expect("every simulation came to an end")).collect()
 }
 
 fn look(gauges: &[Arc<Gauge>], elapsed: Duration) -> Progress {

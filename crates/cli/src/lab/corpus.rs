@@ -32,9 +32,6 @@ pub struct Choice {
     /// A trace of your own as further cells; may be given again
     #[arg(long, value_name = "FILE", help_heading = "The corpus")]
     trace: Vec<PathBuf>,
-    /// Keep results in this file, and go on with what it has: a run may be stopped
-    #[arg(long, value_name = "FILE", help_heading = "The corpus")]
-    results: Option<PathBuf>,
 }
 
 /// What the corpus is called among experiments.
@@ -63,7 +60,7 @@ struct Written<'a> {
 /// Whether the corpus is what these names mean. It does not run beside experiments, whose options differ.
 pub fn is_meant(ids: &[String], options: &Choice) -> Result<bool> {
     let usage = |message: &str| Err(Error::new(ErrorKind::Usage, message));
-    let Choice { half, cells, cell, row, traces, trace, results } = options;
+    let Choice { half, cells, cell, row, traces, trace } = options;
     match ids {
         [id] if id == ID => Ok(true),
         ids if ids.iter().any(|id| id == ID) => {
@@ -74,11 +71,10 @@ pub fn is_meant(ids: &[String], options: &Choice) -> Result<bool> {
             || !cell.is_empty()
             || !row.is_empty()
             || traces.is_some()
-            || !trace.is_empty()
-            || results.is_some() =>
+            || !trace.is_empty() =>
         {
             usage(
-                "--half, --cells, --cell, --row, --traces, --trace and --results are of the corpus: use them with braid lab run corpus",
+                "--half, --cells, --cell, --row, --traces and --trace are of the corpus: use them with braid lab run corpus",
             )
         }
         _ => Ok(false),
@@ -107,23 +103,24 @@ pub fn run(options: &Choice, how: &super::Options, output: Output) -> Result<()>
 /// Runs it, and writes the page.
 pub fn report(report: &Report, output: Output) -> Result<()> {
     let begun = Instant::now();
-    if report.svg.is_some() {
+    if report.svg.is_some() || report.markdown.is_some() {
         return Err(Error::new(
             ErrorKind::Usage,
-            "--svg is of experiments: the page of the corpus has its picture",
+            "--svg and --markdown are of experiments: the page of the corpus has its picture",
         ));
     }
-    let unfinished = Unfinished::begin(&report.output)?;
+    let output_path = report.page().expect("without --markdown there is a page");
+    let unfinished = Unfinished::begin(&output_path)?;
     let ran = judge(&report.corpus, &report.options)?;
     unfinished.finish(&corpus::page(&ran, report.options.seed, report.options.quick))?;
     let written = Written {
-        output_path: &report.output,
+        output_path: &output_path,
         cell_count: ran.cells.len(),
         missing_cells: ran.missing_cells,
         wall_seconds: begun.elapsed().as_secs_f64(),
     };
     output.show(&written, || {
-        let (page, missing) = (report.output.display(), written.missing_cells.len());
+        let (page, missing) = (written.output_path.display(), written.missing_cells.len());
         let missing = if missing == 0 { String::new() } else { format!(", {missing} not run") };
         format!("wrote {page}: {} cells{missing}", written.cell_count)
     });
@@ -135,6 +132,12 @@ fn judge(options: &Choice, how: &super::Options) -> Result<Ran> {
         return Err(Error::new(
             ErrorKind::Usage,
             "--seeds with the corpus: its cells are drawn from one --seed",
+        ));
+    }
+    if how.fresh {
+        return Err(Error::new(
+            ErrorKind::Usage,
+            "--fresh is of experiments: remove the file of --results to run the corpus again",
         ));
     }
     for trace in &options.trace {
@@ -150,7 +153,7 @@ fn judge(options: &Choice, how: &super::Options) -> Result<Ran> {
     let rows = corpus::chosen(&options.row).map_err(|error| failure(&error))?;
     let most = options.cells.map(|cells| cells as usize);
     let cells = corpus::sample(all, options.half, &options.cell, most).map_err(|error| failure(&error))?;
-    let mut kept = match &options.results {
+    let mut kept = match &how.results {
         None => Kept::nothing(),
         Some(path) => Kept::open(path, &build()?).map_err(|error| failure(&error))?,
     };

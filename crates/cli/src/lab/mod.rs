@@ -1,16 +1,14 @@
 //! `braid lab`: tables and figures of papers, made again in virtual time, beside what the papers say.
 
 mod corpus;
+mod list;
+mod studies;
 mod text;
 
 use crate::output::Output;
-use crate::simulate::{Bar, failure};
-use crate::table::Table;
 use braid_control::{Error, ErrorKind, Result};
-use braid_lab::experiment::Experiment;
-use braid_lab::experiments::{all, find};
-use braid_lab::report::{figures, page};
-use braid_lab::study::{How, Study, study};
+use braid_lab::report::{figures, markdown, page};
+use braid_lab::study::Study;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -30,6 +28,7 @@ pub struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     List(List),
+    Show(Show),
     Run(Run),
     Report(Report),
 }
@@ -40,8 +39,31 @@ enum Verb {
 Example:
   braid lab list
 
-JSON: experiments (id, title, paper, place, published, simulations).")]
+The time is that of one seed on one processor, as measured once. The number of claims is that of the paper's claims, and of all.
+
+JSON: experiments (id, title, paper, authors, year, place, published, simulations, seconds_per_seed, claims_of_paper, claim_count).")]
 struct List {}
+
+/// Print what an experiment claims, and within which bounds, without running it
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid lab show wardrop/table3
+  braid lab show pass --json
+  braid lab show wardrop/fig6 --toml > mine.toml
+
+JSON: with --toml declaration; otherwise experiments: id, title, paper, authors, year, place, published, simulations, seconds_per_seed, claims_of_paper, claim_count,
+axis, axis_values, measures (measure, unit), series (label, device_arguments, copies, policy, load, variant_of), jitter (name, low,
+high), baselines and tests (quantity, claimed, needed), claims (claim, place, origin, tests, why, instead: quantities of other
+runs), calibrated, contradictions, differs, differs_in_all.")]
+struct Show {
+    /// An experiment as `braid lab list` names it, a system for all of its, `all`, or a file that declares one (FILE.toml)
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<String>,
+    /// Print the declaration of one as a file in TOML, to be changed and run
+    #[arg(long)]
+    toml: bool,
+}
 
 /// Run experiments
 #[derive(Args)]
@@ -49,6 +71,7 @@ struct List {}
 Examples:
   braid lab run wardrop/fig6
   braid lab run pass --json
+  braid lab run mine.toml
   braid lab run corpus --half tuning --cells 12 --results corpus.jsonl
   braid lab run corpus --cell trace --row equi --row cache --row equi,mode=cache
 
@@ -56,10 +79,16 @@ The corpus judges policies, without a paper: cells are drawn from --seed, each a
 run in each, beside static splits, and a layout and a cache that know the load. The second half of each run is judged,
 after a first half that warms up. --seeds is not for it. With --row, ratios are to the best of the rows that run.
 
-A claim holds or fails only if all of the 95 % confidence interval over --seeds says so; one seed gives numbers, and no verdict.
+A claim holds or fails only if all of the 95 % confidence interval over seeds says so; one seed gives numbers, and no verdict.
+Without --seeds all experiments run with 3 seeds, those with an undecided verdict with 5, and then 10. An experiment whose seeds would
+take more than ten minutes of one processor gets fewer. What a run will take is said at its beginning.
+
+The values of each seed are kept in --results. A run that was stopped continues there, and `braid lab report` makes its page from there. What was
+kept by another version of the program or of the experiment is not used, and is run again.
+
 A claim about a policy is judged only if the paper's rows of single devices come out within 15 %: else it is untestable.
 
-JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, place, seed, seeds, seeds_needed,
+JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, authors, year, place, seed, seeds, seeds_needed,
 quick, warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, copies, policy,
 load, variant_of; {x} is the value on the axis), tables (measure, unit, more_is_better, values: a list for each series with
 a value for each one on the axis, null if no seed has one; half_widths and seeds_without, which have none, likewise; and
@@ -83,24 +112,28 @@ struct Run {
 
 /// Make a page with plots of all experiments
 ///
-/// One HTML page that needs nothing but itself: what holds of the papers, Braid's own aims apart, and for each experiment the plots, the paper's values beside
-/// ours, what differs, and what was simulated.
+/// One HTML page that needs nothing but itself: how many claims of each paper hold, all claims with a filter, Braid's own aims apart, and for each experiment
+/// charts, the paper's values beside ours, what differs, and what was simulated. What `braid lab run` has kept is not simulated again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   braid lab report --output lab.html --svg plots
   braid lab report wardrop/fig6 wardrop/table3
+  braid lab report --markdown docs/papers.md
   braid lab report corpus --half published --results corpus.jsonl --output corpus.html
 
-JSON: output_path, svg_paths, experiment_count, wall_seconds; of the corpus output_path,
-cell_count, missing_cells, wall_seconds.")]
+JSON: output_path (null if no page was made), markdown_path (null likewise), svg_paths, experiment_count, wall_seconds; of the
+corpus output_path, cell_count, missing_cells, wall_seconds.")]
 struct Report {
-    /// Experiments as `braid lab list` names them, or systems, or `corpus` alone [default: all]
+    /// Experiments as `braid lab list` names them, systems, files (FILE.toml), or `corpus` alone [default: all]
     #[arg(value_name = "ID")]
     ids: Vec<String>,
-    /// Where the page goes
-    #[arg(long, value_name = "FILE", default_value = "lab-report.html")]
-    output: PathBuf,
+    /// Where the page goes [default: lab-report.html; none with --markdown]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// A file that gets a table of claims for each paper, in Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
     /// A directory that gets each plot as a file, too
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
@@ -113,7 +146,7 @@ struct Report {
 /// Which experiments, and how.
 #[derive(Args)]
 struct Which {
-    /// An experiment as `braid lab list` names it, a system for all of its, `all`, or, alone, `corpus`
+    /// An experiment as `braid lab list` names it, a system for all of its, `all`, a file that declares one (FILE.toml), or, alone, `corpus`
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
     #[command(flatten)]
@@ -129,30 +162,18 @@ struct Options {
     /// Seed of workloads and devices: the first one
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Seeds, one after the other, whose mean counts, with a 95 % confidence interval [default: 10; 1 with --quick]
+    /// Seeds, one after the other, whose mean counts, with a 95 % confidence interval [default: as many as a verdict needs, 3 to 10; 1 with --quick]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: Option<u32>,
     /// Simulations at the same time [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-}
-
-/// As many as tell most claims that hold from those that do not.
-const SEEDS: u32 = 10;
-
-#[derive(Serialize)]
-struct Listed {
-    experiments: Vec<Entry>,
-}
-
-#[derive(Serialize)]
-struct Entry {
-    id: &'static str,
-    title: &'static str,
-    paper: &'static str,
-    place: &'static str,
-    published: &'static str,
-    simulations: usize,
+    /// Keep results here, and use what is there: of experiments a folder [default: lab-results], of the corpus a file [default: keep nothing]
+    #[arg(long, value_name = "PATH")]
+    results: Option<PathBuf>,
+    /// Run all again, and replace what is kept
+    #[arg(long)]
+    fresh: bool,
 }
 
 #[derive(Serialize)]
@@ -164,7 +185,8 @@ struct Ran {
 /// Runs the verb.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.verb {
-        Verb::List(List {}) => list(output),
+        Verb::List(List {}) => list::list(output),
+        Verb::Show(show) => list::show(&show.ids, show.toml, output)?,
         Verb::Run(run) if corpus::is_meant(&run.which.ids, &run.corpus)? => {
             corpus::run(&run.corpus, &run.which.options, output)?;
         }
@@ -173,7 +195,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
         }
         Verb::Run(run) => {
             let begun = Instant::now();
-            let studies = studies(&run.which.ids, &run.which.options)?;
+            let studies = studies::run(&run.which.ids, &run.which.options)?;
             let ran = Ran { studies, wall_seconds: begun.elapsed().as_secs_f64() };
             output.show(&ran, || ran.studies.iter().map(text::describe).collect::<Vec<_>>().join("\n"));
         }
@@ -184,7 +206,8 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
 
 #[derive(Serialize)]
 struct Written {
-    output_path: PathBuf,
+    output_path: Option<PathBuf>,
+    markdown_path: Option<PathBuf>,
     svg_paths: Vec<PathBuf>,
     experiment_count: usize,
     wall_seconds: f64,
@@ -195,32 +218,56 @@ fn write_report(report: &Report, output: Output) -> Result<()> {
     let everything = ["all".to_owned()];
     let ids = if report.ids.is_empty() { &everything[..] } else { &report.ids };
     // What cannot be written later is refused before the work. A page that is there stays until the new one is whole.
-    let unfinished = Unfinished::begin(&report.output)?;
+    let output_path = report.page();
+    let page_place = output_path.as_deref().map(Unfinished::begin).transpose()?;
+    let document_place = report.markdown.as_deref().map(Unfinished::begin).transpose()?;
     if let Some(directory) = &report.svg {
         std::fs::create_dir_all(directory)
             .map_err(|error| cannot("make the directory", directory, &error))?;
     }
-    let studies = studies(ids, &report.options)?;
-    unfinished.finish(&page(&studies))?;
+    let studies = studies::run(ids, &report.options)?;
+    if let Some(place) = page_place {
+        place.finish(&page(&studies))?;
+    }
+    if let Some(place) = document_place {
+        place.finish(&markdown(&studies))?;
+    }
     let mut svg_paths = Vec::new();
-    for figure in report.svg.iter().flat_map(|_| studies.iter().flat_map(figures)) {
-        let path = report.svg.as_deref().unwrap_or(Path::new(".")).join(&figure.file_name);
-        write(&path, &figure.svg)?;
-        svg_paths.push(path);
+    if let Some(directory) = &report.svg {
+        for figure in figures(&studies) {
+            let path = directory.join(&figure.file_name);
+            write(&path, &figure.svg)?;
+            svg_paths.push(path);
+        }
     }
     let wall_seconds = begun.elapsed().as_secs_f64();
     let written = Written {
-        output_path: report.output.clone(),
+        output_path,
+        markdown_path: report.markdown.clone(),
         svg_paths,
         experiment_count: studies.len(),
         wall_seconds,
     };
     output.show(&written, || {
-        let (page, plots) = (written.output_path.display(), written.svg_paths.len());
-        let plots = if plots == 0 { String::new() } else { format!(" and {plots} plots") };
-        format!("wrote {page}{plots}: {} experiments", written.experiment_count)
+        let paths = [&written.output_path, &written.markdown_path].into_iter().flatten();
+        let mut wrote: Vec<String> = paths.map(|path| path.display().to_string()).collect();
+        if !written.svg_paths.is_empty() {
+            wrote.push(format!("{} plots", written.svg_paths.len()));
+        }
+        format!("wrote {}: {} experiments", wrote.join(" and "), written.experiment_count)
     });
     Ok(())
+}
+
+impl Report {
+    /// Where the page goes, if one is made.
+    fn page(&self) -> Option<PathBuf> {
+        match (&self.output, &self.markdown) {
+            (Some(path), _) => Some(path.clone()),
+            (None, Some(_)) => None,
+            (None, None) => Some(PathBuf::from("lab-report.html")),
+        }
+    }
 }
 
 /// A page that is being made, beside its place until it is whole.
@@ -280,46 +327,4 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("cannot {what} {}: {error}; name another place", path.display()))
-}
-
-fn list(output: Output) {
-    let simulations = |e: &Experiment| e.series.len() * e.axis.places().len();
-    let entry = |e: &'static Experiment| Entry {
-        id: e.id,
-        title: e.title,
-        paper: e.paper.title,
-        place: e.place,
-        published: e.published,
-        simulations: simulations(e),
-    };
-    let listed = Listed { experiments: all().into_iter().map(entry).collect() };
-    output.show(&listed, || {
-        let mut table = Table::new(&["experiment", ">simulations", "what it shows", "paper"]);
-        for e in &listed.experiments {
-            let authors = e.paper.split(',').next().unwrap_or(e.paper);
-            let place = format!("{authors}, {}", e.place);
-            table.row(vec![e.id.to_owned(), e.simulations.to_string(), e.title.to_owned(), place]);
-        }
-        table.render("  ")
-    });
-}
-
-/// Runs what was asked for, with a bar, and says of each experiment when it has ended.
-fn studies(ids: &[String], options: &Options) -> Result<Vec<Study>> {
-    let experiments = find(ids).map_err(|error| failure(&error))?;
-    let how = How {
-        seed: options.seed,
-        seeds: options.seeds.unwrap_or(if options.quick { 1 } else { SEEDS }),
-        quick: options.quick,
-        threads: options.threads.map(usize::from),
-    };
-    let bar = Bar::new();
-    let mut count = 0;
-    let ended = |experiment: &Experiment| {
-        count += 1;
-        bar.say(&format!("{} has ended: {count} of {}", experiment.id, experiments.len()));
-    };
-    let studies = study(&experiments, how, |progress| bar.show(progress), ended);
-    bar.end();
-    studies.map_err(|error| failure(&error))
 }

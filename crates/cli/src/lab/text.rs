@@ -47,10 +47,8 @@ pub fn describe(study: &Study) -> String {
     text += "\n";
     if !study.quick && study.seeds < study.seeds_needed {
         text += &format!(
-            "  {} seed: numbers, and no verdict. A verdict takes {} or more: --seeds {}\n",
-            study.seeds,
-            study.seeds_needed,
-            super::SEEDS
+            "  {} seed: numbers, and no verdict. A verdict takes {} or more (--seeds)\n",
+            study.seeds, study.seeds_needed
         );
     }
     for judged in &study.claims {
@@ -110,12 +108,7 @@ fn line(judged: &Judged) -> String {
         }
     };
     let verdicts = tested.map(said).collect::<Vec<_>>().join(", ");
-    let kind = match judged.origin {
-        Origin::Paper | Origin::Fitted => "CLAIM",
-        Origin::Aim => "AIM OF BRAID",
-        Origin::Repeat => "REPEATED CLAIM",
-    };
-    let mut text = wrapped("  ", &format!("{kind} {verdicts}: {}", judged.claim));
+    let mut text = wrapped("  ", &format!("{} {verdicts}: {}", kind(judged.origin), judged.claim));
     for reason in &judged.untestable {
         text += &wrapped("    ", &format!("untestable: {reason}"));
     }
@@ -128,8 +121,17 @@ fn line(judged: &Judged) -> String {
     text
 }
 
+/// Whose claim it is.
+pub fn kind(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Paper | Origin::Fitted => "CLAIM",
+        Origin::Aim => "AIM OF BRAID",
+        Origin::Repeat => "REPEATED CLAIM",
+    }
+}
+
 /// A paragraph in lines of 110 characters, the first begun with `lead`.
-fn wrapped(lead: &str, text: &str) -> String {
+pub fn wrapped(lead: &str, text: &str) -> String {
     let (mut lines, mut line) = (String::new(), lead.to_owned());
     let indent = " ".repeat(lead.len() + 2);
     for word in text.split(' ') {

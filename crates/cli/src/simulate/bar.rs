@@ -36,6 +36,18 @@ impl Bar {
         self.bar.set_message(text);
     }
 
+    /// Shows how far experiments are: their simulations, and the time left, at most if verdicts need more seeds.
+    pub fn show_left(&self, progress: &Progress, left: f64, left_at_most: f64) {
+        let elapsed = progress.elapsed.as_secs_f64();
+        self.bar.set_position((elapsed / (elapsed + left).max(1e-9) * FULL as f64) as u64);
+        let more = match left_at_most > left + 1.0 {
+            true => format!(", {} if verdicts need all seeds", clock(left_at_most)),
+            false => String::new(),
+        };
+        let (finished, total) = (progress.finished, progress.total);
+        self.bar.set_message(format!("{finished} of {total} simulations done, {} left{more}", clock(left)));
+    }
+
     /// A line above the bar, also where there is none because standard error is no terminal.
     pub fn say(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));

@@ -228,6 +228,8 @@ fn fields_of_a_plan_are_in_the_glossary() {
 fn fields_of_the_lab_are_in_the_glossary() {
     let machine = Machine::new();
     assert_documented(&machine, "lab list", &[&machine.json(&["lab", "list"])]);
+    let declared = machine.json(&["lab", "show", "wardrop/table3", "--toml"]);
+    assert_documented(&machine, "lab show", &[&machine.json(&["lab", "show", "wardrop/table3"]), &declared]);
     let ran = machine.json(&["lab", "run", "wardrop/table3", "--quick"]);
     let cell = ["corpus", "--quick", "--half", "published", "--seed", "9", "--cells", "1", "--results", "r"];
     let judged = machine.json(&[&["lab", "run"], &cell[..]].concat());
@@ -243,6 +245,7 @@ fn fields_of_traces_are_in_the_glossary() {
     std::fs::write(machine.path("t.spc"), "0,8,4096,w,0.0\n3,0,8192,r,0.25\nrubbish\n0,8,512,R,0.5\n")
         .unwrap();
     assert_documented(&machine, "trace info", &[&machine.json(&["trace", "info", "t.spc"])]);
+    assert_documented(&machine, "trace mrc", &[&machine.json(&["trace", "mrc", "t.spc"])]);
     let converted = machine.json(&["trace", "convert", "t.spc", "t.trace"]);
     assert_documented(&machine, "trace convert", &[&converted]);
     let _daemon = machine.serve(&["--temporary", "--ssd", "memory,size=96MiB"]);

@@ -12,7 +12,86 @@ fn every_figure_of_wu_and_reddy_is_listed() {
     for figure in ["fig1", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "table3"] {
         assert!(ids.contains(&format!("wardrop/{figure}").as_str()), "{figure} is not in {ids:?}");
     }
-    assert!(machine.ok(&["lab", "list"]).contains("wardrop/table3"));
+    let text = machine.ok(&["lab", "list"]);
+    assert!(text.contains("wardrop/table3") && text.contains("Wu and Reddy 2012, table III"), "{text}");
+    // Two papers are by a first author of the same name.
+    assert!(text.contains("Chen, Koufaty and Zhang 2011") && text.contains("Chen, Liu, Roth and Chen 2014"));
+    let table3 = experiments.iter().find(|e| e["id"] == "wardrop/table3").unwrap();
+    assert_eq!((&table3["authors"], &table3["year"]), (&Value::from("Wu and Reddy"), &Value::from(2012)));
+    assert!(
+        table3["claims_of_paper"].as_u64().unwrap() >= 5
+            && table3["seconds_per_seed"].as_f64().unwrap() > 0.0
+    );
+}
+
+#[test]
+fn claims_and_bounds_are_shown_without_a_run() {
+    let machine = Machine::new();
+    let shown = machine.json(&["lab", "show", "wardrop/table3"]);
+    let claims = shown["experiments"][0]["claims"].as_array().unwrap();
+    let tests = || claims.iter().flat_map(|claim| claim["tests"].as_array().unwrap());
+    let of_disk =
+        tests().find(|test| test["quantity"] == "throughput of disk only, processes 10, MB/s").unwrap();
+    assert_eq!((&of_disk["claimed"], &of_disk["needed"]), (&"25.9799".into(), &"within 15 % of it".into()));
+    let text = machine.ok(&["lab", "show", "wardrop/table3"]);
+    for expected in
+        ["CLAIM", "25.9799", "within 15 % of it", "--policy wardrop,as-published", "processes: 1, 10"]
+    {
+        assert!(text.contains(expected), "'{expected}' is not in {text}");
+    }
+    assert!(!machine.path("lab-results").exists(), "nothing has run");
+    machine.refused(&["lab", "show", "wardrop/fig2"], "usage", &["'wardrop/fig2'", "wardrop/fig1"]);
+}
+
+#[test]
+fn an_experiment_is_declared_in_a_file() {
+    let machine = Machine::new();
+    let toml = machine.ok(&["lab", "show", "wardrop/fig9", "--toml"]);
+    std::fs::write(machine.path("mine.toml"), &toml).unwrap();
+    machine.refused(&["lab", "run", "mine.toml", "--quick"], "usage", &["mine.toml", "wardrop/fig9"]);
+    let mine = toml
+        .replace("id = \"wardrop/fig9\"", "id = \"mine/fig9\"")
+        .replace("system = \"wardrop\"", "system = \"mine\"");
+    std::fs::write(machine.path("mine.toml"), mine).unwrap();
+    let studies = |name: &str| machine.json(&["lab", "run", name, "--quick"])["studies"][0].clone();
+    let (mine, built_in) = (studies("mine.toml"), studies("wardrop/fig9"));
+    assert_eq!((&mine["id"], &mine["tables"]), (&"mine/fig9".into(), &built_in["tables"]));
+    std::fs::write(machine.path("mine.toml"), "id = 3\n").unwrap();
+    machine.refused(&["lab", "show", "mine.toml"], "usage", &["mine.toml", "id = 3"]);
+    machine.refused(&["lab", "show", "none.toml"], "usage", &["none.toml"]);
+    machine.refused(&["lab", "show", "pass", "--toml"], "usage", &["--toml"]);
+}
+
+#[test]
+fn what_has_ended_is_kept_and_not_run_again() {
+    let machine = Machine::new();
+    let run = |more: &[&str]| {
+        let words = [&["lab", "run", "wardrop/fig9", "--quick", "--json"], more].concat();
+        let ended = machine.braid(&words);
+        let ran: Value = serde_json::from_str(&ended.stdout).unwrap();
+        (ran["studies"].clone(), ended.stderr)
+    };
+    let (fresh, told) = run(&[]);
+    assert!(told.contains("1 experiment: about") && told.contains("seeds kept in lab-results: 0"), "{told}");
+    assert!(machine.path("lab-results/wardrop-fig9-quick-seed1.json").is_file());
+    let (kept, told) = run(&[]);
+    assert_eq!(kept, fresh);
+    assert!(told.contains("all seeds are kept in lab-results"), "{told}");
+    let (_, told) = run(&["--seeds", "2"]);
+    assert!(told.contains("lab-results: 1"), "one more seed runs: {told}");
+    let (again, told) = run(&["--fresh"]);
+    assert!(told.contains("lab-results: 0"), "{told}");
+    assert_eq!(again, fresh);
+    let (_, told) = run(&["--results", "elsewhere"]);
+    assert!(told.contains("seeds kept in elsewhere: 0") && machine.path("elsewhere").is_dir(), "{told}");
+    std::fs::write(machine.path("file"), "mine").unwrap();
+    machine.refused(
+        &["lab", "run", "wardrop/fig9", "--results", "file"],
+        "usage",
+        &["--results file", "folder"],
+    );
+    assert_eq!(std::fs::read_to_string(machine.path("file")).unwrap(), "mine");
+    machine.refused(&["lab", "run", "corpus", "--fresh"], "usage", &["--fresh"]);
 }
 
 #[test]
@@ -60,12 +139,23 @@ fn a_report_is_one_page_and_its_plots() {
     let written: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(written["experiment_count"], 1);
     let page = std::fs::read_to_string(&page).unwrap();
-    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg ") && !page.contains("<script"));
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<table id=\"papers\">"));
+    assert_eq!(page.matches("<figure data-chart=").count(), 3);
     let plots = written["svg_paths"].as_array().unwrap();
     assert_eq!(plots.len(), 3, "the share on the SSD, the time to equilibrium, and throughput");
     for plot in plots {
         assert!(std::fs::read_to_string(plot.as_str().unwrap()).unwrap().starts_with("<svg "));
     }
+}
+
+#[test]
+fn a_document_needs_no_page() {
+    let machine = Machine::new();
+    let written = machine.json(&["lab", "report", "wardrop/fig9", "--quick", "--markdown", "papers.md"]);
+    assert_eq!((&written["output_path"], &written["markdown_path"]), (&Value::Null, &"papers.md".into()));
+    let document = std::fs::read_to_string(machine.path("papers.md")).unwrap();
+    assert!(document.contains("| Wu and Reddy 2012 (`wardrop`) |") && document.contains("`wardrop/fig9`"));
+    assert!(!machine.path("lab-report.html").exists());
 }
 
 #[test]

@@ -1,23 +1,30 @@
 //! What a paper says of an experiment, and how the lab tests it: claims, the numbers that they are about, their bounds, and the
 //! single-device rows that must come out before a claim about a policy is judged.
 
-use super::Measure;
-use serde::Serialize;
+use super::{Measure, text};
+use serde::{Deserialize, Serialize};
 
 /// What the paper says, and how it is tested.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The claim, in our words.
+    #[serde(deserialize_with = "text::text")]
     pub sentence: &'static str,
     /// Where the paper says it.
+    #[serde(default, deserialize_with = "text::text")]
     pub place: &'static str,
     /// Whose claim it is.
+    #[serde(default = "text::of_paper")]
     pub origin: Origin,
     /// All of these must hold.
+    #[serde(deserialize_with = "text::list")]
     pub tests: &'static [Test],
     /// Why it does not hold here, where it does not and the reason is known. Figures stand in `instead`, which cannot go stale.
+    #[serde(default, deserialize_with = "text::text")]
     pub why: &'static str,
     /// What becomes of it in another run, with one thing changed that is the reason: shown where it does not hold.
+    #[serde(default, deserialize_with = "text::list", skip_serializing_if = "text::is_empty")]
     pub instead: &'static [Quantity],
 }
 
@@ -32,7 +39,7 @@ impl Claim {
 }
 
 /// Whose claim it is. Only claims of [`Origin::Paper`] say anything of the paper.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// The paper's.
@@ -47,7 +54,8 @@ pub enum Origin {
 
 /// A row of the paper without a policy: one device alone, or one beside another. Claims about a policy are judged only if each of
 /// these comes out within [`Baseline::TOLERANCE`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 pub struct Baseline {
     /// What is compared.
     pub quantity: Quantity,
@@ -58,12 +66,23 @@ pub struct Baseline {
 impl Baseline {
     /// How far ours may be from the published number, as a part of it.
     pub const TOLERANCE: f64 = 0.15;
+
+    /// What ours must be.
+    pub fn as_test(&self) -> Test {
+        Test {
+            quantity: self.quantity,
+            published: Published::Number(self.published),
+            bound: Bound::Near(Baseline::TOLERANCE),
+        }
+    }
 }
 
 /// An assumed parameter of the loads, which the paper does not give and the seed draws: `{name}` in a load.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Jitter {
     /// What stands for it in a load, between braces.
+    #[serde(deserialize_with = "text::text")]
     pub name: &'static str,
     /// The lowest value.
     pub low: u32,
@@ -72,11 +91,13 @@ pub struct Jitter {
 }
 
 /// A number of ours beside what the paper says of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 pub struct Test {
     /// What is compared.
     pub quantity: Quantity,
     /// What the paper says.
+    #[serde(default = "text::words", skip_serializing_if = "text::is_words")]
     pub published: Published,
     /// What ours must be for the claim to hold.
     pub bound: Bound,
@@ -85,41 +106,119 @@ pub struct Test {
 /// A number that follows from an experiment's measures. Series are named by their labels, `at`, `from` and `to` are places. Where a
 /// number is an extreme, the means over all seeds say where it is.
 #[expect(missing_docs, reason = "what the fields are is said once for all of them")]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(tag = "number", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Quantity {
     /// A series at a place.
-    Value { measure: Measure, series: &'static str, at: u32 },
+    Value {
+        measure: Measure,
+        #[serde(deserialize_with = "text::text")]
+        series: &'static str,
+        at: u32,
+    },
     /// The best value of a series.
-    Best { measure: Measure, series: &'static str },
+    Best {
+        measure: Measure,
+        #[serde(deserialize_with = "text::text")]
+        series: &'static str,
+    },
     /// The place where a series is best.
-    BestPlace { measure: Measure, series: &'static str },
+    BestPlace {
+        measure: Measure,
+        #[serde(deserialize_with = "text::text")]
+        series: &'static str,
+    },
     /// How much better the best value of a series between two places, these included, is than its best elsewhere: above 1 its peak is there.
-    Peak { measure: Measure, series: &'static str, from: u32, to: u32 },
+    Peak {
+        measure: Measure,
+        #[serde(deserialize_with = "text::text")]
+        series: &'static str,
+        from: u32,
+        to: u32,
+    },
     /// A series divided by the best of others at a place.
-    Ratio { measure: Measure, of: &'static str, to: &'static [&'static str], at: u32 },
+    Ratio {
+        measure: Measure,
+        #[serde(deserialize_with = "text::text")]
+        of: &'static str,
+        #[serde(deserialize_with = "text::texts")]
+        to: &'static [&'static str],
+        at: u32,
+    },
     /// As [`Quantity::Ratio`], where it is worst for the series, from a place on.
-    WorstRatio { measure: Measure, of: &'static str, to: &'static [&'static str], from: u32 },
+    WorstRatio {
+        measure: Measure,
+        #[serde(deserialize_with = "text::text")]
+        of: &'static str,
+        #[serde(deserialize_with = "text::texts")]
+        to: &'static [&'static str],
+        from: u32,
+    },
     /// As [`Quantity::Ratio`], where it is best for the series.
-    BestRatio { measure: Measure, of: &'static str, to: &'static [&'static str] },
+    BestRatio {
+        measure: Measure,
+        #[serde(deserialize_with = "text::text")]
+        of: &'static str,
+        #[serde(deserialize_with = "text::texts")]
+        to: &'static [&'static str],
+    },
     /// As [`Quantity::BestRatio`], divided by the best that any of other pairs has: a pair is a series and what it is divided by.
-    Most { measure: Measure, of: Pair, others: &'static [Pair] },
+    Most {
+        measure: Measure,
+        #[serde(deserialize_with = "text::pair")]
+        of: Pair,
+        #[serde(deserialize_with = "text::pairs")]
+        others: &'static [Pair],
+    },
     /// The best value of a series divided by the best of others, each wherever it is.
-    RatioOfBests { measure: Measure, of: &'static str, to: &'static [&'static str] },
+    RatioOfBests {
+        measure: Measure,
+        #[serde(deserialize_with = "text::text")]
+        of: &'static str,
+        #[serde(deserialize_with = "text::texts")]
+        to: &'static [&'static str],
+    },
     /// A series divided by the sum of others at a place.
-    RatioToSum { measure: Measure, of: &'static str, to: &'static [&'static str], at: u32 },
+    RatioToSum {
+        measure: Measure,
+        #[serde(deserialize_with = "text::text")]
+        of: &'static str,
+        #[serde(deserialize_with = "text::texts")]
+        to: &'static [&'static str],
+        at: u32,
+    },
     /// A series at one place divided by itself at another.
-    Change { measure: Measure, series: &'static str, at: u32, from: u32 },
+    Change {
+        measure: Measure,
+        #[serde(deserialize_with = "text::text")]
+        series: &'static str,
+        at: u32,
+        from: u32,
+    },
     /// The least that a series changes by from one place to the next, between two places: if that is 1 or more, it never falls.
-    Rise { measure: Measure, series: &'static str, from: u32, to: u32 },
+    Rise {
+        measure: Measure,
+        #[serde(deserialize_with = "text::text")]
+        series: &'static str,
+        from: u32,
+        to: u32,
+    },
     /// The most that it changes by: if that is 1 or less, it never rises.
-    Fall { measure: Measure, series: &'static str, from: u32, to: u32 },
+    Fall {
+        measure: Measure,
+        #[serde(deserialize_with = "text::text")]
+        series: &'static str,
+        from: u32,
+        to: u32,
+    },
 }
 
 /// A series, and what it is divided by.
 pub type Pair = (&'static str, &'static str);
 
 /// What the paper says of a number.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum Published {
     /// This.
     Number(f64),
@@ -130,7 +229,8 @@ pub enum Published {
 }
 
 /// What a number must be, as the sentence of the paper has it.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Bound {
     /// So much or more. A tie is as much.
     AtLeast(f64),

@@ -2,6 +2,7 @@
 //! file's.
 
 pub mod colloid;
+mod costs;
 pub mod exclusive;
 pub mod hystor;
 pub mod matrix;
@@ -12,8 +13,11 @@ mod tiers;
 pub mod wardrop;
 pub mod working_set;
 
+pub use costs::seconds;
+
 use crate::experiment::Experiment;
 use crate::{Error, Result};
+use std::path::Path;
 
 /// All of them, paper after paper, then those of later systems, and all under all loads.
 pub fn all() -> Vec<&'static Experiment> {
@@ -22,22 +26,45 @@ pub fn all() -> Vec<&'static Experiment> {
     papers.into_iter().chain(heirs).flatten().copied().collect()
 }
 
-/// The experiments that these names stand for: an id, a system for all of its, or `all`. In the order of [`all`], each
-/// once.
+/// The experiments that these names stand for: an id, a system for all of its, or `all`, in the order of [`all`], each once; then those that
+/// files declare, whose names end in `.toml`.
 ///
 /// # Errors
-/// A name that stands for nothing, with those that do.
+/// A name that stands for nothing, with those that do; a file that cannot be read, or declares nothing that could run.
 pub fn find(names: &[String]) -> Result<Vec<&'static Experiment>> {
     let known = all();
     let is_meant = |experiment: &Experiment, name: &str| {
         name == "all" || experiment.id == name || experiment.paper.system == name
     };
-    if let Some(unknown) = names.iter().find(|name| !known.iter().any(|e| is_meant(e, name))) {
+    let is_file = |name: &str| name.ends_with(".toml");
+    let mut unknown = names.iter().filter(|name| !is_file(name) && !known.iter().any(|e| is_meant(e, name)));
+    if let Some(unknown) = unknown.next() {
         let ids: Vec<&str> = known.iter().map(|experiment| experiment.id).collect();
-        return Err(Error::setup(format!("no experiment '{unknown}': use one of {}", ids.join(", "))));
+        return Err(Error::setup(format!(
+            "no experiment '{unknown}': use a file that ends in .toml, or one of {}",
+            ids.join(", ")
+        )));
     }
     let meant = |e: &&Experiment| names.iter().any(|name| is_meant(e, name));
-    Ok(known.into_iter().filter(meant).collect())
+    let mut found: Vec<&'static Experiment> = known.iter().copied().filter(meant).collect();
+    for name in names.iter().filter(|name| is_file(name)) {
+        let experiment = read(Path::new(name))?;
+        if found.iter().chain(&known).any(|other| other.id == experiment.id) {
+            return Err(Error::setup(format!(
+                "{name}: there is another experiment {}: name it otherwise",
+                experiment.id
+            )));
+        }
+        found.push(experiment);
+    }
+    Ok(found)
+}
+
+/// The experiment that a file in TOML declares.
+fn read(path: &Path) -> Result<&'static Experiment> {
+    let named = |why: String| Error::setup(format!("{}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
+    Experiment::from_toml(&text).map_err(|error| named(error.to_string()))
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use super::*;
 use crate::experiment::{Axis, Bound, Origin, Published, Quantity};
 use crate::judge::is_single_device;
-use crate::study::{How, plan};
+use crate::study::{How, Seeds, plan};
 use braid_base::Bytes;
 
-const HOW: How = How { seed: 1, seeds: 1, quick: false, threads: None };
+const HOW: How = How { seed: 1, seeds: Seeds::Fixed(1), quick: false, threads: None };
 
 #[test]
 fn ids_are_unique_and_begin_with_their_system() {
@@ -306,4 +306,100 @@ fn every_simulation_can_be_set_up() {
 fn an_unknown_name_is_answered_with_those_that_are_known() {
     let error = find(&["wardrop/fig99".to_owned()]).unwrap_err().to_string();
     assert!(error.contains("'wardrop/fig99'") && error.contains("wardrop/fig6"), "{error}");
+}
+
+/// A file has the same fields as a constant, and says the same.
+#[test]
+fn every_declaration_is_the_same_after_a_turn_through_toml() {
+    for e in all() {
+        let text = e.to_toml();
+        let back = Experiment::from_toml(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", e.id));
+        assert_eq!(format!("{back:?}"), format!("{e:?}"), "{}", e.id);
+    }
+}
+
+const MINE: &str = r#"
+id = "mine/clients"
+title = "Throughput by clients"
+measures = ["throughput", { active = "ssd" }]
+paper = { title = "Nobody, \"Nothing\"", year = 2026, system = "mine" }
+times = { warm_up = 1, measured = 4 }
+
+[axis.numbers]
+label = "clients"
+places = [1, 4]
+
+[[series]]
+label = "stripe"
+devices = ["ssd 1GiB,model=x25-m", "hdd 4GiB,model=mba3073"]
+policy = "stripe"
+load = "zipf,span=256MiB,clients={x},requests=endless"
+
+[[series]]
+label = "disk"
+devices = ["hdd 4GiB,model=mba3073"]
+policy = "hdd-only"
+load = "zipf,span=256MiB,clients={x},requests=endless"
+
+[[claims]]
+sentence = "Stripes are faster."
+origin = "aim"
+tests = [{ quantity = { number = "ratio", measure = "throughput", of = "stripe", to = ["disk"], at = 4 }, bound = { more-than = 1 } }]
+"#;
+
+#[test]
+fn an_experiment_from_a_file_runs_beside_those_that_are_built_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    std::fs::write(&path, MINE).unwrap();
+    let name = path.display().to_string();
+    let found = find(&[name.clone(), "wardrop/table3".to_owned()]).unwrap();
+    assert_eq!(found.iter().map(|e| e.id).collect::<Vec<_>>(), ["wardrop/table3", "mine/clients"]);
+    assert_eq!(
+        (found[1].paper.cache_extents, found[1].series[0].copies),
+        (100, 1),
+        "as braid simulate has them"
+    );
+    let how = How { seeds: Seeds::Fixed(2), ..HOW };
+    let study = crate::study::study(&found[1..], how, &crate::study::Folder::none(), |_| {
+        std::ops::ControlFlow::Continue(())
+    })
+    .unwrap()
+    .remove(0);
+    let number = &study.claims[0].verdicts[0].numbers[0];
+    assert_eq!((study.series.len(), study.tables.len(), study.seeds), (2, 2, 2));
+    assert!(number.ours > 0.0 && number.needed == "more than 1", "{number:?}");
+    // An id that is taken is refused.
+    std::fs::write(
+        &path,
+        MINE.replace("\"mine/clients\"", "\"wardrop/fig1\"")
+            .replace("system = \"mine\"", "system = \"wardrop\""),
+    )
+    .unwrap();
+    assert!(find(&[name]).unwrap_err().to_string().contains("wardrop/fig1"));
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_named() {
+    let wrong = |from: &str, to: &str, named: &[&str]| {
+        assert!(MINE.contains(from), "{from}");
+        let error = Experiment::from_toml(&MINE.replace(from, to)).expect_err(to).to_string();
+        named.iter().for_each(|name| assert!(error.contains(name), "'{name}' is not in {error}"));
+    };
+    wrong("title = \"Throughput", "titel = \"Throughput", &["titel"]);
+    wrong("\"mine/clients\"", "\"clients\"", &["'mine'"]);
+    wrong("\"mine/clients\"", "\"mine/../clients\"", &["'mine'"]);
+    wrong("places = [1, 4]", "places = [4, 1]", &["axis"]);
+    wrong("at = 4", "at = 5", &["place 5", "[1, 4]"]);
+    wrong("of = \"stripe\"", "of = \"strip\"", &["'strip'", "stripe, disk"]);
+    wrong("label = \"disk\"", "label = \"stripe\"", &["'stripe'"]);
+    wrong("measure = \"throughput\"", "measure = \"latency\"", &["latency"]);
+    wrong("more-than = 1", "more = 1", &["more", "more-than"]);
+    wrong("\"hdd 4GiB,model=mba3073\"]", "\"hdd 4GiB,model=none\"]", &["none"]);
+    wrong("\"hdd 4GiB,model=mba3073\"]", "\"hdd\"]", &["'hdd'"]);
+    wrong(
+        "\"zipf,span=256MiB,clients={x},requests=endless\"\n\n[[series]]",
+        "\"zipff\"\n\n[[series]]",
+        &["zipff"],
+    );
 }

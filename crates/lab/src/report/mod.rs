@@ -1,16 +1,24 @@
-//! What came out of experiments, as a page for a browser, for paper and for a phone.
+//! What came out of experiments: as a page for a browser, for paper and for a phone (`page.rs`, with charts that uPlot draws); as a document in Markdown
+//! (`markdown.rs`); as plots in files (`plot.rs`).
 //!
 //! The page needs nothing but itself: no script, no font, no picture from elsewhere. Its texts are those of the
 //! declarations.
 
+mod charts;
+mod looks;
+mod markdown;
 mod page;
+mod plain;
 mod plot;
+mod tally;
 
+pub use markdown::{markdown, rows};
 pub use page::page;
-pub(crate) use page::{STYLE, escaped};
+pub(crate) use plain::{STYLE, escaped};
 pub(crate) use plot::{COLOURS, GRID, INK};
 
 use crate::study::Study;
+use looks::Looks;
 
 /// A plot: what to call its file, and the document.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,14 +29,18 @@ pub struct Figure {
     pub svg: String,
 }
 
-/// The plots of a study, one for each of its tables.
-pub fn figures(study: &Study) -> Vec<Figure> {
+/// The plots of studies, one for each of their tables. A system looks the same in all of them.
+pub fn figures(studies: &[Study]) -> Vec<Figure> {
+    let looks = Looks::of(studies);
     let words = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    let figure = |table: &crate::study::Table| Figure {
-        file_name: format!("{}-{}.svg", words(&study.id), words(&table.measure)),
-        svg: plot::svg(study, table),
+    let of_study = |study: &Study| -> Vec<Figure> {
+        let figure = |table: &crate::study::Table| Figure {
+            file_name: format!("{}-{}.svg", words(&study.id), words(&table.measure)),
+            svg: plot::svg(study, table, &looks),
+        };
+        study.tables.iter().map(figure).collect()
     };
-    study.tables.iter().map(figure).collect()
+    studies.iter().flat_map(of_study).collect()
 }
 
 #[cfg(test)]

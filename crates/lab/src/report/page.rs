@@ -1,246 +1,289 @@
-//! The page: a summary of all claims, then a section for each experiment.
+//! The page: one table of all papers, a filtered table of all claims, then a section for each experiment.
 
-use super::figures;
+use super::charts::Charts;
+use super::looks::Looks;
+use super::tally::{Standing, Tally, system, tally};
 use crate::experiment::Origin;
-use crate::judge::{Judged, Number, Ruling, Verdict};
+use crate::judge::{Judged, Number, Verdict};
 use crate::study::{Study, Table};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// One page about these studies.
+/// The charts' library, unchanged (`crates/lab/assets/uplot`), with its licence.
+const UPLOT: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("../../assets/uplot/uPlot.min.css");
+const UPLOT_LICENCE: &str = include_str!("../../assets/uplot/LICENSE");
+const SCRIPT: &str = include_str!("page.js");
+const STYLE: &str = include_str!("page.css");
+
+/// One page about these studies. It needs nothing but itself, and works from a file.
 pub fn page(studies: &[Study]) -> String {
-    let mut body = String::new();
-    summary(&mut body, studies);
+    let looks = Looks::of(studies);
+    let charts = Charts::of(studies, &looks);
+    let mut first_chart = 0;
+    let mut sections = Vec::new();
     let mut paper = None;
     for study in studies {
         if paper != Some(&study.paper) {
             paper = Some(&study.paper);
-            about_paper(&mut body, study);
+            sections.push(about_paper(study));
         }
-        section(&mut body, study);
+        sections.push(section(study, first_chart));
+        first_chart += study.tables.len();
     }
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <meta name=\"color-scheme\" content=\"light dark\"/>\n\
-         <title>Braid: papers made again</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
-    )
-}
-
-/// Screens of all widths, light and dark, and paper. Plots are drawn black on nothing: on a dark screen their ink turns
-/// white.
-pub(crate) const STYLE: &str = "
-:root { --ink: #1a1a1a; --page: #ffffff; --faint: #666666; --line: #cccccc; --good: #00693e; --bad: #a33000; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e8; --page: #16181c; --faint: #a0a0a0; --line: #444444; --good: #5fd08f; --bad: #ff9a6b; }
-  figure svg [fill='#000000'] { fill: #e8e8e8; }
-  figure svg [stroke='#000000'] { stroke: #e8e8e8; }
-  figure svg [stroke='#CCCCCC'] { stroke: #444444; }
-}
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 60rem;
-  margin: 0 auto; padding: 1rem; overflow-wrap: break-word; }
-h1 { line-height: 1.2; } h2 { margin-top: 3rem; } h3 { margin: 1.5rem 0 .5rem; font-size: 1rem; }
-a { color: inherit; } .faint { color: var(--faint); } .holds { color: var(--good); font-weight: 600; }
-.fails { color: var(--bad); font-weight: 600; }
-.plots { display: flex; flex-wrap: wrap; gap: 1rem; } figure { margin: 0; flex: 1 1 20rem; max-width: 45rem; }
-figure svg { width: 100%; height: auto; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .2rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-th:first-child, td:first-child { text-align: left; min-width: 6rem; } td.text, th.text { text-align: left; }
-code { font-size: .85em; overflow-wrap: anywhere; }
-@media (max-width: 40rem) { body { padding: .6rem; } table { font-size: .8rem; } th, td { padding: .2rem .3rem; }
-  th:first-child, td:first-child { min-width: 4rem; } figure { overflow-x: auto; } figure svg { width: 36rem; } }
-@media print { body { font-size: 10pt; max-width: none; padding: 0; } .wide { overflow: visible; }
-  figure, tr, li { break-inside: avoid; } h2, h3 { break-after: avoid; } figure { flex-basis: 45%; } }
-";
-
-fn summary(out: &mut String, studies: &[Study]) {
-    out.push_str(
-        "<h1>Papers made again by Braid</h1>\n<p>Each section makes a table or figure of a paper again: on Braid's own engine, \
-         in virtual time, on models of the paper's devices. <code>braid lab report</code> makes this page, and the same \
-         command gives the same figures.</p>\n",
-    );
-    if studies.iter().any(|study| study.quick) {
-        out.push_str("<p class=\"fails\">Made with --quick: too short to compare with anything.</p>\n");
-    }
-    if let Some(one) = studies.iter().find(|study| !study.quick && study.seeds < study.seeds_needed) {
-        *out += &format!(
-            "<p class=\"fails\">Made with one seed: numbers, and no verdict. A verdict takes {} or more (--seeds).</p>\n",
-            one.seeds_needed
-        );
-    }
-    summary_of(out, studies, "What holds of the papers", "claim of the paper", Judged::is_of_paper);
-    summary_of(
-        out,
-        studies,
-        "Braid's own aims, and claims repeated under other conditions",
-        "claim",
-        |judged| !judged.is_of_paper(),
-    );
-}
-
-/// A table of the claims that are meant; nothing if there are none.
-fn summary_of(
-    out: &mut String,
-    studies: &[Study],
-    title: &str,
-    column: &str,
-    is_meant: impl Fn(&Judged) -> bool,
-) {
-    let mut rows = String::new();
-    for study in studies {
-        for judged in study.claims.iter().filter(|judged| judged.is_tested() && is_meant(judged)) {
-            rows += &format!(
-                "<tr><td><a href=\"#{0}\">{1}</a></td><td class=\"text\">{2}</td><td class=\"text\">{3}</td></tr>\n",
-                escaped(&study.id),
-                escaped(&study.id).replace('/', "/<wbr/>"),
-                escaped(&judged.claim),
-                verdicts(judged)
-            );
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "Braid: papers reproduced" }
+                style { (PreEscaped(UPLOT_STYLE)) (PreEscaped(STYLE)) }
+            }
+            body {
+                (opening(studies))
+                @for section in &sections { (section) }
+                script type="application/json" id="data" { (PreEscaped(charts.json())) }
+                script { (PreEscaped(format!("/*! uPlot 1.6.32, https://github.com/leeoniya/uPlot\n{UPLOT_LICENCE}*/\n{UPLOT}"))) }
+                script { (PreEscaped(SCRIPT)) }
+            }
         }
-    }
-    if !rows.is_empty() {
-        *out += &format!("<h2>{title}</h2>\n<div class=\"wide\"><table>\n<tr><th>experiment</th>");
-        *out += &format!(
-            "<th class=\"text\">{column}</th><th class=\"text\">here</th></tr>\n{rows}</table></div>\n"
-        );
+    };
+    page.into_string()
+}
+
+fn opening(studies: &[Study]) -> Markup {
+    let tallies = tally(studies);
+    let one = studies.iter().find(|study| !study.quick && study.seeds < study.seeds_needed);
+    html! {
+        h1 { "Papers reproduced by Braid" }
+        p {
+            "Each section reproduces a table or figure of a paper: on Braid's own engine, in virtual time, on models of the paper's devices. "
+            code { "braid lab report" } " makes this page, and the same command gives the same figures."
+        }
+        @if studies.iter().any(|study| study.quick) {
+            p.warning { "Made with --quick: too short to compare with anything." }
+        }
+        @if let Some(one) = one {
+            p.warning { "Made with one seed: numbers, and no verdict. A verdict takes " (one.seeds_needed) " or more (--seeds)." }
+        }
+        noscript { p.warning { "The charts need JavaScript. All values are in the tables below each experiment." } }
+        h2 { "What holds of the papers" }
+        (papers(&tallies, |tally| &tally.of_paper, true))
+        p.faint {
+            "A claim counts once, for the system as published, and is as good as its worst number. A claim about a policy is untestable if a device \
+             alone does not come out within 15 % of the paper's, or if a parameter of the lab was chosen for the claim."
+        }
+        @if tallies.iter().any(|tally| tally.others.iter().sum::<usize>() > 0) {
+            h2 { "Braid's own aims, and claims repeated under other conditions" }
+            (papers(&tallies, |tally| &tally.others, false))
+        }
+        h2 id="claims" { "All claims" }
+        (filter(&tallies))
+        (claims(studies))
     }
 }
 
-fn about_paper(out: &mut String, study: &Study) {
-    *out += &format!("<h2>{}</h2>\n<p>What differs in all of its experiments:</p>\n", escaped(&study.paper));
-    list(out, &study.differs_in_all);
+/// A row for each paper. A count of the paper's claims is a button that shows these claims.
+fn papers(
+    tallies: &[Tally],
+    counts: impl for<'a> Fn(&'a Tally) -> &'a [usize; Standing::ALL.len()],
+    are_buttons: bool,
+) -> Markup {
+    let used: Vec<Standing> = Standing::ALL
+        .into_iter()
+        .filter(|&s| s < Standing::NoVerdict || tallies.iter().any(|tally| counts(tally)[s as usize] > 0))
+        .collect();
+    let id = if are_buttons { "papers" } else { "others" };
+    html! {
+        div.wide {
+            table id=(id) {
+                tr { th { "paper" } th { "claims" } @for standing in &used { th { (standing.words()) } } }
+                @for tally in tallies.iter().filter(|tally| counts(tally).iter().sum::<usize>() > 0) {
+                    tr {
+                        td { a href={ "#paper-" (tally.system) } { (tally.study.authors) " " (tally.study.year) } " (" (tally.system) ")" }
+                        td { (counts(tally).iter().sum::<usize>()) }
+                        @for &standing in &used {
+                            @let count = counts(tally)[standing as usize];
+                            td.zero[count == 0] {
+                                @if are_buttons && count > 0 {
+                                    button type="button" data-paper=(tally.system) data-show=(standing.key()) { (count) }
+                                } @else { (count) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
-fn section(out: &mut String, study: &Study) {
-    let (id, title) = (escaped(&study.id), escaped(&study.title));
-    *out += &format!(
-        "<section id=\"{id}\">\n<h2>{id}: {title}</h2>\n<p class=\"faint\">{}; ",
-        escaped(&study.place)
-    );
-    *out += &format!(
-        "{}, {} s measured after {} s. <code>braid lab run {id}</code></p>\n",
-        study.seeds_shown(),
-        study.measured_seconds,
-        study.warm_up_seconds
-    );
-    for judged in study.claims.iter().filter(|judged| judged.is_tested()) {
-        *out += &format!("<p>{}{}: {}", verdicts(judged), origin(judged.origin), escaped(&judged.claim));
-        if !judged.untestable.is_empty() {
-            *out += &format!(" <em>Untestable:</em> {}.", escaped(&judged.untestable.join("; ")));
-        }
-        if let Some(why) = &judged.why {
-            *out += &format!(" <em>Why:</em> {}", escaped(why));
-        }
-        for number in &judged.instead {
-            *out +=
-                &format!(" <em>Another run:</em> {}: {}.", escaped(&number.quantity), number.ours_shown());
-        }
-        out.push_str("</p>\n");
-    }
-    out.push_str("<div class=\"plots\">\n");
-    for (figure, table) in figures(study).iter().zip(&study.tables) {
-        *out += &format!(
-            "<figure role=\"img\" aria-label=\"{}, {}\">{}</figure>\n",
-            escaped(&table.measure),
-            escaped(&table.unit),
-            figure.svg.trim()
-        );
-    }
-    out.push_str("</div>\n");
-    compared(out, study);
-    study.tables.iter().for_each(|table| values(out, study, table));
-    for (title, items) in [
-        ("What of the paper's results went into the models", &study.calibrated),
-        ("Where the paper says otherwise elsewhere", &study.contradictions),
-        ("What differs from the paper here", &study.differs),
-    ] {
-        if !items.is_empty() {
-            *out += &format!("<h3>{title}</h3>\n");
-            list(out, items);
+fn filter(tallies: &[Tally]) -> Markup {
+    html! {
+        div.filter {
+            label { "paper" select id="paper" {
+                option value="" { "all" }
+                @for tally in tallies { option value=(tally.system) { (tally.study.authors) " " (tally.study.year) } }
+                option value="braid" { "Braid's own aims and repeated claims" }
+            } }
+            label { "verdict" select id="verdict" {
+                option value="" { "all" }
+                @for standing in Standing::ALL { option value=(standing.key()) { (standing.words()) } }
+            } }
+            label { "words" input id="words" type="search" placeholder="stripe, latency, …"; }
+            span.faint id="count" {}
         }
     }
-    simulated(out, study);
-    out.push_str("</section>\n");
 }
 
-fn compared(out: &mut String, study: &Study) {
-    *out += &format!("<h3>The paper's values beside ours</h3>\n<p>{}</p>\n", escaped(&study.published));
-    let of_claims =
-        study.claims.iter().flat_map(|claim| &claim.verdicts).flat_map(|verdict| &verdict.numbers);
-    rows(out, of_claims);
-    if !study.baselines.is_empty() {
-        out.push_str(
-            "<h3>The paper's devices alone</h3>\n<p>Claims about a policy are judged only if all of these are \
-             within 15 % of the paper's.</p>\n",
-        );
-        rows(out, study.baselines.iter());
+fn claims(studies: &[Study]) -> Markup {
+    html! {
+        div.wide {
+            table {
+                tr { th { "experiment" } th.text { "claim" } th.text { "here" } }
+                @for study in studies {
+                    @for judged in &study.claims {
+                        @if let Some(standing) = Standing::of(judged) {
+                            tr data-paper=(if judged.is_of_paper() { system(study) } else { "braid" }) data-verdict=(standing.key()) {
+                                td { a href={ "#" (study.id) } { (PreEscaped(study.id.replace('/', "/<wbr>"))) } }
+                                td.text { (judged.claim) (origin(judged.origin)) }
+                                td.text { (verdicts(judged, standing)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn about_paper(study: &Study) -> Markup {
+    html! {
+        h2 id={ "paper-" (system(study)) } { (study.paper) " (" (study.year) ")" }
+        details { summary { "What differs in all experiments of this paper" } (list(&study.differs_in_all)) }
+    }
+}
+
+fn section(study: &Study, first_chart: usize) -> Markup {
+    html! {
+        section id=(study.id) {
+            h3 { (study.id) ": " (study.title) }
+            p.faint {
+                (study.place) "; " (study.seeds_shown()) ", " (study.measured_seconds) " s measured after " (study.warm_up_seconds) " s. "
+                code { "braid lab run " (study.id) }
+            }
+            @for judged in &study.claims {
+                @if let Some(standing) = Standing::of(judged) { (claim(judged, standing)) }
+            }
+            div.plots {
+                @for (number, table) in study.tables.iter().enumerate() {
+                    figure data-chart=(first_chart + number) role="img" aria-label={ (study.id) ", " (table.measure) ", " (table.unit) } {
+                        figcaption { (study.id) ": " (table.measure) ", " (table.unit) (better(table)) }
+                    }
+                }
+            }
+            details {
+                summary { "The paper's values beside ours" }
+                p { (study.published) }
+                (numbers(study.claims.iter().flat_map(|claim| &claim.verdicts).flat_map(|verdict| &verdict.numbers)))
+                @if !study.baselines.is_empty() {
+                    h4 { "The paper's devices alone" }
+                    (numbers(study.baselines.iter()))
+                }
+            }
+            details {
+                summary { "All values" }
+                @for table in &study.tables { (values(study, table)) }
+            }
+            details {
+                summary { "What was simulated, and what differs from the paper" }
+                (simulated(study))
+                @for (title, items) in [
+                    ("What of the paper's results went into the models", &study.calibrated),
+                    ("Where the paper says otherwise elsewhere", &study.contradictions),
+                    ("What differs from the paper here", &study.differs),
+                ] {
+                    @if !items.is_empty() { h4 { (title) } (list(items)) }
+                }
+            }
+        }
+    }
+}
+
+fn claim(judged: &Judged, standing: Standing) -> Markup {
+    html! {
+        div.claim {
+            p { (verdicts(judged, standing)) ": " (judged.claim) (origin(judged.origin)) }
+            @if !judged.untestable.is_empty() { p.faint { "Untestable: " (judged.untestable.join("; ")) "." } }
+            @if let Some(why) = &judged.why { p.faint { "Why: " (why) } }
+            @for number in &judged.instead { p.faint { "Another run: " (number.quantity) ": " (number.ours_shown()) "." } }
+        }
     }
 }
 
 /// Numbers, each once.
-fn rows<'a>(out: &mut String, numbers: impl Iterator<Item = &'a Number>) {
-    out.push_str(
-        "<div class=\"wide\"><table>\n<tr><th></th><th>paper</th><th>ours</th><th>ours/paper</th><th>needed</th><th></th></tr>\n",
-    );
+fn numbers<'a>(numbers: impl Iterator<Item = &'a Number>) -> Markup {
     let mut seen: Vec<(&str, &str)> = Vec::new();
+    let mut once = Vec::new();
     for number in numbers {
         let key = (number.quantity.as_str(), number.needed.as_str());
         if !seen.contains(&key) {
             seen.push(key);
-            row(out, number);
+            once.push(number);
         }
     }
-    out.push_str("</table></div>\n");
+    html! {
+        div.wide { table {
+            tr { th {} th { "paper" } th { "ours" } th { "ours/paper" } th { "needed" } th {} }
+            @for number in once {
+                tr {
+                    td { (number.quantity) }
+                    td { (number.claimed) }
+                    td { (number.ours_shown()) }
+                    td { (number.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"))) }
+                    td { (number.needed) }
+                    td { (number.ruling.map_or("", |ruling| ruling.words())) }
+                }
+            }
+        } }
+    }
 }
 
-fn row(out: &mut String, number: &Number) {
-    *out += &format!(
-        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-        escaped(&number.quantity),
-        escaped(&number.claimed),
-        number.ours_shown(),
-        number.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
-        escaped(&number.needed),
-        number.ruling.map(marked).unwrap_or_default()
-    );
+fn values(study: &Study, table: &Table) -> Markup {
+    html! {
+        h4 { (table.measure) ", " (table.unit) }
+        div.wide { table {
+            tr { th { (study.axis) } @for series in &study.series { th { (series.label) } } }
+            @for (place, number) in study.axis_values.iter().enumerate() {
+                tr { td { (number) } @for series in 0..table.values.len() { td { (table.shown(series, place)) } } }
+            }
+        } }
+    }
 }
 
-fn values(out: &mut String, study: &Study, table: &Table) {
-    *out += &format!(
-        "<h3>{}, {}</h3>\n<div class=\"wide\"><table>\n<tr>",
-        escaped(&table.measure),
-        escaped(&table.unit)
-    );
-    *out += &format!("<th>{}</th>", escaped(&study.axis));
-    study.series.iter().for_each(|series| out.push_str(&format!("<th>{}</th>", escaped(&series.label))));
-    out.push_str("</tr>\n");
-    for (place, number) in study.axis_values.iter().enumerate() {
-        *out += &format!("<tr><td>{number}</td>");
-        for series in 0..table.values.len() {
-            *out += &format!("<td>{}</td>", table.shown(series, place));
+fn simulated(study: &Study) -> Markup {
+    html! {
+        ul {
+            @for series in &study.series {
+                li {
+                    (series.label) ": "
+                    code {
+                        (series.device_arguments.join(" ")) " --copies " (series.copies) " --policy " (series.policy) " --workload " (series.load)
+                    }
+                }
+            }
         }
-        out.push_str("</tr>\n");
+        @for drawn in &study.jitter {
+            p { code { "{" (drawn.name) "}" } ": each seed draws " (drawn.low) " to " (drawn.high) "." }
+        }
     }
-    out.push_str("</table></div>\n");
 }
 
-fn simulated(out: &mut String, study: &Study) {
-    out.push_str("<h3>What was simulated</h3>\n<ul>\n");
-    for series in &study.series {
-        *out += &format!(
-            "<li>{}: <code>{} --copies {} --policy {} --workload {}</code></li>\n",
-            escaped(&series.label),
-            escaped(&series.device_arguments.join(" ")),
-            series.copies,
-            escaped(&series.policy),
-            escaped(&series.load)
-        );
-    }
-    out.push_str("</ul>\n");
-    for drawn in &study.jitter {
-        *out += &format!(
-            "<p><code>{{{}}}</code>: each seed draws {} to {}.</p>\n",
-            drawn.name, drawn.low, drawn.high
-        );
+fn better(table: &Table) -> &'static str {
+    match (table.unit.as_str(), table.more_is_better) {
+        ("%", _) => "",
+        (_, true) => "; more is better",
+        (_, false) => "; less is better",
     }
 }
 
@@ -253,31 +296,21 @@ fn origin(origin: Origin) -> &'static str {
     }
 }
 
-fn verdicts(judged: &Judged) -> String {
+/// The verdict of the system as published, and those of its other settings.
+fn verdicts(judged: &Judged, standing: Standing) -> Markup {
     let said = |verdict: &Verdict| {
-        let ruling = marked(verdict.ruling?);
-        let of = verdict.of.as_ref().map(|of| format!(" ({})", escaped(of))).unwrap_or_default();
+        let ruling = verdict.ruling?;
+        let of = verdict.of.as_ref().map(|of| format!(" ({of})")).unwrap_or_default();
         Some(format!("{ruling}{of}"))
     };
-    judged.verdicts.iter().filter_map(said).collect::<Vec<_>>().join("; ")
+    let mut words = judged.verdicts.iter().filter_map(said);
+    let first = words.next().unwrap_or_default();
+    html! {
+        span class={ "verdict " (standing.key()) } { (first) }
+        @for other in words { span.faint { "; " (other) } }
+    }
 }
 
-/// What holds as published stands apart from the rest.
-fn marked(ruling: Ruling) -> String {
-    let class = match ruling {
-        Ruling::Holds => "holds",
-        Ruling::TooShort | Ruling::OneSeed | Ruling::Untestable | Ruling::Tie | Ruling::Undecided => "faint",
-        Ruling::OtherMargin | Ruling::Fails => "fails",
-    };
-    format!("<span class=\"{class}\">{ruling}</span>")
-}
-
-fn list(out: &mut String, texts: &[String]) {
-    out.push_str("<ul>\n");
-    texts.iter().for_each(|text| out.push_str(&format!("<li>{}</li>\n", escaped(text))));
-    out.push_str("</ul>\n");
-}
-
-pub(crate) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+fn list(texts: &[String]) -> Markup {
+    html! { ul { @for text in texts { li { (text) } } } }
 }

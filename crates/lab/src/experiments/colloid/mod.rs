@@ -15,6 +15,7 @@ pub const ALL: &[&Experiment] = &[&load::EXPERIMENT, &disks::EXPERIMENT];
 const PAPER: Paper = Paper {
     title: "Vuppalapati and Agarwal, \"Tiered Memory Management: Access Latency is the Key!\"",
     system: "colloid",
+    year: 2024,
     readahead: Readahead::Off,
     processors: None,
     volume: None,

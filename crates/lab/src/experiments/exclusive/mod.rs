@@ -33,6 +33,7 @@ pub const ALL: &[&Experiment] = &[
 
 const PAPER: Paper = Paper {
     title: "Hayashi and Komoda, \"Evaluation of Exclusive Data Allocation Between SSD Tier and SSD Cache in Storage Systems\"",
+    year: 2014,
     system: "exclusive",
     readahead: Readahead::Off,
     processors: None,

@@ -38,6 +38,7 @@ pub const ALL: &[&Experiment] = &[
 
 const PAPER: Paper = Paper {
     title: "Chen, Koufaty and Zhang, \"Hystor: Making the Best Use of Solid State Drives in High Performance Storage Systems\", as presented",
+    year: 2011,
     system: "hystor",
     readahead: Readahead::Off,
     processors: None,

@@ -27,6 +27,7 @@ pub const ALL: &[&Experiment] = &[
 const PAPER: Paper = Paper {
     title: "The cross-matrix: ours",
     system: "matrix",
+    year: 2026,
     readahead: Readahead::Off,
     processors: None,
     volume: None,

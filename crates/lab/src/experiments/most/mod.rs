@@ -15,6 +15,7 @@ pub const ALL: &[&Experiment] = &[&load::READ, &load::WRITE, &disks::EXPERIMENT]
 const PAPER: Paper = Paper {
     title: "Tu, Wu, Arpaci-Dusseau and Arpaci-Dusseau, \"Getting the MOST out of your Storage Hierarchy with Mirror-Optimized Storage Tiering\"",
     system: "most",
+    year: 2026,
     readahead: Readahead::Off,
     processors: None,
     volume: None,

@@ -15,6 +15,7 @@ pub const ALL: &[&Experiment] = &[&load::EXPERIMENT, &disks::EXPERIMENT];
 const PAPER: Paper = Paper {
     title: "Wu and others, \"The Storage Hierarchy is Not a Hierarchy: Optimizing Caching on Modern Storage Devices with Orthus\"",
     system: "orthus",
+    year: 2021,
     readahead: Readahead::Off,
     processors: None,
     volume: None,

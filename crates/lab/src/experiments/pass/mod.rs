@@ -35,6 +35,7 @@ pub const ALL: &[&Experiment] = &[
 
 const PAPER: Paper = Paper {
     title: "Xiao, Lei, Li, Park and Lilja, \"PASS: A Hybrid Storage System for Performance-Synchronization Tradeoffs Using SSDs\"",
+    year: 2012,
     system: "pass",
     readahead: Readahead::Off,
     processors: None,

@@ -38,6 +38,7 @@ pub const ALL: &[&Experiment] = &[
 
 const PAPER: Paper = Paper {
     title: "Wu and Reddy, \"A Novel Approach to Manage A Hybrid Storage System\"",
+    year: 2012,
     system: "wardrop",
     readahead: Readahead::First,
     processors: Some(4),

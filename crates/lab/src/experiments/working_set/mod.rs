@@ -48,6 +48,7 @@ pub const ALL: &[&Experiment] = &[
 
 const PAPER: Paper = Paper {
     title: "Chen, Liu, Roth and Chen, \"Using Working Set Reorganization to Manage Storage Systems with Hard and Solid State Disks\"",
+    year: 2014,
     system: "working-set",
     readahead: Readahead::Off,
     processors: None,
