@@ -18,7 +18,8 @@ pub struct VolumeOptions {
     #[arg(long, value_name = "PATH[,size=S][,model=M][,layout=L]")]
     ssd: Vec<String>,
     /// A hard disk: as --ssd. Models are x25-m, x25-e, memoright-gt, transcend-16g, sata-ssd, nvme-ssd (SSDs), mba3073,
-    /// cheetah-15k5, barracuda-7200.12, exos-x20 (disks), dram (memory: --ssd), ws-ros-ssd, ws-ros-hdd (two rates, as a paper simulates them), or your own: FILE.toml
+    /// cheetah-15k5, barracuda-7200.12, exos-x20 (disks), dram (memory: --ssd), from the rates of papers alone ws-ros-ssd, ws-ros-hdd, x25-m-worn, p4800x,
+    /// samsung-960 and samsung-870, or your own: FILE.toml
     #[arg(long, value_name = "PATH[,size=S][,model=M][,layout=L]")]
     hdd: Vec<String>,
     /// A disk or image with data on it, which becomes the volume: its bytes stay where they are, nothing else is written to it, and the SSDs

@@ -58,7 +58,15 @@ impl Served {
                 _ => given.clone().ok_or_else(|| without_model(name, device, class))?,
             };
             let size = Size::Bytes(Bytes(device.size_bytes));
-            devices.push(DeviceSetup { class, size, model, count: 1, nodes: None, group: None });
+            devices.push(DeviceSetup {
+                class,
+                size,
+                model,
+                lower: false,
+                count: 1,
+                nodes: None,
+                group: None,
+            });
         }
         Ok(Served { name: name.clone(), extent: Bytes(status.extent_bytes), devices })
     }

@@ -73,4 +73,21 @@ const SECONDS: &[(&str, f64)] = &[
     ("working-set/nodes-fig5-db2", 11.2),   // ~
     ("working-set/nodes-fig5-web", 11.2),   // ~
     ("working-set/nodes-checkpoint", 5.6),  // ~
+    ("wardrop/worn", 5.0),                  // ~
+    ("orthus/disks", 20.0),                 // ~
+    ("orthus/load", 20.0),                  // ~
+    ("colloid/disks", 20.0),                // ~
+    ("colloid/load", 20.0),                 // ~
+    ("most/disks", 20.0),                   // ~
+    ("most/reads", 20.0),                   // ~
+    ("most/writes", 20.0),                  // ~
+    ("matrix/dbench", 60.0),                // ~
+    ("matrix/netapp", 60.0),                // ~
+    ("matrix/postmark", 60.0),              // ~
+    ("matrix/tpcc", 60.0),                  // ~
+    ("matrix/email", 60.0),                 // ~
+    ("matrix/financial1", 60.0),            // ~
+    ("matrix/financial2", 60.0),            // ~
+    ("matrix/db2", 60.0),                   // ~
+    ("matrix/web", 60.0),                   // ~
 ];

@@ -31,7 +31,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "The NetApp trace on an SSD as slow as the paper's",
     paper: &PAPER,
     place: "table III and section III-C",
-    axis: Axis::Numbers { label: "processes", places: &[10] },
+    axis: Axis::Numbers { label: "processes", places: &[6, 10] },
     series: &[
         series(HDD_ONLY, WORN_AND_ONE, "hdd-only", NETAPP),
         series(SSD_ONLY, WORN_AND_ONE, "ssd-only", NETAPP),
