@@ -101,7 +101,7 @@ pub struct Equi {
 }
 
 impl Equi {
-    /// Settings: `mode` (tier), `wear` (none), `slo` (none), `quiet` (none), and for research [`Constants`].
+    /// Settings: `mode` (tier), `wear` (none), `slo` (none), `quiet` (none), and for research those of `equi/constants.rs`.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Equi, BadSetting> {
         let constants = Constants::read(settings)?;
         let (mode, is_auto) = Mode::take(settings)?;

@@ -41,7 +41,7 @@ pub struct Orthus {
 }
 
 impl Orthus {
-    /// Settings: those of [`Cache`] and of [`Tuner`].
+    /// Settings: those of [`Cache`] and of `orthus/tuner.rs`.
     ///
     /// # Errors
     /// Without both classes of devices, and for settings that are none.

@@ -84,7 +84,7 @@ impl Admission {
         Ok(self)
     }
 
-    /// The same with a filter. Settings: those of [`Filter::take`].
+    /// The same with a filter. Settings: `admit`, and those of a filter.
     pub fn with_filter(mut self, settings: &mut Settings) -> Result<Admission, BadSetting> {
         self.filter = Filter::take(settings)?;
         Ok(self)
