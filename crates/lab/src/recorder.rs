@@ -89,7 +89,7 @@ impl Recorder {
     pub fn restart(&mut self, now: Nanos) {
         let moved_before = self.moved();
         let (batches, mut log) = (self.batches.take(), self.log.take());
-        // What came before is no part of what is measured.
+        // Requests of the warm-up are not measured.
         log.iter_mut().for_each(RequestLog::begin);
         *self = Recorder {
             from: now,

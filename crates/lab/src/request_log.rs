@@ -1,4 +1,4 @@
-//! A line for each request that is measured, in a file: for those who draw their own distributions.
+//! A line for each measured request, in a file: to plot distributions with other tools.
 //!
 //! The file is CSV with a heading. Lines are in the order in which requests complete, times in virtual nanoseconds from the beginning of the load.
 

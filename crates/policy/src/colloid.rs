@@ -7,7 +7,7 @@
 //! |---|---|
 //! | the latency of a tier by Little's law, from what is in flight and what completes | [`Tier`] |
 //! | p, the share of accesses to D; how much of it shall move, by water marks | `watermarks.rs` |
-//! | which pages: pairs of one on the slower tier and one on the other whose difference of accesses is the largest that is not more than what shall move; a page that nobody uses needs no exchange if the target has room | `exchange` |
+//! | which pages: a pair of a page on the slower tier and a page on the other, with the largest difference of accesses within the share to be moved; a page without accesses needs no exchange if the target has room | `exchange` |
 //! | no more bytes in a round than the demand that shall move | `round` |
 //! | hotness by the counters of the system beneath, HeMem | [`Counters`] |
 //!
@@ -26,7 +26,7 @@
 mod watermarks;
 
 use crate::hemem::Counters;
-use crate::tier::Tier;
+use crate::tier::{Tier, spare};
 use crate::{
     BadSetting, Completion, DeviceView, Direction, Move, Occasion, Origin, Placement, Plan, Policy, Settings,
     View,
@@ -49,8 +49,6 @@ pub struct Colloid {
     last: Option<Shift>,
     /// Bytes that may still move.
     budget: f64,
-    /// Where the search for cold extents goes on.
-    hand: u32,
 }
 
 struct Constants {
@@ -70,10 +68,6 @@ const EPSILON: f64 = 0.01;
 const RATE: Bytes = Bytes(100_000_000);
 /// At this count of an extent all counts are halved.
 const COOLS_AT: u8 = 18;
-/// One slot of a device in so many stays free: an exchange needs a free slot first.
-const SPARE: u32 = 64;
-/// Extents that are looked at to find a cold one in a round.
-const COLD_SEARCHED: u32 = 1 << 14;
 
 impl Colloid {
     /// Settings: `round` (200ms), `weight` (0.0625), `delta` (0.05), `epsilon` (0.01), `rate` (100MB), `latency` (reads; or all).
@@ -105,7 +99,6 @@ impl Colloid {
             share: 1.0,
             last: None,
             budget: 0.0,
-            hand: 0,
             constants,
         })
     }
@@ -204,25 +197,13 @@ impl Colloid {
         by_heat
     }
 
-    /// An extent of a tier that nobody has asked for lately.
+    /// A cold extent of a tier.
     fn cold(&mut self, class: DeviceClass, view: &View, searched: &mut u32) -> Option<ExtentId> {
-        let extents = view.homes.extents();
-        while *searched < COLD_SEARCHED.min(extents) {
-            *searched += 1;
-            self.hand = (self.hand + 1) % extents;
-            let extent = ExtentId(self.hand);
-            let is_there = view.homes.home(extent).is_some_and(|home| self.classes[home.index()] == class);
-            if is_there && self.counters.heat(extent) == 0 {
-                return Some(extent);
-            }
-        }
-        None
+        let (homes, classes) = (view.homes, &self.classes);
+        let is_there =
+            |extent| homes.home(extent).is_some_and(|home: DeviceId| classes[home.index()] == class);
+        self.counters.next_cold(homes.extents(), searched, is_there)
     }
-}
-
-/// Slots of a device that stay free but for exchanges.
-fn spare(device: &DeviceView) -> u32 {
-    (device.slots / SPARE).max(1)
 }
 
 /// Heats of an extent on the slower tier and of one on the other whose difference is the largest that is not more than `most`. What may be had on

@@ -13,6 +13,8 @@ pub struct Counters {
     known: Lru<ExtentId, Count>,
     clock: u32,
     cools_at: u8,
+    /// Where the search for cold extents goes on.
+    hand: u32,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -27,11 +29,13 @@ struct Count {
 const KNOWN: usize = 1 << 16;
 /// After so many halvings nothing is left.
 const MOST_HALVINGS: u32 = 8;
+/// Extents that are looked at to find a cold one in a round.
+const SEARCHED: u32 = 1 << 14;
 
 impl Counters {
     /// Without counts. They cool at this count.
     pub fn new(cools_at: u8) -> Counters {
-        Counters { known: Lru::default(), clock: 0, cools_at }
+        Counters { known: Lru::default(), clock: 0, cools_at, hand: 0 }
     }
 
     /// A guest asks for a piece of an extent.
@@ -53,6 +57,24 @@ impl Counters {
     /// Requests for an extent, cooled.
     pub fn heat(&self, extent: ExtentId) -> u16 {
         self.known.value(extent).map_or(0, |count| count.cooled(self.clock).heat())
+    }
+
+    /// The next cold extent of those in a place, round and round a volume of so many extents; none once a round has `searched` enough.
+    pub fn next_cold(
+        &mut self,
+        extents: u32,
+        searched: &mut u32,
+        is_there: impl Fn(ExtentId) -> bool,
+    ) -> Option<ExtentId> {
+        while *searched < SEARCHED.min(extents) {
+            *searched += 1;
+            self.hand = (self.hand + 1) % extents;
+            let extent = ExtentId(self.hand);
+            if is_there(extent) && self.heat(extent) == 0 {
+                return Some(extent);
+            }
+        }
+        None
     }
 
     /// The mean number of reads between two writes of an extent; none if it is not known to be written.

@@ -37,7 +37,7 @@ mod mirror;
 mod settings;
 
 use crate::hemem::Counters;
-use crate::tier::Tier;
+use crate::tier::{Tier, spare};
 use crate::{
     BadSetting, Completion, DeviceView, Direction, ExtraCopy, Move, Occasion, Origin, Outcome, Piece,
     Placement, Plan, Policy, Settings, View,
@@ -66,8 +66,6 @@ pub struct Most {
     half_mirrored: VecDeque<ExtentId>,
     /// The most extents in the mirrored class.
     limit: usize,
-    /// Where the search for cold extents goes on.
-    hand: u32,
 }
 
 /// What a comparison of latencies led to.
@@ -87,10 +85,6 @@ enum Balance {
 const HOT: u16 = 8;
 /// Counters are halved when one has reached this.
 const COOLS_AT: u8 = 200;
-/// One slot of an SSD in so many stays free of homes: an exchange needs a free slot first.
-const SPARE: u32 = 64;
-/// Extents that are looked at to find a cold one in a round.
-const COLD_SEARCHED: u32 = 1 << 14;
 
 impl Most {
     /// With these settings, which `most/settings.rs` lists with their defaults.
@@ -115,7 +109,6 @@ impl Most {
             last: Balance::Equal,
             half_mirrored: VecDeque::new(),
             limit: (slots as f64 * constants.mirror) as usize,
-            hand: 0,
         })
     }
 
@@ -307,24 +300,14 @@ impl Most {
         }
     }
 
-    /// An extent of P that nobody has asked for lately.
+    /// A cold extent of P.
     fn cold(&mut self, view: &View, searched: &mut u32) -> Option<ExtentId> {
-        let extents = view.homes.extents();
-        while *searched < COLD_SEARCHED.min(extents) {
-            *searched += 1;
-            self.hand = (self.hand + 1) % extents;
-            let extent = ExtentId(self.hand);
-            if self.lies_on(DeviceClass::Ssd, extent, view) && self.counters.heat(extent) == 0 {
-                return Some(extent);
-            }
-        }
-        None
+        let (homes, classes) = (view.homes, &self.classes);
+        let is_there = |extent| {
+            homes.home(extent).is_some_and(|home: DeviceId| classes[home.index()] == DeviceClass::Ssd)
+        };
+        self.counters.next_cold(homes.extents(), searched, is_there)
     }
-}
-
-/// Slots of an SSD that stay free of homes.
-fn spare(device: &DeviceView) -> u32 {
-    (device.slots / SPARE).max(1)
 }
 
 /// Free slots of the SSDs for homes.

@@ -4,6 +4,7 @@
 //! rounds with few requests make no spikes. The sum of the response times of what completes in a round is the integral of what is in flight, but
 //! for requests under way at its ends.
 
+use crate::DeviceView;
 use braid_base::Nanos;
 
 /// What is known of a tier.
@@ -20,6 +21,14 @@ pub struct Tier {
     /// Nothing completed in the last round, and a probe since took so long.
     is_idle: bool,
     probe_ms: Option<f64>,
+}
+
+/// One slot of a device in so many stays free of homes: an exchange needs a free slot first.
+const SPARE: u32 = 64;
+
+/// Slots of a device that stay free but for exchanges.
+pub fn spare(device: &DeviceView) -> u32 {
+    (device.slots / SPARE).max(1)
 }
 
 impl Tier {

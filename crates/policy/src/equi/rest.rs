@@ -1,4 +1,4 @@
-//! `quiet=20/day`: disks rest while nobody needs them, and are woken at most so often.
+//! `quiet=20/day`: disks without requests of guests rest, and are woken at most so often.
 //!
 //! A disk stops by itself once nothing was asked of it for some time, which its owner sets in the disk (`hdparm -S 120`); ten minutes are counted on here. A
 //! disk that guests have not asked for anything in that time is left alone: nothing moves from it or to it, what is dirty stays dirty while there
