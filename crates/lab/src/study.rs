@@ -78,6 +78,14 @@ impl Study {
             seeds => format!("means of {seeds} seeds from {} on", self.seed),
         }
     }
+
+    /// Which part of each run was measured.
+    pub fn measured_shown(&self) -> String {
+        match self.measured_seconds > 0.0 {
+            true => format!("{} s measured after {} s", self.measured_seconds, self.warm_up_seconds),
+            false => "the whole load measured".to_owned(),
+        }
+    }
 }
 
 /// What a series was.
