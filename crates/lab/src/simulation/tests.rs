@@ -409,9 +409,9 @@ fn a_memory_before_the_volume_answers_what_it_holds_and_purges_what_it_cannot_ho
     let read = run(8, "clients=1,read=100%,requests=20000");
     assert!(disk_reads(&read) <= 2048 && read.read.latency.p50 < 20_000, "2,048 blocks: {:?}", read.read);
     // With room for a quarter, three of four writes purge another block, once the room is full.
-    let small = run(2, "clients=4,read=0%,requests=6000");
-    let purged = disk_writes(&small) as f64 / 6000.0;
-    assert!((0.5..0.8).contains(&purged), "{purged}");
+    let small = run(2, "clients=4,read=0%,requests=40000");
+    let purged = disk_writes(&small) as f64 / 40_000.0;
+    assert!((0.7..0.76).contains(&purged), "{purged}");
     let mixed = || run(2, "clients=4,read=50%,requests=6000");
     assert_eq!(mixed(), mixed(), "the same each time");
 }
