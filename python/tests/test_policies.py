@@ -105,14 +105,14 @@ def test_the_example_of_the_module_runs_beside_built_in_policies():
     example = braid.policies.__doc__.split("::\n", 1)[1].split("\nA simulation with", 1)[0]
     example = textwrap.dedent(example)
     assert "braid.sweep(" in example
-    example = example.replace("braid.sweep(", "runs = braid.sweep(").replace("1GiB", "64MiB").replace("4GB", "1GB")
-    example = example.replace('"zipf", duration="60s"', '"zipf,clients=2,requests=endless", duration="5s", warm_up="5s"')
+    example = example.replace("braid.sweep(", "runs = braid.sweep(").replace("1GiB", "64MiB")
+    example = example.replace('"zipf", duration="60s"', '"zipf,clients=2,span=256MiB,requests=endless", duration="20s", warm_up="60s"')
     scope = {}
     exec(example, scope)
     runs = scope["runs"]
     assert list(runs["policy"]) == ["wardrop", "cache", "Hottest"]
     assert runs["background.migrations"][2] > 0
-    still = braid.simulate(**runs.given[2] | {"policy": Nothing})
+    still = braid.simulate(**{**runs.given[2], "policy": Nothing})
     assert runs["all.latency_ns_mean"][2] < still["all"]["latency_ns_mean"]
 
 
@@ -167,7 +167,7 @@ def test_what_a_policy_raises_ends_the_sweep_and_is_raised():
             raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        braid.sweep(**{**ZIPF, "workload": "zipf,requests=endless", "duration": "1000000s"}, policy=[Fails, "stripe"])
+        braid.sweep(**{**ZIPF, "workload": "zipf,span=256MiB,requests=endless", "duration": "1000000s"}, policy=[Fails, "stripe"])
 
 
 def test_what_is_no_policy_is_refused():
