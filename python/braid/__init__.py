@@ -18,6 +18,7 @@ every machine. While simulations run, other threads of Python run too, and Ctrl-
 
 ``simulate``    one simulation: a dict of figures and columns
 ``sweep``       every combination of arguments, on all cores: ``Runs``
+``Policy``      a policy of your own, in Python
 ``lab``         experiments of papers, and of your own
 ``read_trace``  a block trace in any of the usual formats, as columns
 
@@ -25,8 +26,9 @@ What fails raises ``SetupError``, ``TraceError``, ``VolumeError`` or ``WrongData
 """
 
 from . import lab
-from ._native import __version__
+from ._native import Move, Placement, __version__
 from .errors import Error, SetupError, TraceError, VolumeError, WrongDataError
+from .policies import Policy
 from .progress import Progress
 from .results import Run
 from .simulations import Runs, simulate, sweep
@@ -34,7 +36,10 @@ from .traces import Op, Trace, read_trace
 
 __all__ = [
     "Error",
+    "Move",
     "Op",
+    "Placement",
+    "Policy",
     "Progress",
     "Run",
     "Runs",

@@ -75,6 +75,9 @@ class Devices(Classes):
     device_read_bytes: Column
     device_written_bytes: Column
     drive_writes_per_day: Column
+    flash_written_bytes: Column
+    write_amplification: Column
+    erases: Column
     flushes: Column
     response_ns_mean: Column
     response_ns_p50: Column

@@ -6,16 +6,18 @@ import itertools
 import json
 import os
 import warnings
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union, overload
 
 import numpy as np
 
 from . import _native, errors
+from .policies import Policy
 from .progress import Watcher, listener
 from .results import Run, in_columns
 
 Devices = Union[str, Sequence[str]]
-Given = Tuple[List[str], List[str], Dict[str, str]]
+PolicyMaker = Callable[[], Policy]
+Given = Tuple[List[str], List[str], Dict[str, str], Optional[PolicyMaker]]
 
 
 def simulate(
@@ -23,7 +25,7 @@ def simulate(
     ssd: Devices = (),
     hdd: Devices = (),
     network: Optional[str] = None,
-    policy: Optional[str] = None,
+    policy: Union[None, str, PolicyMaker] = None,
     workload: Optional[str] = None,
     trace: Union[None, str, "os.PathLike[str]"] = None,
     clients: Optional[int] = None,
@@ -44,6 +46,7 @@ def simulate(
     cache: Optional[int] = None,
     readahead: Optional[str] = None,
     ahead: Union[None, int, str] = None,
+    dram: Union[None, int, str] = None,
     prefill: Optional[str] = None,
     prefill_policy: Optional[str] = None,
     warm_up: Optional[str] = None,
@@ -61,7 +64,8 @@ def simulate(
         and a device a group, ``raid0=4,unit=64KiB`` or ``raid1=2``.
     :param hdd: Hard disks of a model, likewise.
     :param network: What joins nodes that devices are on (``node=0-3``): ``"10Gbit,latency=50us"``.
-    :param policy: What decides where data lies, ``"equi,mode=auto"`` (the default) or ``"static,ssd=80%"``.
+    :param policy: What decides where data lies, ``"equi,mode=auto"`` (the default) or ``"static,ssd=80%"``; or a class derived
+        from ``Policy``.
     :param workload: A generated load, ``"zipf,clients=16"``; or
     :param trace: a recorded one, a file in any of the formats that ``read_trace`` reads.
     :param clients: Clients that each wait for their last request (closed loop).
@@ -82,6 +86,7 @@ def simulate(
     :param cache: Extents in the memory cache.
     :param readahead: At which miss a read brings all of its extent there: ``"first"``, ``"second"`` (the default) or ``"off"``.
     :param ahead: Memory for what is read ahead of streams, such as ``"32MiB"``; 0 (the default) for none.
+    :param dram: A write-back cache of protected memory before the volume, such as ``"512MiB"``; 0 (the default) for none.
     :param prefill: What holds bytes before the load begins: ``"none"``, ``"used"`` or ``"all"``.
     :param prefill_policy: The policy that places what is filled before; ``"own"`` for the one that is simulated.
     :param warm_up: How far the load runs before anything is measured: ``"30s"``, ``"10000req"``, or ``"50%"`` of its requests.
@@ -230,6 +235,8 @@ def plain(value: Any) -> Any:
     """An argument as an element of an array."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if callable(value):
+        return getattr(value, "__name__", repr(value))
     return ", ".join(value) if isinstance(value, (list, tuple)) else value
 
 
@@ -266,7 +273,9 @@ def outcomes(
     ]
 
 
-def as_texts(ssd: Devices = (), hdd: Devices = (), **others: Any) -> Given:
+def as_texts(ssd: Devices = (), hdd: Devices = (), policy: Union[None, str, PolicyMaker] = None, **others: Any) -> Given:
     """Arguments as the command line would take them; what is None is left out."""
     kinds = [[text] if isinstance(text, str) else list(text or ()) for text in (ssd, hdd)]
-    return kinds[0], kinds[1], {name: str(value) for name, value in others.items() if value is not None}
+    made, named = (policy, None) if callable(policy) else (None, policy)
+    texts = {name: str(value) for name, value in {**others, "policy": named}.items() if value is not None}
+    return kinds[0], kinds[1], texts, made

@@ -93,6 +93,7 @@ pub fn setup(
     setup.processors = given.number("processors")?;
     given.set("readahead", &mut setup.readahead)?;
     given.set("ahead", &mut setup.ahead)?;
+    given.set("dram", &mut setup.dram)?;
     given.set("extent", &mut setup.extent_size)?;
     given.set("block", &mut setup.block_size)?;
     given.set("warm_up", &mut setup.warm_up)?;

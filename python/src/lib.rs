@@ -8,6 +8,7 @@
 mod arguments;
 mod failure;
 mod lab;
+mod policy;
 mod signals;
 mod simulations;
 mod traces;
@@ -19,6 +20,8 @@ mod _native {
 
     #[pymodule_export]
     use crate::lab::{lab_experiments, lab_run};
+    #[pymodule_export]
+    use crate::policy::{Move, Placement};
     #[pymodule_export]
     use crate::simulations::sweep;
     #[pymodule_export]

@@ -2,14 +2,15 @@
 
 use crate::arguments::setup;
 use crate::failure::{class, exception};
+use crate::policy::made;
 use crate::signals::Raised;
 use braid_lab::{Error, ErrorKind, Progress, Setup, sweep_while};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-/// The SSDs and disks of a volume, and the other arguments by name.
-type Given = (Vec<String>, Vec<String>, BTreeMap<String, String>);
+/// The SSDs and disks of a volume, the other arguments by name, and a class of policies, if there is one in place of a name.
+type Given = (Vec<String>, Vec<String>, BTreeMap<String, String>, Option<Py<PyAny>>);
 
 /// Simulates setups on `threads` threads. Gives, for each, None and the result as JSON, or the name of an exception's
 /// class and its text.
@@ -24,12 +25,16 @@ pub fn sweep(
     threads: Option<usize>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Vec<(Option<&'static str>, String)>> {
-    let read = |(ssds, hdds, texts): Given| setup(py, &ssds, &hdds, texts);
+    let raised = Raised::default();
+    let read = |(ssds, hdds, texts, class): Given| {
+        let mut setup = setup(py, &ssds, &hdds, texts)?;
+        setup.made_policy = class.map(|class| made(class, raised.clone()));
+        Ok(setup)
+    };
     let setups: Vec<Setup> = setups.into_iter().map(read).collect::<PyResult<_>>()?;
     if threads == Some(0) {
         return Err(exception(py, &Error::new(ErrorKind::Setup, "threads=0: use at least 1")));
     }
-    let raised = Raised::default();
     let results = py.detach(|| {
         sweep_while(&setups, threads, |how_far| {
             match raised.go_on(|py| show(py, how_far, progress.as_ref())) {

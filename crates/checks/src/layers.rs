@@ -54,7 +54,7 @@ const CRATES: &[Crate] = &[
         ],
     ),
     of(6, "cli", Met, &["base", "control", "lab", "trace"]),
-    of(6, "python", NotMet, &["base", "lab", "trace"]),
+    of(6, "python", NotMet, &["base", "lab", "policy", "trace"]),
 ];
 
 /// Beside the layers: nothing of the product imports these, and they may import anything.

@@ -1,7 +1,7 @@
 //! What must hold for the source itself, as tests: `cargo test -p braid-checks`.
 //!
 //! ```text
-//! documents.rs  links of the documents, length of the README
+//! documents.rs  links of the documents, and how long these may be
 //! layers.rs     which crate may import which: the table, and the comparison with the crate graph
 //! licences.rs   under which licences everything that is linked may stand
 //! style.rs      length of files, names of rooms, what is left to do

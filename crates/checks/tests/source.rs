@@ -23,6 +23,6 @@ fn files_follow_the_style() {
 }
 
 #[test]
-fn links_of_documents_lead_somewhere() {
+fn documents_are_short_and_their_links_lead_somewhere() {
     expect_none(&documents(&root()));
 }

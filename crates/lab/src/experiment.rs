@@ -202,6 +202,9 @@ pub struct Series {
     /// The workload.
     #[serde(deserialize_with = "text::text")]
     pub load: &'static str,
+    /// A write-back cache of protected memory before the volume, as `20MiB` or `{x}MiB`.
+    #[serde(default, deserialize_with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub dram: Option<&'static str>,
     /// The series whose place it may take in claims: another setting of the same system.
     #[serde(default, deserialize_with = "text::option", skip_serializing_if = "Option::is_none")]
     pub variant_of: Option<&'static str>,

@@ -56,14 +56,21 @@ pub(crate) async fn fill<D: Device>(
         return Ok(None);
     }
     let extents = ranges.iter().map(|range| (range.end - range.start).0.div_ceil(setup.extent_size.0)).sum();
-    let other = match setup.prefill_policy.as_deref() {
-        Some(OWN) => None,
-        Some(policy) => Some(policy.to_owned()),
-        None => neutral(&setup.policy, &volume.status().devices, extents),
+    let devices = volume.status().devices;
+    let other = match (setup.prefill_policy.as_deref(), &setup.made_policy) {
+        (Some(OWN), _) => None,
+        (Some(policy), _) => Some(policy.to_owned()),
+        (None, None) => neutral(&setup.policy, &devices, extents),
+        (None, Some(_)) => Some(from_everywhere(&devices, extents)),
     };
     let in_charge = async |policy: &str| {
         let changed = volume.set_policy(policy).await;
         changed.map_err(|error| Error::setup(error.to_string()))
+    };
+    // One without a name takes charge when the volume is open again.
+    let simulated = async || match &setup.made_policy {
+        Some(_) => Ok(()),
+        None => in_charge(&setup.policy).await,
     };
     let arena = Arena::new(Arena::LARGEST);
     let buf = arena.alloc(setup.extent_size.min(Arena::LARGEST)).await;
@@ -76,11 +83,13 @@ pub(crate) async fn fill<D: Device>(
             }
         }
         volume.flush().await?;
-        in_charge(&setup.policy).await?;
+        simulated().await?;
         return Ok(Some(LISTED.to_owned()));
     }
-    if let Some(other) = &other {
-        in_charge(other).await?;
+    match (&other, &setup.made_policy) {
+        (Some(other), _) => in_charge(other).await?,
+        (None, Some(made)) => volume.replace_policy(made.make()?),
+        (None, None) => {}
     }
     let placed_by = volume.status().policy;
     for range in ranges {
@@ -88,7 +97,7 @@ pub(crate) async fn fill<D: Device>(
     }
     volume.flush().await?;
     if other.is_some() {
-        in_charge(&setup.policy).await?;
+        simulated().await?;
     }
     Ok(Some(placed_by))
 }
@@ -102,12 +111,17 @@ fn neutral(policy: &str, devices: &[DeviceStatus], extents: u64) -> Option<Strin
     if LEARNING_CACHES.contains(&name.trim()) {
         return Some("hdd-only".to_owned());
     }
+    Some(from_everywhere(devices, extents))
+}
+
+/// The policy that takes so many extents evenly from the whole address space.
+fn from_everywhere(devices: &[DeviceStatus], extents: u64) -> String {
     let is = |class| devices.iter().filter(move |device| device.class == class);
     let room = |device: &DeviceStatus| u64::from(device.free.saturating_sub(device.slots / FREE_SHARE));
-    Some(match (is(DeviceClass::Ssd).count(), is(DeviceClass::Hdd).count()) {
+    match (is(DeviceClass::Ssd).count(), is(DeviceClass::Hdd).count()) {
         (0, _) | (_, 0) => "stripe".to_owned(),
         _ => evenly(is(DeviceClass::Ssd).map(room).sum(), extents),
-    })
+    }
 }
 
 /// The policy that places as many of these extents on the SSDs as `room` says.

@@ -8,6 +8,7 @@
 //! the other, and counts as one.
 
 use crate::computing::{Burst, Processors};
+use crate::dram::Dram;
 use crate::gate::Gate;
 use crate::guard::Watch;
 use crate::memory::Memory;
@@ -43,6 +44,7 @@ pub(crate) struct Guests<D: Device> {
     /// Requests left out.
     pub dropped: Cell<u64>,
     memory: Memory,
+    dram: Option<Dram>,
     size: Bytes,
     beyond: Beyond,
     /// When the load began.
@@ -101,6 +103,7 @@ impl<D: Device> Guests<D> {
             verifier,
             dropped: Cell::new(0),
             memory,
+            dram: (setup.dram > Bytes::ZERO).then(|| Dram::new(rt, setup.dram, setup.block_size)),
             size,
             beyond: setup.beyond,
             start: rt.now(),
@@ -328,8 +331,34 @@ impl<D: Device> Guests<D> {
             },
         };
         let (admitted, Request { op, offset, len }) = (self.rt.now(), request);
+        match &self.dram {
+            None => self.ask_volume(request).await?,
+            Some(dram) => Box::pin(self.ask_through(dram, request)).await?,
+        }
+        if is_recorded || !self.past_unrecorded.get() {
+            let (mut recorder, now) = (self.recorder.borrow_mut(), self.rt.now());
+            recorder.record(op, offset, len, at, admitted, now);
+            recorder.add_cost(op, offset, len, now - at);
+        }
+        Ok(())
+    }
+
+    /// A request of the volume, unless the controller's memory answers it.
+    async fn ask_through(&self, dram: &Dram, request: Request) -> Result<()> {
+        if !dram.takes(&request).await? {
+            self.ask_volume(request).await?;
+        }
+        let Memory::Shared(views) = &self.memory else { unreachable!("what is verified has no such memory") };
+        dram.leaves(&request, &self.volume, &views[views.len() - 1]);
+        Ok(())
+    }
+
+    /// A request of the volume.
+    #[inline]
+    async fn ask_volume(&self, request: Request) -> Result<()> {
+        let (begun, Request { op, offset, len }) = (self.rt.now(), request);
         if let Some(watch) = &mut *self.watch.borrow_mut() {
-            watch.asks(admitted, request);
+            watch.asks(begun, request);
             watch.begins();
         }
         match (&self.memory, op) {
@@ -343,12 +372,7 @@ impl<D: Device> Guests<D> {
             _ => Box::pin(self.in_parts(request)).await?,
         }
         if let Some(watch) = &mut *self.watch.borrow_mut() {
-            watch.ends(Some(self.rt.now() - admitted));
-        }
-        if is_recorded || !self.past_unrecorded.get() {
-            let (mut recorder, now) = (self.recorder.borrow_mut(), self.rt.now());
-            recorder.record(op, offset, len, at, admitted, now);
-            recorder.add_cost(op, offset, len, now - at);
+            watch.ends(Some(self.rt.now() - begun));
         }
         Ok(())
     }

@@ -6,11 +6,12 @@
 //! ```text
 //! setup.rs        what shall be simulated: plain data             device.rs  devices of it, from text to model
 //! simulation.rs   one simulation from its beginning to its end     sweep.rs   many of them, on all cores
-//! sizes.rs        sizes as shares of the data
+//! sizes.rs        sizes as shares of the data                      made.rs    policies without a name
 //! fill.rs         what lies where before the load begins
 //! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
 //! source.rs       where requests come from    parts.rs  of several workloads, each for a time    replay.rs  those of a trace
 //! computing.rs    what clients do between requests                settling.rs  when their throughput was steady
+//! dram.rs         a controller's cache between the two
 //! recorder.rs     what guests saw     request_log.rs  request by request, in a file     series.rs  how it changed    verify.rs  whether every read was right
 //! guard/          which mode of a policy is the best for the load, told by simulations of it
 //! outcome.rs      what comes out: plain data                        notes.rs   what to know of it
@@ -31,6 +32,7 @@ mod block_costs;
 mod computing;
 pub mod corpus;
 mod device;
+mod dram;
 mod error;
 pub mod estimate;
 pub mod experiment;
@@ -40,6 +42,7 @@ mod gate;
 pub mod guard;
 mod guests;
 pub mod judge;
+mod made;
 mod measure;
 mod memory;
 mod network;
@@ -67,6 +70,7 @@ pub use braid_policy::DEFAULT as DEFAULT_POLICY;
 pub use device::{DeviceSetup, Group, Size};
 pub use error::{Error, ErrorKind, Result};
 pub use fill::OWN;
+pub use made::MadePolicy;
 pub use network::parse_network;
 pub use outcome::{
     Background, Batch, DeviceOutcome, Distribution, Interval, IntervalDevice, LinkOutcome, ModeSwitch,

@@ -271,6 +271,12 @@ pub struct DeviceOutcome {
     pub device_written_bytes: u64,
     /// All bytes written, in sizes of the device per day.
     pub drive_writes_per_day: f64,
+    /// Bytes programmed into its flash, those of collection and merges included; none for a model without flash, or while nothing is.
+    pub flash_written_bytes: Option<u64>,
+    /// Bytes programmed for each byte written: the write amplification.
+    pub write_amplification: Option<f64>,
+    /// Blocks of its flash erased.
+    pub erases: Option<u64>,
     /// Flushes.
     pub flushes: u64,
     /// Response times of guests' requests. In JSON flat: `response_ns_mean` and so on.

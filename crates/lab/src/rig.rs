@@ -32,6 +32,9 @@ pub(crate) type Reached = Networked<World, Simulated>;
 /// How often it looks whether a disk is an image of the volume.
 const LOOK: Nanos = Nanos::from_millis(100);
 
+/// The policy by which a volume is made, and with which it is opened, before one without a name takes charge.
+const UNTIL_MADE: &str = "stripe";
+
 /// A volume, and handles to its devices.
 pub(crate) struct Rig {
     pub volume: Volume<World, Reached>,
@@ -146,6 +149,9 @@ pub(crate) async fn build(
     volume.close().await?;
     drop(volume);
     volume = open(world, &reached, setup).await?;
+    if let Some(made) = &setup.made_policy {
+        volume.replace_policy(made.make()?);
+    }
     time(true);
     Ok(Rig { volume, devices, nodes, kinds, filled_by })
 }
@@ -185,10 +191,13 @@ fn options(setup: &Setup, need: &Need, kinds: &[DeviceSetup]) -> Result<CreateOp
     options.extent_size = setup.extent_size;
     options.block_size = setup.block_size;
     options.copies = setup.copies;
-    options.policy = setup.policy.clone();
+    options.policy = match setup.made_policy {
+        Some(_) => UNTIL_MADE.to_owned(),
+        None => setup.policy.clone(),
+    };
     options.models = kinds.iter().map(|kind| kind.model.clone()).collect();
     options.overwrite = true;
-    if keeps_epochs(&setup.policy, kinds) {
+    if keeps_epochs(&options.policy, kinds) {
         let layout = |class| if class == DeviceClass::Hdd { Layout::Tail } else { Layout::Head };
         options.layouts = kinds.iter().map(|kind| layout(kind.class)).collect();
     }

@@ -8,6 +8,7 @@ use crate::rig::{Reached, Simulated};
 use braid_base::{Bytes, Nanos};
 use braid_emulated::Usage;
 use braid_engine::{DeviceGlance, Glance};
+use braid_model::Counters;
 
 /// Notes, oldest first: the first stands at the end of the warm-up.
 pub(crate) struct Series {
@@ -32,6 +33,7 @@ pub(crate) struct Note {
 pub(crate) struct DeviceNote {
     pub guests: DeviceGlance,
     pub usage: Usage,
+    pub wear: Counters,
 }
 
 /// The interval of a series of unknown length, at first.
@@ -96,6 +98,7 @@ impl Note {
         let note = |(guests, simulated): (&DeviceGlance, &Simulated)| DeviceNote {
             guests: *guests,
             usage: simulated.usage(),
+            wear: simulated.counters(),
         };
         Note {
             at: now,

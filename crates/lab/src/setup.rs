@@ -1,6 +1,6 @@
 //! What shall be simulated: plain data, so that a sweep is a list of it.
 
-use crate::DeviceSetup;
+use crate::{DeviceSetup, MadePolicy};
 use braid_base::{Arrival, Bytes, KIB, Nanos};
 use braid_engine::Readahead;
 use braid_model::network::Params;
@@ -20,6 +20,8 @@ pub struct Setup {
     pub network: Option<Params>,
     /// The policy, as `name,key=value,…`.
     pub policy: String,
+    /// The policy that is in charge in its place.
+    pub made_policy: Option<MadePolicy>,
     /// Which client asks for what, and when.
     pub load: Load,
     /// Seed of workload, devices and schedule.
@@ -38,6 +40,8 @@ pub struct Setup {
     pub readahead: Readahead,
     /// Memory for what is read ahead of streams; 0 for none.
     pub ahead: Bytes,
+    /// A write-back cache of protected memory between guests and volume; 0 for none.
+    pub dram: Bytes,
     /// What holds bytes before the load begins.
     pub prefill: Prefill,
     /// The policy that places what is prefilled, [`crate::OWN`] for the one that is simulated; none for the same for all that are
@@ -243,6 +247,7 @@ impl Setup {
             devices,
             network: None,
             policy: policy.into(),
+            made_policy: None,
             load,
             seed: 1,
             size: None,
@@ -252,6 +257,7 @@ impl Setup {
             cache_extents: 100,
             readahead: Readahead::default(),
             ahead: Bytes::ZERO,
+            dram: Bytes::ZERO,
             prefill: Prefill::Used,
             prefill_policy: None,
             prefill_ssd: None,

@@ -8,7 +8,7 @@ use crate::outcome::{Background, DeviceOutcome, Distribution, Operation, Outcome
 use crate::recorder::Kind;
 use crate::request_log::RequestLog;
 use crate::rig::{self, Kind as DeviceKind, Reached, Rig};
-use crate::series::{self, Note, devices_between, ratio};
+use crate::series::{self, DeviceNote, Note, devices_between, ratio};
 use crate::settling;
 use crate::source::{self, Opened};
 use crate::sweep::Gauge;
@@ -86,6 +86,17 @@ fn check(setup: &Setup) -> Result<()> {
     }
     if setup.outstanding == 0 || setup.outstanding > 1 << 20 {
         return Err(Error::setup(format!("{} requests outstanding: use 1 to 2^20", setup.outstanding)));
+    }
+    if setup.verify && setup.dram > Bytes::ZERO {
+        return Err(Error::setup(
+            "a cache of memory before the volume keeps no bytes: use --verify without --dram",
+        ));
+    }
+    if setup.dram > Bytes::ZERO && setup.dram < setup.block_size {
+        return Err(Error::setup(format!(
+            "a memory of {} has no room for a block: use --dram {} or more",
+            setup.dram, setup.block_size
+        )));
     }
     if setup.processors == Some(0) {
         return Err(Error::setup("0 processors: use at least 1, or none for one for each client"));
@@ -269,9 +280,9 @@ fn put_together(
     );
     let shares = devices_between(series.first(), series.last());
     let device = |place: usize| {
-        let usage = (series.first().devices[place].usage, series.last().devices[place].usage);
+        let notes = (&series.first().devices[place], &series.last().devices[place]);
         let counters = (&before.devices[place], &after.devices[place]);
-        let mut outcome = device_outcome(&kinds[place], counters, usage, seconds);
+        let mut outcome = device_outcome(&kinds[place], counters, notes, seconds);
         outcome.utilisation = shares[place].utilisation;
         outcome.queue_depth_mean = shares[place].queue_depth_mean;
         outcome.requests_share = shares[place].requests_share;
@@ -385,13 +396,16 @@ fn background(before: &BackgroundStats, after: &BackgroundStats) -> Background {
 fn device_outcome(
     kind: &DeviceKind,
     (before, after): (&DeviceStatus, &DeviceStatus),
-    (usage_before, usage): (braid_emulated::Usage, braid_emulated::Usage),
+    (first, last): (&DeviceNote, &DeviceNote),
     seconds: f64,
 ) -> DeviceOutcome {
     let (b, a) = (&before.stats, &after.stats);
     // What the policy does not know yet is no number.
     let known = after.figures.iter().filter(|(_, value)| value.is_finite());
+    let (usage_before, usage) = (&first.usage, &last.usage);
     let written_bytes = (usage.written_bytes - usage_before.written_bytes).0;
+    let worn = last.wear.since(&first.wear);
+    let wears = worn.flash_written > Bytes::ZERO;
     DeviceOutcome {
         device: after.id.to_string(),
         node: kind.node.map(|node| node.to_string()),
@@ -411,6 +425,9 @@ fn device_outcome(
         device_read_bytes: (usage.read_bytes - usage_before.read_bytes).0,
         device_written_bytes: written_bytes,
         drive_writes_per_day: written_bytes as f64 / kind.size.0 as f64 / (seconds / 86_400.0),
+        flash_written_bytes: wears.then_some(worn.flash_written.0),
+        write_amplification: wears.then(|| worn.write_amplification()),
+        erases: wears.then_some(worn.erases),
         flushes: usage.flushes - usage_before.flushes,
         response: Distribution::of(&a.latency.since(&b.latency)),
         policy_figures: known.map(|(name, value)| ((*name).to_owned(), *value)).collect(),

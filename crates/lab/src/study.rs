@@ -78,6 +78,14 @@ impl Study {
             seeds => format!("means of {seeds} seeds from {} on", self.seed),
         }
     }
+
+    /// Which part of each run was measured.
+    pub fn measured_shown(&self) -> String {
+        match self.measured_seconds > 0.0 {
+            true => format!("{} s measured after {} s", self.measured_seconds, self.warm_up_seconds),
+            false => "the whole load measured".to_owned(),
+        }
+    }
 }
 
 /// What a series was.
@@ -85,7 +93,7 @@ impl Study {
 pub struct Simulated {
     /// What it is called.
     pub label: String,
-    /// Its devices, and the network that joins their nodes, as on the command line.
+    /// Its devices, the network that joins their nodes, and the memory before them, as on the command line.
     pub device_arguments: Vec<String>,
     /// Required copies of everything.
     pub copies: u8,
@@ -281,7 +289,10 @@ pub fn simulated(series: &Series) -> Simulated {
     let devices = series.devices.iter().map(|(class, text)| format!("--{class} {text}"));
     Simulated {
         label: series.label.to_owned(),
-        device_arguments: devices.chain(series.network.map(|text| format!("--network {text}"))).collect(),
+        device_arguments: devices
+            .chain(series.network.map(|text| format!("--network {text}")))
+            .chain(series.dram.map(|text| format!("--dram {text}")))
+            .collect(),
         copies: series.copies,
         policy: series.policy.to_owned(),
         load: series.load.to_owned(),

@@ -94,6 +94,17 @@ impl Counters {
     pub fn write_amplification(&self) -> f64 {
         if self.written == Bytes::ZERO { 1.0 } else { self.flash_written.0 as f64 / self.written.0 as f64 }
     }
+
+    /// What came after an earlier count of the same model.
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        Counters {
+            read: self.read - earlier.read,
+            written: self.written - earlier.written,
+            flash_written: self.flash_written - earlier.flash_written,
+            copied: self.copied - earlier.copied,
+            erases: self.erases - earlier.erases,
+        }
+    }
 }
 
 impl Add for Counters {

@@ -1,7 +1,7 @@
 //! `equi`: keep on the SSDs what would cost the disks most, as far as moving it pays.
 //!
-//! Not a published system: Braid's own, and the default, because of all policies it does least harm on real traces. CHANGELOG.md says on which
-//! loads it is better than others, and on which it is not.
+//! Not a published system: Braid's own, and the default, because of all policies it does least harm on real traces.
+//! docs/benchmarks.md says on which loads it is better than others, and on which it is not.
 //!
 //! What a request is expected to take counts for the device of the home alone. With two required copies the device of the second copies
 //! therefore seems slower than it is, and less is moved than would pay.

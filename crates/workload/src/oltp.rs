@@ -10,6 +10,9 @@
 //! for 9 s and a burst of 1 s on average, at `burst` times the rate [guessed]. Reads and writes have the same sizes and
 //! places [assumed]; there is no sequence.
 //!
+//! With `drift`, what is popular moves: each of so many areas an hour becomes the most popular one in turn, after it has risen through all ranks, and then falls to
+//! the last. Figures of the trace say nothing of it [assumed].
+//!
 //! `volumes` puts several of them side by side, each with its own popular areas and bursts, as a storage system has that serves a trace from each of
 //! its RAID groups.
 
@@ -49,7 +52,7 @@ pub(crate) struct Mix {
 }
 
 /// The settings; defaults are those of the trace.
-pub(crate) const fn settings(requests: &'static str, hot20: &'static str) -> [Setting; 11] {
+pub(crate) const fn settings(requests: &'static str, hot20: &'static str) -> [Setting; 12] {
     [
         Setting {
             key: "figures",
@@ -81,6 +84,11 @@ pub(crate) const fn settings(requests: &'static str, hot20: &'static str) -> [Se
         },
         Setting { key: "day", default: "", meaning: "time in which the rate rises and falls once" },
         Setting {
+            key: "drift",
+            default: "0",
+            meaning: "areas of 10 MiB that become the most popular one, in turn, in an hour, 0 to 1000000",
+        },
+        Setting {
             key: "volumes",
             default: "1",
             meaning: "volumes side by side, each with all of this load, 1 to 64",
@@ -104,6 +112,7 @@ pub(crate) fn new(
     let read = settings.take_share("read")?.unwrap_or(mix.read);
     let grid = settings.take_bytes("grid", figures.grid, SECTOR..=LARGEST_GRID)?;
     let day = settings.take_time("day", figures.duration, Nanos::from_secs(1)..=DAY)?;
+    let drift = settings.take_within("drift", 0.0, 0.0, 1e6)?;
     let volumes = settings.take_count("volumes", 1, 1..=64)?;
     let stripe = settings.take_bytes("stripe", AREA, AREA..=AREA * 1024)?;
     let rate = settings.take_count("rate", mix.rate, 1..=1_000_000_000)?;
@@ -135,6 +144,7 @@ pub(crate) fn new(
         areas: Zipf::new(areas, Zipf::exponent_for(areas, 0.2, hot20)),
         places: Zipf::new(places, figures.exponent),
         places_per_area: places,
+        drift: drift / 3600.0 / rate as f64,
     });
     let all = requests.map(|requests| requests * volumes);
     Ok(Workload::new(about.name, span * volumes, all, move || {
@@ -166,12 +176,16 @@ struct Law {
     areas: Zipf,
     places: Zipf,
     places_per_area: u64,
+    /// Ranks that areas rise with each request.
+    drift: f64,
 }
 
 struct Oltp {
     law: Arc<Law>,
     area_order: Scatter,
     place_order: Scatter,
+    /// Requests so far.
+    count: u64,
     rng: Rng,
 }
 
@@ -180,7 +194,7 @@ impl Oltp {
     fn new(law: Arc<Law>, areas: u64, seed: u64, rng: Rng) -> Oltp {
         let area_order = Scatter::new(areas, &mut Rng::new(!seed));
         let place_order = Scatter::new(law.places_per_area, &mut Rng::new(!seed ^ 1));
-        Oltp { law, area_order, place_order, rng }
+        Oltp { law, area_order, place_order, count: 0, rng }
     }
 }
 
@@ -189,7 +203,9 @@ impl Iterator for Oltp {
 
     fn next(&mut self) -> Option<Request> {
         let (law, rng) = (&*self.law, &mut self.rng);
-        let area = self.area_order.place(law.areas.draw(rng));
+        let risen = (self.count as f64 * law.drift) as u64;
+        self.count += 1;
+        let area = self.area_order.place((law.areas.draw(rng) + risen) % self.area_order.len());
         // The same order in every area, begun at another place in each.
         let turned = self.place_order.place(law.places.draw(rng)) + area * TURN % law.places_per_area;
         let place = if turned < law.places_per_area { turned } else { turned - law.places_per_area };

@@ -102,3 +102,38 @@ fn websearch_like_has_the_statistics_of_the_trace() {
     assert_near("rate", f.requests / f.seconds, 335.0, 0.01);
     assert_near("different places", places(&all), 480_446.0, 0.01);
 }
+
+/// The most popular areas of each quarter of the requests: the same without drift, others with it, and as local as before within a short time.
+#[test]
+fn drift_moves_what_is_popular_and_leaves_how_popular_it_is() {
+    let busiest = |all: &[(Nanos, u64, Request)]| {
+        let mut counts = std::collections::BTreeMap::<u64, usize>::new();
+        all.iter().for_each(|(.., r)| *counts.entry(r.offset / (MIB * 10)).or_default() += 1);
+        let mut sorted: Vec<(usize, u64)> = counts.into_iter().map(|(area, count)| (count, area)).collect();
+        sorted.sort_unstable_by(|one, other| other.cmp(one));
+        let share = sorted.iter().take(10).map(|(count, _)| count).sum::<usize>() as f64 / all.len() as f64;
+        (sorted.into_iter().take(10).map(|(_, area)| area).collect::<BTreeSet<u64>>(), share)
+    };
+    let quarters = |drift: &str| {
+        // 400,000 requests take 3,280 s at 122 a second.
+        let text = format!("financial1-like,span=500MiB,requests=400K,burst=1,drift={drift}");
+        let all = requests(&parse(&text, 1).expect(&text), usize::MAX);
+        let quarter = all.len() / 4;
+        [busiest(&all[..quarter]), busiest(&all[3 * quarter..])]
+    };
+    let [still_first, still_last] = quarters("0");
+    let common = |one: &BTreeSet<u64>, other: &BTreeSet<u64>| one.intersection(other).count();
+    assert!(common(&still_first.0, &still_last.0) >= 9, "{still_first:?} {still_last:?}");
+    // 25 of 50 areas have had their turn between the middles of the first and the last quarter.
+    let [moved_first, moved_last] = quarters("36");
+    assert!(common(&moved_first.0, &moved_last.0) <= 3, "{moved_first:?} {moved_last:?}");
+    assert!(
+        moved_first.1 > 0.9 * still_first.1,
+        "within a quarter 9 areas move: {moved_first:?} {still_first:?}"
+    );
+    assert!(
+        ["-1", "2e6", "much"]
+            .iter()
+            .all(|drift| parse(&format!("financial1-like,drift={drift}"), 1).is_err())
+    );
+}

@@ -14,7 +14,7 @@ pub fn describe(study: &Study) -> String {
             ", quick: {:.1} s measured after {:.1} s, too short to compare\n",
             study.measured_seconds, study.warm_up_seconds
         ),
-        false => format!(", {} s measured after {} s\n", study.measured_seconds, study.warm_up_seconds),
+        false => format!(", {}\n", study.measured_shown()),
     };
     for table in 0..study.tables.len() {
         text += &measured(study, table);

@@ -132,6 +132,9 @@ pub struct Arguments {
     /// --readahead off, and with extents of more than 1 MiB
     #[arg(long, value_name = "SIZE", default_value = "0", help_heading = "The volume")]
     ahead: Bytes,
+    /// Write-back cache of protected memory between guests and volume, as in a storage controller; 0 for none
+    #[arg(long, value_name = "SIZE", default_value = "0", help_heading = "The volume")]
+    dram: Bytes,
     /// What holds bytes before the load begins
     #[arg(long, default_value = "used", help_heading = "The volume")]
     prefill: Fill,
@@ -414,6 +417,7 @@ fn setup(arguments: &Arguments, devices: Vec<DeviceSetup>, policy: &str, load: L
         cache_extents: arguments.cache,
         readahead: arguments.readahead,
         ahead: arguments.ahead,
+        dram: arguments.dram,
         prefill: match arguments.prefill {
             Fill::None => Prefill::None,
             Fill::Used => Prefill::Used,

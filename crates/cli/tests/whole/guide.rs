@@ -89,7 +89,7 @@ fn every_page_with_commands_is_run() {
 #[test]
 fn every_page_is_in_the_book() {
     let contents = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
-    for folder in ["guide", "policies"] {
+    for folder in ["guide", "policies", "design"] {
         for page in std::fs::read_dir(root().join("docs").join(folder)).unwrap() {
             let name = format!("{folder}/{}", page.unwrap().file_name().to_str().unwrap());
             assert!(contents.contains(&format!("]({name})")), "docs/SUMMARY.md does not list {name}");

@@ -48,6 +48,8 @@ const SECONDS: &[(&str, f64)] = &[
     ("exclusive/fig8", 92.0),         // ~
     ("exclusive/fig9", 383.3),        // ~
     ("exclusive/fig10", 184.0),       // ~
+    ("exclusive/dram", 50.0),         // ~
+    ("exclusive/drift", 50.0),        // ~
     ("working-set/fig1-writes", 1.9), // ~
     ("working-set/fig1-reads", 0.6),
     ("working-set/model", 2.4),

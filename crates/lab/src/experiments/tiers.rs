@@ -48,6 +48,7 @@ pub const fn series(
         load,
         block_size: None,
         metric: None,
+        dram: None,
         variant_of: None,
     }
 }

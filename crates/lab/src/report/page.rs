@@ -169,7 +169,7 @@ fn section(study: &Study, first_chart: usize) -> Markup {
         section id=(study.id) {
             h3 { (study.id) ": " (study.title) }
             p.faint {
-                (study.place) "; " (study.seeds_shown()) ", " (study.measured_seconds) " s measured after " (study.warm_up_seconds) " s. "
+                (study.place) "; " (study.seeds_shown()) ", " (study.measured_shown()) ". "
                 code { "braid lab run " (study.id) }
             }
             @for judged in &study.claims {

@@ -2,7 +2,7 @@
 
 use super::How;
 use crate::experiment::{Axis, Experiment, Jitter, Measure};
-use crate::{DeviceSetup, Load, OWN, Result, Setup, WarmUp, parse_network};
+use crate::{DeviceSetup, Error, Load, OWN, Result, Setup, WarmUp, parse_network};
 use braid_base::{Bytes, DeviceClass, Nanos, Rng};
 
 /// Runs of a quick study are so much shorter.
@@ -31,6 +31,9 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
                 (false, false) => None,
             };
             let network = series.network.map(|text| parse_network(&fill_in(text, place, times.all / 2.0)));
+            let dram = series.dram.map(|text| fill_in(text, place, times.all / 2.0));
+            let dram =
+                dram.map(|text| text.parse().map_err(|error| Error::setup(format!("dram={text}: {error}"))));
             let load = drawn(series.load, experiment.jitter, how.seed);
             let load = Load::Workload(fill_in(&load, place, times.all / 2.0));
             setups.push(Setup {
@@ -42,6 +45,7 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
                 readahead: experiment.paper.readahead,
                 // No paper reads ahead of streams.
                 ahead: Bytes::ZERO,
+                dram: dram.transpose()?.unwrap_or(Bytes::ZERO),
                 processors: experiment.paper.processors,
                 prefill: experiment.prefill,
                 prefill_policy: fill.map(str::to_owned),

@@ -29,6 +29,11 @@ impl Scatter {
         Scatter { n, mask: u64::MAX >> (64 - bits), shift: bits.div_ceil(2), keys }
     }
 
+    /// How many numbers there are.
+    pub fn len(&self) -> u64 {
+        self.n
+    }
+
     /// Where `i` comes. `i` must be below `n`.
     pub fn place(&self, i: u64) -> u64 {
         debug_assert!(i < self.n);

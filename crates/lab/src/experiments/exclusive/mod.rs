@@ -2,8 +2,11 @@
 //!
 //! Figure 4 and table 1 are what the workloads are made from. Figures 5 to 8 are one workload each, with pages of 10 MB; figure 9 compares the two
 //! methods over all four, and figure 10 does so with pages of 100 MB. "Existing" is the combination, "proposed" the exclusive one, as in the paper.
+//! `dram` and `drift` add what the figures have and these simulations lack: a DRAM cache, and popularity that moves.
 //! From left to right runs the SSD cache rate: the share of the SSDs for the cache; 0 is volume tiering alone, 100 the SSD cache alone.
 
+pub mod dram;
+pub mod drift;
 pub mod fig10;
 pub mod fig5;
 pub mod fig6;
@@ -29,6 +32,8 @@ pub const ALL: &[&Experiment] = &[
     &fig8::EXPERIMENT,
     &fig9::EXPERIMENT,
     &fig10::EXPERIMENT,
+    &dram::EXPERIMENT,
+    &drift::EXPERIMENT,
 ];
 
 const PAPER: Paper = Paper {
@@ -43,14 +48,14 @@ const PAPER: Paper = Paper {
     own_fill: true,
     differs: &[
         "The traces are not to be had whole: financial1-like and financial2-like stand in for them, with the shares of reads and mean sizes of the paper's table 1 \
-         (figures=hayashi) and the shares of the busiest fifth in its figure 4. Which areas are popular does not change with time, as it did in the traces. Requests begin at \
+         (figures=hayashi) and the shares of the busiest fifth in its figure 4. Which areas are popular does not change with time, as it did in the traces (exclusive/drift has it change). Requests begin at \
          multiples of 8 KiB, so that a write covers whole segments.",
         "Each trace has 122 or 90 requests a second, as the public traces have. Table 1 has 825 and 431, which for as long as the traces last would be 7 and 5 times as many requests \
          as there are in them; without the paper's DRAM cache a pair of disks could not serve them.",
         "20 disks instead of 1,140 to 1,360, scaled as table 2 is: ten RAID 1 pairs, each with a trace of its own, beside one to three pairs of SSDs. A trace spans 500 MiB \
          instead of 8.4 GB, a period is 100 s instead of an hour, a run four periods instead of twelve, of which two are measured. Seeks are shorter than over 8.4 GB.",
         "The devices are models: Fujitsu MBA3073 with its write cache, and a SATA SSD of today. The paper measured fixed response times of devices that it does not name.",
-        "There is no DRAM cache. The paper's is write-back, of a size that it does not state, and protected against power cuts; the volume's memory cache is written through.",
+        "There is no DRAM cache, since the paper does not state the size of its own; exclusive/dram has several.",
         "No request waits for a purge: a dirty segment is written back when the one before it is purged, and a write that finds no room goes to its tier.",
     ],
 };
@@ -102,6 +107,12 @@ const PAGES_100: Methods = Methods {
     proposed: "exclusive,as-published,cache={x}%,page=100MiB,period=100s",
 };
 
+/// Pages of 10 MB and a cache rate of 80 %.
+const AT_80: Methods = Methods {
+    existing: "inclusive,as-published,cache=80%,page=10MiB,period=100s",
+    proposed: "exclusive,as-published,cache=80%,page=10MiB,period=100s",
+};
+
 const fn series_of(names: &Names, methods: Methods, load: &'static str) -> [Series; 6] {
     let Names { existing, proposed } = names;
     let Methods { existing: inclusive, proposed: exclusive } = methods;
@@ -147,7 +158,39 @@ const fn series(
         load,
         block_size: None,
         metric: None,
+        dram: None,
         variant_of: None,
+    }
+}
+
+/// The methods at an SSD rate of 30 % and a cache rate of 80 %, where the paper's methods part.
+const CLOSE: &[&str] = &["The cache rate is 80 % throughout."];
+
+/// Both methods there, under two workloads.
+const fn pairs_at([f1, f2]: [&'static str; 2], dram: Option<&'static str>) -> [Series; 4] {
+    [
+        Series { dram, ..series(F1.existing[2], RATE_30, AT_80.existing, f1) },
+        Series { dram, ..series(F1.proposed[2], RATE_30, AT_80.proposed, f1) },
+        Series { dram, ..series(F2.existing[2], RATE_30, AT_80.existing, f2) },
+        Series { dram, ..series(F2.proposed[2], RATE_30, AT_80.proposed, f2) },
+    ]
+}
+
+/// As [`figure`], with another axis.
+const fn other_axis(
+    id: &'static str,
+    title: &'static str,
+    place: &'static str,
+    axis: Axis,
+    series: &'static [Series],
+    claims: &'static [Claim],
+    differs: &'static [&'static str],
+) -> Experiment {
+    Experiment {
+        axis,
+        differs,
+        published: "Nothing: the paper has no such figure.",
+        ..figure(id, title, place, series, claims)
     }
 }
 

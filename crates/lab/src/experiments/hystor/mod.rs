@@ -99,6 +99,7 @@ const fn series(
         load,
         block_size: None,
         metric: None,
+        dram: None,
         variant_of: None,
     }
 }

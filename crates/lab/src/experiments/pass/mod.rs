@@ -122,6 +122,7 @@ const fn series(
         load,
         block_size: None,
         metric: None,
+        dram: None,
         variant_of: None,
     }
 }

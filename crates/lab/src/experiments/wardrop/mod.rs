@@ -123,6 +123,7 @@ const fn series(
         load,
         block_size: None,
         metric: None,
+        dram: None,
         variant_of: None,
     }
 }
@@ -163,6 +164,7 @@ const fn variant(
         load,
         block_size: None,
         metric: None,
+        dram: None,
         variant_of: Some(of),
     }
 }

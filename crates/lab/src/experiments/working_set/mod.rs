@@ -98,6 +98,7 @@ const fn series(
         copies: 1,
         policy,
         load,
+        dram: None,
         variant_of: None,
     }
 }

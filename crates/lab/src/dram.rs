@@ -1,0 +1,130 @@
+//! A write-back cache of protected memory before a volume, as storage controllers have: Hayashi and Komoda, sections 2.4 and 4.2.
+//!
+//! Fully associative, by blocks, the least recently used first. A read that finds all of its blocks, every write of whole blocks, and a flush end after
+//! the time that `dram`, the model of such a memory, takes. Any other request passes on to the volume, and leaves its blocks here. A dirty block
+//! that leaves is written to the volume meanwhile.
+//!
+//! Ours: the paper bounds nothing, and a write waits here while `MOST_PURGES` blocks are being written. No bytes are kept, so that nothing can be verified.
+
+use crate::Result;
+use braid_base::{Bytes, Nanos, Op, Request};
+use braid_engine::{Durability, Export, Volume};
+use braid_policy::Lru;
+use braid_runtime::{Buf, Device, Event, Runtime};
+use braid_sim::World;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Which blocks are in the memory, and which of them the volume does not have.
+pub(crate) struct Dram {
+    rt: World,
+    block: Bytes,
+    room: usize,
+    /// Blocks, and whether each is dirty.
+    blocks: RefCell<Lru<u64, bool>>,
+    purges: Rc<Purges>,
+}
+
+/// Blocks that are being written to the volume.
+#[derive(Default)]
+struct Purges {
+    outstanding: Cell<usize>,
+    ended: Event,
+    failure: RefCell<Option<crate::Error>>,
+}
+
+const MOST_PURGES: usize = 1024;
+/// What a request takes beside its bytes, and bytes of a microsecond: as the model `dram`.
+const REQUEST: Nanos = Nanos(9_431);
+const BYTES_PER_MICROSECOND: u64 = 7_200;
+
+impl Dram {
+    /// An empty memory of so many bytes.
+    pub fn new(rt: &World, size: Bytes, block: Bytes) -> Dram {
+        let room = (size / block) as usize;
+        Dram { rt: rt.clone(), block, room, blocks: RefCell::default(), purges: Rc::default() }
+    }
+
+    /// Takes a request; whether the memory alone answers it.
+    pub async fn takes(&self, request: &Request) -> Result<bool> {
+        let Request { op, offset, len } = *request;
+        let mut blocks = self.blocks_of(offset, len);
+        let is_whole = offset.is_aligned(self.block) && len.is_aligned(self.block);
+        let answers = match op {
+            Op::Flush => true,
+            Op::Discard => {
+                for block in blocks {
+                    self.blocks.borrow_mut().remove(block);
+                }
+                false
+            }
+            Op::Read => blocks.all(|block| self.blocks.borrow().contains(block)),
+            Op::Write => is_whole || blocks.all(|block| self.blocks.borrow().contains(block)),
+        };
+        if answers {
+            if op == Op::Write {
+                self.purges.wait().await?;
+            }
+            self.rt.sleep(REQUEST + Nanos(len.0 * 1000 / BYTES_PER_MICROSECOND)).await;
+        }
+        Ok(answers)
+    }
+
+    /// What a request leaves in the memory once it has ended.
+    pub fn leaves<D: Device>(&self, request: &Request, volume: &Volume<World, D>, buf: &Buf) {
+        let Request { op, offset, len } = *request;
+        if self.room == 0 || matches!(op, Op::Flush | Op::Discard) {
+            return;
+        }
+        let whole = offset.align_up(self.block)..(offset + len).align_down(self.block);
+        for block in self.blocks_of(offset, len) {
+            let begin = self.block * block;
+            let is_dirty = op == Op::Write;
+            if !self.blocks.borrow().contains(block) {
+                // Of a block of which only a part passed through, the memory has not all.
+                if begin < whole.start || begin >= whole.end {
+                    continue;
+                }
+                self.make_room(volume, buf);
+            }
+            *self.blocks.borrow_mut().touch_value(block, usize::MAX) |= is_dirty;
+        }
+    }
+
+    fn make_room<D: Device>(&self, volume: &Volume<World, D>, buf: &Buf) {
+        while self.blocks.borrow().len() >= self.room {
+            let Some(oldest) = self.blocks.borrow().oldest() else { return };
+            let is_dirty = self.blocks.borrow().value(oldest).unwrap_or(false);
+            self.blocks.borrow_mut().remove(oldest);
+            if is_dirty {
+                self.purge(self.block * oldest, volume, buf);
+            }
+        }
+    }
+
+    fn purge<D: Device>(&self, at: Bytes, volume: &Volume<World, D>, buf: &Buf) {
+        let (purges, volume) = (self.purges.clone(), volume.clone());
+        let buf = buf.slice(Bytes::ZERO..self.block.min(volume.size().saturating_sub(at)));
+        purges.outstanding.set(purges.outstanding.get() + 1);
+        self.rt.spawn(async move {
+            if let Err(error) = volume.write(at, &buf, Durability::Volatile).await {
+                purges.failure.borrow_mut().get_or_insert(error.into());
+            }
+            purges.outstanding.set(purges.outstanding.get() - 1);
+            purges.ended.notify();
+        });
+    }
+
+    fn blocks_of(&self, offset: Bytes, len: Bytes) -> Range<u64> {
+        offset / self.block..(offset + len).0.div_ceil(self.block.0)
+    }
+}
+
+impl Purges {
+    /// Completes when there are not too many.
+    async fn wait(&self) -> Result<()> {
+        self.ended.wait_for(|| (self.outstanding.get() < MOST_PURGES).then_some(())).await;
+        self.failure.take().map_or(Ok(()), Err)
+    }
+}
