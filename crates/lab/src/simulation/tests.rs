@@ -396,23 +396,24 @@ fn earlier_runs_of_a_workload_are_not_measured() {
 #[test]
 fn a_memory_before_the_volume_answers_what_it_holds_and_purges_what_it_cannot_hold() {
     let run = |dram: u64, load: &str| {
-        let load = format!("random,span=8MiB,size=4KiB,clients=4,{load}");
+        let load = format!("random,span=8MiB,size=4KiB,{load}");
         let setup =
             Setup { dram: Bytes(dram << 20), cache_extents: 0, verify: false, ..setup("hdd-only", &load) };
         simulate(&setup).unwrap().outcome
     };
     let disk_writes = |outcome: &Outcome| outcome.devices.iter().map(|d| d.guest_write_requests).sum::<u64>();
     let disk_reads = |outcome: &Outcome| outcome.devices.iter().map(|d| d.guest_read_requests).sum::<u64>();
-    let written = run(8, "read=0%,requests=6000");
+    let written = run(8, "clients=4,read=0%,requests=6000");
     assert_eq!((written.write.requests, disk_writes(&written)), (6000, 0));
     assert!((9_431..20_000).contains(&written.write.latency.max), "{:?}", written.write.latency);
-    let read = run(8, "read=100%,requests=20000");
+    let read = run(8, "clients=1,read=100%,requests=20000");
     assert!(disk_reads(&read) <= 2048 && read.read.latency.p50 < 20_000, "2,048 blocks: {:?}", read.read);
     // With room for a quarter, three of four writes purge another block, once the room is full.
-    let small = run(2, "read=0%,requests=6000");
-    let purged = disk_writes(&small) as f64 / 6000.0;
-    assert!((0.5..0.8).contains(&purged), "{purged}");
-    assert_eq!(run(2, "read=50%,requests=6000"), run(2, "read=50%,requests=6000"), "the same each time");
+    let small = run(2, "clients=4,read=0%,requests=40000");
+    let purged = disk_writes(&small) as f64 / 40_000.0;
+    assert!((0.7..0.76).contains(&purged), "{purged}");
+    let mixed = || run(2, "clients=4,read=50%,requests=6000");
+    assert_eq!(mixed(), mixed(), "the same each time");
 }
 
 #[test]
@@ -433,7 +434,7 @@ fn an_ssd_says_how_much_its_flash_was_written() {
     let amplification = ssd.write_amplification.unwrap();
     assert!(amplification > 1.2, "{amplification}");
     let flash = ssd.flash_written_bytes.unwrap();
-    assert_eq!(ssd.erases.unwrap().abs_diff(flash / (512 << 10)), 0, "in erase blocks");
+    assert!(ssd.erases.unwrap().abs_diff(flash / (512 << 10)) <= 1, "in erase blocks");
     let disk = simulate(&Setup { verify: false, ..setup("hdd-only", MIXED) }).unwrap().outcome;
     assert!(
         disk.devices.iter().all(|device| device.write_amplification.is_none() && device.erases.is_none())
