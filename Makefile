@@ -5,7 +5,7 @@ SECONDS ?= 60
 POSTGRES = postgres::a_database_on_a_volume_that_loses_its_ssd_keeps_what_it_acknowledged_before_the_bound
 BASE ?= HEAD^
 
-.PHONY: help test demo build crash fuzz postgres bench bench-check install-tools clean
+.PHONY: help test demo build crash fuzz postgres bench bench-check book install-tools clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,6 +36,9 @@ bench: ## measurements: reactor, NBD server against nbdkit, recording, engine, o
 
 bench-check: ## engine and simulator against those of BASE=commit, by turns: fails if 5 % slower, or above an aim
 	@scripts/bench-check $(BASE)
+
+book: ## the documents as a book, target/book/index.html; installs mdbook by cargo if it is missing
+	@scripts/book
 
 install-tools: ## install what tests and demo need, as far as this machine allows
 	@scripts/install-tools

@@ -245,7 +245,7 @@ pub fn parse_with_keys(
     let beside = settings.left().and_then(|key| beside(&settings, key, devices));
     let keys = settings.finish().map_err(|error| match beside {
         Some(beside) => error.and(&format!("it has that setting only with {beside}")),
-        None => error.and("docs/policies.md says what each does"),
+        None => error.and("docs/policies/ says what each does"),
     })?;
     Ok((policy, keys))
 }

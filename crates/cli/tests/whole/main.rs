@@ -16,6 +16,7 @@ mod death;
 mod devices;
 mod failing;
 mod full;
+mod guide;
 mod hanging;
 mod help;
 mod json;

@@ -1,4 +1,4 @@
-//! Settings of all policies: as they are shown, and as docs/policies.md explains them.
+//! Settings of all policies: as they are shown, and as docs/policies explains them.
 
 use crate::volume::{Volume, devices};
 use braid_base::DeviceClass;
@@ -80,25 +80,34 @@ fn a_policy_is_shown_in_the_form_in_which_it_is_read() {
     assert!(shown.contains("page=10MB,period=1h,rate=12MB,"), "{shown}");
 }
 
-/// The rows of the page: policy and setting.
+/// The rows of all tables of settings in docs/policies: policy and setting. A heading that names policies says whose
+/// settings follow.
 fn documented() -> Vec<(String, String)> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies.md");
-    let page = std::fs::read_to_string(path).expect(path);
-    let (mut policies, mut rows) = (Vec::new(), Vec::new());
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies");
+    let pages = std::fs::read_dir(folder).expect(folder).map(|page| page.expect(folder).path());
+    pages.flat_map(|page| documented_on(&std::fs::read_to_string(page).expect(folder))).collect()
+}
+
+fn documented_on(page: &str) -> Vec<(String, String)> {
+    let (mut policies, mut rows, mut of_settings) = (Vec::new(), Vec::new(), false);
     for line in page.lines() {
-        let quoted = || line.split('`').skip(1).step_by(2).map(str::to_owned);
-        if line.starts_with("## ") {
-            policies = quoted().collect();
-        } else if line.starts_with("| `") {
-            let setting = quoted().next().expect("a row begins with the setting");
-            rows.extend(policies.iter().map(|policy| (policy.clone(), setting.clone())));
+        let quoted: Vec<String> = line.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        if line.starts_with('#') && !quoted.is_empty() {
+            policies = quoted;
+        } else if line.starts_with("| ") {
+            of_settings |= line.starts_with("| setting | default |");
+            if of_settings && line.starts_with("| `") {
+                rows.extend(policies.iter().map(|policy| (policy.clone(), quoted[0].clone())));
+            }
+        } else if !line.starts_with('|') {
+            of_settings = false;
         }
     }
     rows
 }
 
 #[test]
-fn the_page_of_policies_has_every_setting_and_no_other() {
+fn the_pages_of_policies_have_every_setting_and_no_other() {
     let devices = three();
     let mut known = Vec::new();
     for text in ALL {
@@ -112,11 +121,11 @@ fn the_page_of_policies_has_every_setting_and_no_other() {
     let mut rows = documented();
     rows.sort();
     let twice = rows.windows(2).find(|pair| pair[0] == pair[1]);
-    assert_eq!(twice, None, "docs/policies.md has a setting twice");
+    assert_eq!(twice, None, "docs/policies has a setting twice");
     let missing: Vec<_> = known.iter().filter(|row| !rows.contains(row)).collect();
-    assert!(missing.is_empty(), "docs/policies.md does not have {missing:?}");
+    assert!(missing.is_empty(), "docs/policies does not have {missing:?}");
     let unknown: Vec<_> = rows.iter().filter(|row| !known.contains(row)).collect();
-    assert!(unknown.is_empty(), "docs/policies.md has what no policy takes: {unknown:?}");
+    assert!(unknown.is_empty(), "docs/policies has what no policy takes: {unknown:?}");
 }
 
 /// `behind_bound_bytes` and others are known to programs alone through this page.
@@ -147,7 +156,7 @@ fn the_glossary_has_every_figure_of_every_policy() {
 #[test]
 fn an_unknown_setting_is_refused_with_where_to_look_them_up() {
     let error = parse("pass,max-lga=1GiB", &three()).err().expect("there is no such setting").to_string();
-    for part in ["max-lga", "max-lag", "docs/policies.md"] {
+    for part in ["max-lga", "max-lag", "docs/policies/"] {
         assert!(error.contains(part), "{error}");
     }
 }
