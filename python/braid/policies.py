@@ -1,7 +1,7 @@
-"""A policy of one's own, in Python: it runs in simulations, beside those that are built in.
+"""A policy of your own, in Python: simulations run it beside the built-in policies.
 
-A policy decides where bytes go (``place``) and what moves in the background (``plan``); the engine that serves volumes does it. This one keeps
-the extents that are asked for most on the SSD::
+A policy decides where bytes go (``place``) and what moves in the background (``plan``). The engine that serves
+volumes carries both out. The policy below keeps the most requested extents on the SSD::
 
     from collections import Counter
     import braid
@@ -26,8 +26,8 @@ the extents that are asked for most on the SSD::
     braid.sweep(ssd="1GiB,model=x25-m", hdd="4GB,model=mba3073", workload="zipf", duration="60s",
                 policy=["wardrop", "cache", Hottest])
 
-A simulation with such a policy begins 10,000 to 100,000 requests a second, by what ``place`` does; a built-in one, millions. Policies
-of two simulations at the same time share one interpreter: more threads make them no faster.
+A simulation with a policy in Python runs some 100,000 requests a second, with a built-in policy millions.
+Simulations share one interpreter: more threads make policies in Python no faster.
 """
 
 from __future__ import annotations
@@ -38,59 +38,70 @@ from ._native import Move, Placement
 
 
 class Policy:
-    """A policy: derive a class, and give the class (or what else returns a new instance without arguments) as ``policy``.
+    """A policy. Derive a class, and give the class (or any callable without arguments that returns an instance)
+    as ``policy``.
 
-    Each simulation makes an instance of its own. An exception, or an answer that cannot be, ends all simulations of the call, which raises it.
-    The same answers to the same questions give the same figures: draw numbers from ``random.Random(seed)``, not from ``random``.
+    Each simulation makes its own instance. An exception or an invalid answer ends all simulations of the call,
+    and the call raises the exception. Equal answers to equal questions give equal figures: draw random numbers
+    from ``random.Random(seed)``, not from ``random``.
 
-    ``view`` is the volume at that moment: ``now`` (seconds), ``extent_size``, ``block_size`` (bytes), ``extents`` (how many), ``devices`` (each with
-    ``id``, ``is_ssd``, ``slots``, ``free``, ``in_flight``, and ``read_latency`` in seconds, None before the first read). In ``plan`` it
-    has ``homes``, an array with the device of each extent (-1: not written yet), and ``extras``, a dict of the extra copies, block to
-    ``(device, dirty)``; both are None in ``place``.
+    ``view`` is the volume at one moment: ``now`` (seconds), ``extent_size`` and ``block_size`` (bytes),
+    ``extents`` (how many), and ``devices``, each with ``id``, ``is_ssd``, ``slots``, ``free``, ``in_flight`` and
+    ``read_latency`` (seconds; None before the first read). In ``plan`` the view also has ``homes``, an array with
+    the device of each extent (-1: not written yet), and ``extras``, a dict of the extra copies from block to
+    ``(device, dirty)``. Both are None in ``place``.
     """
 
     period: float = 1.0
     """Seconds between two plans."""
 
     def place(self, occasion: Any, view: Any) -> Optional[Placement]:
-        """Where bytes go that a guest writes or reads; None leaves them where they are, and gives a new extent to the roomiest device.
+        """Where the bytes of a guest's read or write go. None changes nothing, and a new extent goes to the device
+        with most room.
 
-        ``occasion`` has ``kind`` (``"new"``: an extent without a home is written; ``"write"``, ``"read-miss"``; ``"read-hit"``: the memory cache has it),
-        ``extent``, ``start`` and ``length`` (bytes of the volume, within the extent), ``first_block``, ``blocks``, ``home`` (its
-        device, or None) and ``extra`` (the device of the extra copy of the first block, or None).
+        ``occasion`` has ``kind`` (``"new"``: the first write to an extent; ``"write"``; ``"read-miss"``;
+        ``"read-hit"``: a hit in the memory cache), ``extent``, ``start`` and ``length`` (bytes of the volume, within
+        the extent), ``first_block``, ``blocks``, ``home`` (a device, or None) and ``extra`` (the device with the
+        extra copy of the first block, or None).
 
-        ============================  ==========================================================================
-        ``Placement.on(device)``      new: the home
-        ``.write_back(device)``       write: to an extra copy alone, which is dirty until a move writes it back
-        ``.cached(device)``           read-miss: whole blocks get a clean extra copy
-        ``.alone()``                  write and read-miss: to the home, past a clean extra copy
-        ============================  ==========================================================================
+        =========================  ======================================================================
+        ``Placement.on(device)``   new: the home
+        ``.write_back(device)``    write: to an extra copy only, dirty until a move writes the copy back
+        ``.cached(device)``        read-miss: whole blocks get a clean extra copy
+        ``.alone()``               write and read-miss: to the home, past clean extra copies
+        =========================  ======================================================================
 
-        An answer for which a device has no room falls back to None.
+        If the device has no room, the answer counts as None.
         """
         return None
 
     def plan(self, view: Any) -> Optional[Iterable[Move]]:
-        """What to do in the background, in order of importance, every ``period`` seconds. A move that has not begun at the next plan is given up.
+        """Background work, most important first, every ``period`` seconds. Moves that have not begun at the next
+        plan are dropped.
 
-        ``Move.migrate(extent, target)``, ``Move.promote(start, length, target)``, ``Move.demote(start, length)``, ``Move.write_back(start,
-        length)`` and ``Move.probe(device)``; ranges are bytes of the volume.
+        ``Move.migrate(extent, target)``, ``Move.promote(start, length, target)``, ``Move.demote(start, length)``,
+        ``Move.write_back(start, length)``, ``Move.probe(device)``; ``start`` and ``length`` are bytes of the volume.
         """
         return None
 
     def extra_share(self, device: Any) -> float:
-        """The share of a device that extra copies may have, 0 to 1."""
+        """The largest share of a device for extra copies, 0 to 1."""
         return 0.0
 
     def evict(self, device: int) -> Optional[int]:
-        """The block whose extra copy on a device makes room for another; None keeps all. Without this method, the clean copy that was made first."""
+        """The block whose extra copy on a device makes room for another copy, or None for no eviction. A class
+        without this method evicts the oldest clean copy."""
         return None
 
-    def extra_changed(self, block: int, before: Optional[Tuple[int, bool]], now: Optional[Tuple[int, bool]]) -> None:
-        """An extra copy, ``(device, dirty)``, was made (``before`` is None), is gone (``now`` is None), or is dirty or clean now."""
+    def extra_changed(
+        self, block: int, before: Optional[Tuple[int, bool]], now: Optional[Tuple[int, bool]]
+    ) -> None:
+        """An extra copy, ``(device, dirty)``, was made (``before`` is None), was dropped (``now`` is None), or
+        became dirty or clean."""
 
     def completed(self, device: int, direction: str, length: int, latency: float, is_probe: bool) -> None:
-        """A device has served a guest's request, ``"read"``, ``"write"`` or ``"flush"``, or a probe, in ``latency`` seconds."""
+        """A device completed a guest's request (``"read"``, ``"write"`` or ``"flush"``) or a probe, in ``latency``
+        seconds."""
 
     def done(self, move: Move, outcome: str) -> None:
-        """A move of the last plan has ended: ``"finished"``, ``"stopped"`` (there was no room, or no time) or ``"failed"``."""
+        """A move of the last plan ended: ``"finished"``, ``"stopped"`` (no room, or no time left) or ``"failed"``."""

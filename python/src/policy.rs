@@ -1,7 +1,8 @@
-//! A policy written in Python, as the engine asks one.
+//! A policy written in Python, as the engine asks a policy.
 //!
-//! The interpreter's lock is taken for each question, and numbers become objects: some microseconds a request, a hundred times what a built-in
-//! policy takes. An exception, or an answer that cannot be, ends the simulation; until it has ended nothing is placed or moved.
+//! Each question takes the interpreter's lock and turns numbers into objects: some microseconds a request, a
+//! hundred times the cost of a built-in policy. An exception or an invalid answer ends the simulation. Until
+//! the simulation has ended, nothing is placed or moved.
 
 use crate::signals::Raised;
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};

@@ -1,10 +1,12 @@
-//! A write-back cache of protected memory before a volume, as storage controllers have: Hayashi and Komoda, sections 2.4 and 4.2.
+//! A write-back cache of protected memory before a volume, as in storage controllers: Hayashi and Komoda,
+//! sections 2.4 and 4.2.
 //!
-//! Fully associative, by blocks, the least recently used first. A read that finds all of its blocks, every write of whole blocks, and a flush end after
-//! the time that `dram`, the model of such a memory, takes. Any other request passes on to the volume, and leaves its blocks here. A dirty block
-//! that leaves is written to the volume meanwhile.
+//! Fully associative, in blocks, LRU. Reads whose blocks are all cached, writes of whole blocks, and flushes
+//! take the time of the model `dram`. Other requests pass on to the volume, and their whole blocks are
+//! cached afterwards. An evicted dirty block is written to the volume in the background (a purge).
 //!
-//! Ours: the paper bounds nothing, and a write waits here while `MOST_PURGES` blocks are being written. No bytes are kept, so that nothing can be verified.
+//! The paper bounds no purges. Here a write waits while `MOST_PURGES` blocks are being written. The cache
+//! keeps no bytes, so runs with it cannot be verified.
 
 use crate::Result;
 use braid_base::{Bytes, Nanos, Op, Request};
