@@ -1,7 +1,7 @@
 //! A closed-loop workload on one SSD and one disk in virtual time: one client for 30 s, then ten for 60 s.
 //!
-//! Each client reads and writes 4 to 64 KiB in an area of its own, half of it in sequence, with a flush now and then. The
-//! same seed gives the same figures on any machine.
+//! Each client reads and writes 4 to 64 KiB in an area of its own, half of it in sequence, with a flush now
+//! and then. The same seed gives the same figures on any machine.
 
 use anyhow::{Context, Result};
 use braid_base::{Bytes, DeviceClass, GIB, KIB, MIB, Nanos, Rng};
@@ -60,7 +60,8 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Runs both phases under a policy, on an SSD of the named model and a `mba3073`, from a seed for workload, devices and schedule.
+/// Runs both phases under a policy, on an SSD of the named model and a `mba3073`, from a seed for workload,
+/// devices and schedule.
 pub fn run(ssd: &str, policy: &str, seed: u64) -> Result<Vec<Phase>> {
     let world = World::new(seed);
     let guests = Guests {

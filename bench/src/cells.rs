@@ -1,14 +1,15 @@
 //! Real traces as loads: which there are, how fast they come, and the devices they run on.
 //!
-//! `SSD=x25-m HDD=mba3073 SEED=1` of the environment choose models and seed, `CLIENTS=8` plays in closed loop.
+//! `SSD=x25-m HDD=mba3073 SEED=1` of the environment choose models and seed, `CLIENTS=8` plays in closed
+//! loop.
 
 use anyhow::Result;
 use braid_base::{DeviceClass, Nanos};
 use braid_lab::{DeviceSetup, Load, Setup, Trace};
 use std::path::{Path, PathBuf};
 
-/// File, name, and how much faster than recorded requests come: as fast as the disk of one volume can serve. The times of `dtrs` were
-/// stretched a hundred times.
+/// File, name, and how much faster than recorded requests come: as fast as the disk of one volume can serve.
+/// The times of `dtrs` were stretched a hundred times.
 pub const TRACES: &[(&str, &str, f64)] = &[
     ("financial1-first10000.spc.zst", "financial", 1.0),
     ("cloudphysics-sample.csv.zst", "cloudphysics", 1.0),

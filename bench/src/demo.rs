@@ -18,7 +18,8 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Begins one through the kernel, under one policy with these numbers of clients, each for so many seconds.
+    /// Begins one through the kernel, under one policy with these numbers of clients, each for so many
+    /// seconds.
     pub fn begin(braid: &Path, policy: &str, clients: &str, seconds: u64) -> Result<Demo> {
         let mut command = Command::new(braid);
         command.args(["demo", "dbench", "--over", "kernel", "--dir", DIRECTORY]);

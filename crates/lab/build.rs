@@ -1,4 +1,5 @@
-//! Hashes the sources that the result of a simulation depends on, so that kept results of other sources are not used (`src/study/kept.rs`).
+//! Hashes the sources that the result of a simulation depends on, so that kept results of other sources are
+//! not used (`src/study/kept.rs`).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -7,7 +8,8 @@ use std::path::{Path, PathBuf};
 const CRATES: [&str; 11] =
     ["base", "format", "policy", "model", "workload", "trace", "runtime", "engine", "emulated", "sim", "lab"];
 
-/// What no simulation passes through: declarations are part of the key by themselves, and what comes after the simulations changes no result.
+/// What no simulation passes through: declarations are part of the key by themselves, and what comes after
+/// the simulations changes no result.
 const LEFT_OUT: [&str; 7] = [
     "lab/src/advice",
     "lab/src/corpus",

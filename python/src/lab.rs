@@ -15,14 +15,14 @@ pub fn lab_experiments() -> String {
     serde_json::to_string(&all()).expect("declarations are plain data")
 }
 
-/// How experiments are run: the first seed, how many (none for as many as verdicts need), whether runs are shortened, simulations at the same time,
-/// the folder of results, and whether what is there is run again.
+/// How experiments are run: the first seed, how many (none for as many as verdicts need), whether runs are
+/// shortened, simulations at the same time, the folder of results, and whether what is there is run again.
 type Given = (u64, Option<u32>, bool, Option<usize>, Option<PathBuf>, bool);
 
 /// Runs experiments, by name or declared in JSON, and gives their studies as JSON.
 ///
-/// About ten times a second `progress` is called with simulations that have ended, simulations in all, and seconds left. An exception that it
-/// raises, or a signal's, ends the simulations.
+/// About ten times a second `progress` is called with simulations that have ended, simulations in all, and
+/// seconds left. An exception that it raises, or a signal's, ends the simulations.
 #[pyfunction]
 pub fn lab_run(
     py: Python<'_>,

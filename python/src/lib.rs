@@ -1,9 +1,9 @@
 //! The native part of the Python package `braid`: what Python cannot do itself.
 //!
-//! It reads arguments as the command line does, lets the lab simulate while other threads of Python run, and reads traces
-//! into columns. What is convenient (products of arguments, columns of results, the classes of exceptions) is Python, in
-//! `braid/`. A result crosses as the JSON that `braid simulate --json` prints, so the two cannot differ; a trace crosses
-//! as NumPy arrays that take over the memory of Rust's vectors.
+//! It reads arguments as the command line does, lets the lab simulate while other threads of Python run, and
+//! reads traces into columns. What is convenient (products of arguments, columns of results, the classes of
+//! exceptions) is Python, in `braid/`. A result crosses as the JSON that `braid simulate --json` prints, so
+//! the two cannot differ; a trace crosses as NumPy arrays that take over the memory of Rust's vectors.
 
 mod arguments;
 mod failure;

@@ -9,15 +9,16 @@ use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-/// The SSDs and disks of a volume, the other arguments by name, and a class of policies, if there is one in place of a name.
+/// The SSDs and disks of a volume, the other arguments by name, and a class of policies, if there is one in
+/// place of a name.
 type Given = (Vec<String>, Vec<String>, BTreeMap<String, String>, Option<Py<PyAny>>);
 
-/// Simulates setups on `threads` threads. Gives, for each, None and the result as JSON, or the name of an exception's
-/// class and its text.
+/// Simulates setups on `threads` threads. Gives, for each, None and the result as JSON, or the name of an
+/// exception's class and its text.
 ///
-/// About ten times a second `progress` is called with simulations that have ended, simulations in all, requests begun,
-/// seconds simulated, the part that is done (None if it is not known), and seconds since the beginning. An exception
-/// that it raises, or a signal's, ends the simulations.
+/// About ten times a second `progress` is called with simulations that have ended, simulations in all,
+/// requests begun, seconds simulated, the part that is done (None if it is not known), and seconds since the
+/// beginning. An exception that it raises, or a signal's, ends the simulations.
 #[pyfunction]
 pub fn sweep(
     py: Python<'_>,

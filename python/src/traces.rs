@@ -81,7 +81,8 @@ fn read(path: &Path, limit: usize, options: &Options, raised: &Raised) -> Result
 }
 
 impl Columns {
-    /// What there is to say of the whole. Devices get their numbers anew, for those that were not asked for have none.
+    /// What there is to say of the whole. Devices get their numbers anew, for those that were not asked for
+    /// have none.
     fn describe(&mut self, reader: &Reader<'_>) {
         let seen = reader.devices();
         let survey = Survey::so_far(reader, braid_base::Nanos::ZERO);
@@ -134,7 +135,8 @@ impl Columns {
     }
 }
 
-/// As NumPy's usual whole numbers, whose differences may be negative. Addresses end at 2^62; a time beyond 292 years is cut.
+/// As NumPy's usual whole numbers, whose differences may be negative. Addresses end at 2^62; a time beyond
+/// 292 years is cut.
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

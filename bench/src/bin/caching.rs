@@ -1,11 +1,12 @@
-//! What a cache makes of a disk, in virtual time: `cargo run --release -p braid-bench --bin caching -- [POLICY …]`; `SEED=1`.
+//! What a cache makes of a disk, in virtual time: `cargo run --release -p braid-bench --bin caching --
+//! [POLICY …]`; `SEED=1`.
 //!
-//! An SSD of 1 GiB (100 µs to read and 60 µs to program a page, 8 channels) before a 7,200 rpm disk (barracuda-7200.12, 320 GB), nothing in memory
-//! but the usual 100 extents. Two tables:
+//! An SSD of 1 GiB (100 µs to read and 60 µs to program a page, 8 channels) before a 7,200 rpm disk
+//! (barracuda-7200.12, 320 GB), nothing in memory but the usual 100 extents. Two tables:
 //!
-//! - *Misses*: 8 clients, 4 KiB, 70 % reads, Zipf's law (1.1) over 3 GiB. The cache has been at work for 3,000 s; then 600 s are measured, with
-//!   all that is written back in them. In a run of its own other places become popular after 8 million requests: the ten seconds after that, and the
-//!   ten after a minute.
+//! - *Misses*: 8 clients, 4 KiB, 70 % reads, Zipf's law (1.1) over 3 GiB. The cache has been at work for
+//!   3,000 s; then 600 s are measured, with all that is written back in them. In a run of its own other
+//!   places become popular after 8 million requests: the ten seconds after that, and the ten after a minute.
 //! - *Hits*: 256 MiB that fit the cache, random, 70 % reads and all reads, against the same on an SSD alone.
 
 use anyhow::{Context, Result};

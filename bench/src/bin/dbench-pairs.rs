@@ -1,11 +1,14 @@
-//! Real dbench under two policies, side by side: with one client, `wardrop` against the better single device unless told.
+//! Real dbench under two policies, side by side: with one client, `wardrop` against the better single device
+//! unless told.
 //!
-//! `cargo build --release && cargo run --release -p braid-bench --bin dbench-pairs -- [seconds [policy policy [clients]]]`
+//! `cargo build --release && cargo run --release -p braid-bench --bin dbench-pairs -- [seconds [policy policy
+//! [clients]]]`
 //!
-//! Two runs one after the other differ by some 4 % on a shared machine, whose speed comes and goes over minutes, whatever the
-//! policies are. Here both volumes are there at the same time, each by a `braid demo dbench` of its own, and their clients take turns: those of
-//! one are stopped while the others work, in the order 1 2 2 1. The ratio of neighbouring turns is what counts. As dbench does by
-//! itself, the first fifth is not counted. Needs root and what the demo needs.
+//! Two runs one after the other differ by some 4 % on a shared machine, whose speed comes and goes over
+//! minutes, whatever the policies are. Here both volumes are there at the same time, each by a `braid demo
+//! dbench` of its own, and their clients take turns: those of one are stopped while the others work, in the
+//! order 1 2 2 1. The ratio of neighbouring turns is what counts. As dbench does by itself, the first fifth
+//! is not counted. Needs root and what the demo needs.
 
 use anyhow::{Context, Result, bail, ensure};
 use braid_bench::demo::{Demo, PATIENCE, figure};
@@ -19,8 +22,8 @@ use std::time::{Duration, Instant};
 const TURN: Duration = Duration::from_secs(10);
 /// What is under way when clients are stopped or go on, is not counted.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How much a volume has been asked to write and read once its clients work: far more than the making of a file system takes. A
-/// dbench that is stopped while it starts gives up.
+/// How much a volume has been asked to write and read once its clients work: far more than the making of a
+/// file system takes. A dbench that is stopped while it starts gives up.
 const AT_WORK: f64 = 32e6;
 
 fn main() -> Result<()> {

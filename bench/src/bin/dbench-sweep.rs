@@ -1,11 +1,13 @@
-//! Real dbench on emulated devices, ten clients: `wardrop` against every static split, the baselines, another SSD, and a change
-//! of load. `dbench-pairs` sees smaller differences between two policies.
+//! Real dbench on emulated devices, ten clients: `wardrop` against every static split, the baselines, another
+//! SSD, and a change of load. `dbench-pairs` sees smaller differences between two policies.
 //!
-//! `cargo build --release && cargo run --release -p braid-bench --bin dbench-sweep -- [rounds [seconds [demo's options]]]`
+//! `cargo build --release && cargo run --release -p braid-bench --bin dbench-sweep -- [rounds [seconds
+//! [demo's options]]]`
 //!
-//! Each round runs `braid demo dbench --json` once, with all policies one after the other, in an order that moves on by one
-//! from round to round, so that what else the machine does hits all alike. Ratios are taken within a round; of rounds
-//! the median is given with the smallest and the largest. Needs root and what the demo needs.
+//! Each round runs `braid demo dbench --json` once, with all policies one after the other, in an order that
+//! moves on by one from round to round, so that what else the machine does hits all alike. Ratios are taken
+//! within a round; of rounds the median is given with the smallest and the largest. Needs root and what the
+//! demo needs.
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use braid_bench::demo::{Demo, PATIENCE, figure};

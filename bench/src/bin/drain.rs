@@ -1,13 +1,17 @@
-//! What the removal of a disk costs guests, and how fast it is when there are none: in virtual time, on modelled devices.
+//! What the removal of a disk costs guests, and how fast it is when there are none: in virtual time, on
+//! modelled devices.
 //!
-//! A volume of 4 GiB lies on an SSD and three disks. The last disk leaves: it *drains* (one copy of everything, striped over all), or it was *lost*
-//! and what it held is made anew on the others (two copies, striped), or it *returns* and lacks all (two copies). Guests make as many requests as
-//! they can, in a closed loop, each by itself:
+//! A volume of 4 GiB lies on an SSD and three disks. The last disk leaves: it *drains* (one copy of
+//! everything, striped over all), or it was *lost* and what it held is made anew on the others (two copies,
+//! striped), or it *returns* and lacks all (two copies). Guests make as many requests as they can, in a
+//! closed loop, each by itself:
 //!
 //! - `oltp`: 8 clients, 8 KiB at uniformly random places, two thirds reads;
-//! - `files`: 4 clients, runs of 1 to 16 requests of 64 KiB side by side at random places, half of the runs written.
+//! - `files`: 4 clients, runs of 1 to 16 requests of 64 KiB side by side at random places, half of the runs
+//!   written.
 //!
-//! `cargo run --release -p braid-bench --bin drain [SEED [SSD HDD]]`: seed 11 and two pairs of models if nothing is said.
+//! `cargo run --release -p braid-bench --bin drain [SEED [SSD HDD]]`: seed 11 and two pairs of models if
+//! nothing is said.
 
 use anyhow::Result;
 use braid_base::{Bytes, DeviceClass, DeviceId, GIB, KIB, MIB, Nanos, Rng, SECTOR};

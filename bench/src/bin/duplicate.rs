@@ -1,9 +1,11 @@
-//! How fast `pass` duplicates a scattered window, and what that costs guests: in virtual time, on modelled devices.
+//! How fast `pass` duplicates a scattered window, and what that costs guests: in virtual time, on modelled
+//! devices.
 //!
-//! A volume of 8 GiB, all of it on both devices. Then 256 MiB are written as ranges of 4 KiB, scattered over its first GiB, and only the SSD gets them; the
-//! policy is told to duplicate them, once without other requests, and once beside eight clients with requests of 4 KiB at random
-//! places, in a closed loop: reads of all the rest, or seven of ten such reads, and writes to 16 MiB. The time is compared with that of writing 1 GiB to the disk from one
-//! end to the other, the rate of the clients with that before.
+//! A volume of 8 GiB, all of it on both devices. Then 256 MiB are written as ranges of 4 KiB, scattered over
+//! its first GiB, and only the SSD gets them; the policy is told to duplicate them, once without other
+//! requests, and once beside eight clients with requests of 4 KiB at random places, in a closed loop: reads
+//! of all the rest, or seven of ten such reads, and writes to 16 MiB. The time is compared with that of
+//! writing 1 GiB to the disk from one end to the other, the rate of the clients with that before.
 //!
 //! `cargo run --release -p braid-bench --bin duplicate`
 
@@ -140,7 +142,8 @@ fn per_second(requests: u64, took: Nanos) -> f64 {
     requests as f64 / seconds(took)
 }
 
-/// Writes as much to the disk as the window is scattered over, from one end to the other, where nothing of the volume lies.
+/// Writes as much to the disk as the window is scattered over, from one end to the other, where nothing of
+/// the volume lies.
 async fn in_order(rt: &World, drive: &Drive, buf: &Buf) -> Result<f64> {
     let (begin, next) = (rt.now(), Cell::new(0));
     let writers = (0..4).map(async |_| {

@@ -1,6 +1,6 @@
-//! What the engine costs: processor time of a 4 KiB read and write through a whole volume on memory devices. A
-//! *first* write changes the map: it is the first to an extent, and a discard follows. With and without a pending
-//! log, by turns.
+//! What the engine costs: processor time of a 4 KiB read and write through a whole volume on memory devices.
+//! A *first* write changes the map: it is the first to an extent, and a discard follows. With and without a
+//! pending log, by turns.
 //!
 //! `cargo run --release -p braid-bench --bin engine-cost`
 

@@ -1,10 +1,13 @@
-//! What each constant of `equi` matters: half and double of it, on a few traces and generated loads, in virtual time.
+//! What each constant of `equi` matters: half and double of it, on a few traces and generated loads, in
+//! virtual time.
 //!
-//! `cargo run --release -p braid-bench --bin equi-sweep -- [POLICY …]`; `SEEDS=1,2` are the seeds, `LOADS=random,msr-40/15,…` some of the loads.
-//! With policies it shows their costs, load by load; without, the table of docs/benchmarks.md, on the loads of [`SWEPT`]. It reads
-//! ../shared/traces, and goes without traces where that is not there.
+//! `cargo run --release -p braid-bench --bin equi-sweep -- [POLICY …]`; `SEEDS=1,2` are the seeds,
+//! `LOADS=random,msr-40/15,…` some of the loads. With policies it shows their costs, load by load; without,
+//! the table of docs/benchmarks.md, on the loads of [`SWEPT`]. It reads ../shared/traces, and goes without
+//! traces where that is not there.
 //!
-//! The cost of a load is what a request takes: mean latency of a trace in open loop, time over requests of generated loads in closed loop.
+//! The cost of a load is what a request takes: mean latency of a trace in open loop, time over requests of
+//! generated loads in closed loop.
 
 use anyhow::{Context, Result, ensure};
 use braid_base::{DeviceClass, Nanos};
@@ -46,7 +49,8 @@ enum Before {
     OnDisk,
 }
 
-/// Name, load, what was there before, sizes of SSD and disk in GiB, and seconds of warm-up and of measurement.
+/// Name, load, what was there before, sizes of SSD and disk in GiB, and seconds of warm-up and of
+/// measurement.
 type Generated = (&'static str, &'static str, Before, [u64; 2], [u64; 2]);
 const GENERATED: &[Generated] = &[
     ("random", "random,clients=32,size=16KiB,read=50%,span=1GiB", Before::OnDisk, [2, 2], [30, 30]),
@@ -110,7 +114,8 @@ fn settings(policy: &str) -> Result<String> {
     Ok(braid_policy::parse(policy, &[])?.settings())
 }
 
-/// Each for all seeds, one seed after the other: those of the environment, or else the `usual`, or all if these are none.
+/// Each for all seeds, one seed after the other: those of the environment, or else the `usual`, or all if
+/// these are none.
 fn loads(usual: &str) -> Result<Vec<(String, Setup)>> {
     let mut loads = Vec::new();
     let folder = cells::folder();

@@ -1,4 +1,5 @@
-//! What the monitor of `hystor` costs: processor time of `observe`, and memory of the block table, on a volume of 1 TiB.
+//! What the monitor of `hystor` costs: processor time of `observe`, and memory of the block table, on a
+//! volume of 1 TiB.
 //!
 //! `cargo run --release -p braid-bench --bin hystor-monitor`
 

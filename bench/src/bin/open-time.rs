@@ -1,5 +1,5 @@
-//! How long opening takes after the daemon was killed: a sparse volume of which every extent is mapped, with a journal
-//! full of commits that no checkpoint has followed.
+//! How long opening takes after the daemon was killed: a sparse volume of which every extent is mapped, with
+//! a journal full of commits that no checkpoint has followed.
 //!
 //! `cargo run --release -p braid-bench --bin open-time -- [SIZE] [DIRECTORY]`   (4TiB, /var/tmp)
 
@@ -68,7 +68,8 @@ fn measure(size: Bytes, paths: &[PathBuf; 2]) -> Result<()> {
     Ok(())
 }
 
-/// A ring of its own for each run, dropped without closing the volume: all that a kill leaves is on the devices.
+/// A ring of its own for each run, dropped without closing the volume: all that a kill leaves is on the
+/// devices.
 fn run<T, F: Future<Output = Result<T>>>(body: impl FnOnce(Ring) -> F) -> Result<T> {
     let arena = Arena::new(MIB);
     let ring = Ring::new(64, &arena)?;
@@ -82,7 +83,8 @@ fn open_devices(ring: &Ring, paths: &[PathBuf; 2]) -> Result<Vec<FileDevice>> {
     Ok(vec![open(&paths[0], DeviceClass::Ssd)?, open(&paths[1], DeviceClass::Hdd)?])
 }
 
-/// Makes a volume and writes map images in which every extent lies somewhere, as no test could by writing 4 TiB.
+/// Makes a volume and writes map images in which every extent lies somewhere, as no test could by writing 4
+/// TiB.
 async fn map_everything(devices: &[FileDevice], size: Bytes) -> Result<()> {
     let mut options = CreateOptions::new("open-time", Uuid([4; 16]));
     (options.size, options.overwrite) = (Some(size), true);

@@ -1,9 +1,12 @@
-//! Reading ahead of streams, on beside off, in virtual time: how much longer requests take with it, in the mean and at the 99th percentile, 1.00 being the
-//! same and less being faster. `cargo run --release -p braid-bench --bin read-ahead`.
+//! Reading ahead of streams, on beside off, in virtual time: how much longer requests take with it, in the
+//! mean and at the 99th percentile, 1.00 being the same and less being faster. `cargo run --release -p
+//! braid-bench --bin read-ahead`.
 //!
-//! `SSD=sata-ssd HDD=barracuda-7200.12 SEED=7 AHEAD=32MiB` choose models, seed and memory, `LOADS=email,web` the loads whose text has one of these in it. Three
-//! volumes: on an SSD, on a disk, and striped over two of each. Data is there before, and all else is as `serve` has it. Of a generated load it is the first 40,000 requests;
-//! real traces come when they come. They are read from ../shared/traces, and left out, with a word, if that is not there.
+//! `SSD=sata-ssd HDD=barracuda-7200.12 SEED=7 AHEAD=32MiB` choose models, seed and memory, `LOADS=email,web`
+//! the loads whose text has one of these in it. Three volumes: on an SSD, on a disk, and striped over two of
+//! each. Data is there before, and all else is as `serve` has it. Of a generated load it is the first 40,000
+//! requests; real traces come when they come. They are read from ../shared/traces, and left out, with a word,
+//! if that is not there.
 
 use anyhow::Result;
 use braid_base::{Bytes, DeviceClass, Nanos};

@@ -1,10 +1,13 @@
-//! How fast a simulation is: requests per second of one core through the whole engine, and what each part costs.
+//! How fast a simulation is: requests per second of one core through the whole engine, and what each part
+//! costs.
 //!
-//! `cargo run --release -p braid-bench --bin simulate-speed -- [REQUESTS [PART]]`; a part by a word of its name.
+//! `cargo run --release -p braid-bench --bin simulate-speed -- [REQUESTS [PART]]`; a part by a word of its
+//! name.
 //!
-//! One X25-M of 80 GiB and four MBA3073 of 73 GB under `wardrop`; 4 KiB at random places in 8 GiB, 70 % reads, 8,000
-//! requests per second as a Poisson process (open loop): the SSD is busy four fifths of the time, and the disks answer
-//! probes. Each figure is the least of `ROUNDS` rounds, for what else the machine does only adds to it.
+//! One X25-M of 80 GiB and four MBA3073 of 73 GB under `wardrop`; 4 KiB at random places in 8 GiB, 70 %
+//! reads, 8,000 requests per second as a Poisson process (open loop): the SSD is busy four fifths of the
+//! time, and the disks answer probes. Each figure is the least of `ROUNDS` rounds, for what else the machine
+//! does only adds to it.
 
 use anyhow::Result;
 use braid_base::{Arrival, Bytes, DeviceClass, DeviceId, GIB, KIB, MIB, Nanos, Op, SECTOR};

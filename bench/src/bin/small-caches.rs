@@ -1,10 +1,13 @@
-//! Caches that are smaller than what a load asks for, beside the disk alone, in virtual time: how much longer a request takes, 1.00 being the
-//! same and less being faster. `cargo run --release -p braid-bench --bin small-caches -- [POLICY …]`.
+//! Caches that are smaller than what a load asks for, beside the disk alone, in virtual time: how much longer
+//! a request takes, 1.00 being the same and less being faster. `cargo run --release -p braid-bench --bin
+//! small-caches -- [POLICY …]`.
 //!
-//! `SSD=x25-e HDD=cheetah-15k5 SEED=1` choose models and seed, `SHARES=5,20,50` the room of the SSD in per cent of what a load spans, `LOADS=email,web` those whose
-//! text has one of these in it. All data is on the disk before, the cache is empty, and memory holds nothing. Of a generated load with clients that wait for their answers
-//! it is the time for each request, flushes included, in 120 s; of real traces, which come when they come, the mean latency. Traces are read from
-//! ../shared/traces, and left out, with a word, if that is not there.
+//! `SSD=x25-e HDD=cheetah-15k5 SEED=1` choose models and seed, `SHARES=5,20,50` the room of the SSD in per
+//! cent of what a load spans, `LOADS=email,web` those whose text has one of these in it. All data is on the
+//! disk before, the cache is empty, and memory holds nothing. Of a generated load with clients that wait for
+//! their answers it is the time for each request, flushes included, in 120 s; of real traces, which come when
+//! they come, the mean latency. Traces are read from ../shared/traces, and left out, with a word, if that is
+//! not there.
 
 use anyhow::{Context, Result};
 use braid_base::{DeviceClass, Nanos};

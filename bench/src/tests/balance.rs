@@ -38,7 +38,8 @@ fn wardrop_keeps_up_with_the_best_split() {
     assert!(ten > splits[0] && ten > mean(&runs("stripe"), ten_clients));
 }
 
-/// Response times do not become alike on this load: P goes from one bound to the other, and the disk's are twice the SSD's on average.
+/// Response times do not become alike on this load: P goes from one bound to the other, and the disk's are
+/// twice the SSD's on average.
 #[test]
 fn the_disk_gets_more_of_the_load_when_clients_become_more() {
     let wardrop = runs("wardrop");

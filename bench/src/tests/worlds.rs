@@ -1,18 +1,19 @@
-//! The simulated world against the emulated one: the same load on the same models must take the same time, within a tenth, in
-//! mean latency and in throughput.
+//! The simulated world against the emulated one: the same load on the same models must take the same time,
+//! within a tenth, in mean latency and in throughput.
 //!
 //! - A device alone, by the simulator's clock and by the machine's.
-//! - A volume as `braid simulate` fills it, in no time, and one that is created and filled by a client's writes, as over NBD: twenty
-//!   drawn configurations by the simulator's clock, and two by the machine's.
+//! - A volume as `braid simulate` fills it, in no time, and one that is created and filled by a client's
+//!   writes, as over NBD: twenty drawn configurations by the simulator's clock, and two by the machine's.
 //!
 //! What differed once:
-//! - The simulator's fill did not tell the models where it wrote, so that its SSDs were broken up all over, while the others had
-//!   just been written in order: random writes of 16 KiB to half of an X25-M copied 6.2 bytes for each of their own, instead of 4.5.
-//! - The simulator writes one extent after the other. Where a client wrote several at once, those that came to a disk beside an
-//!   SSD were spread over a larger part of it, and reads took up to half as long again.
+//! - The simulator's fill did not tell the models where it wrote, so that its SSDs were broken up all over,
+//!   while the others had just been written in order: random writes of 16 KiB to half of an X25-M copied 6.2
+//!   bytes for each of their own, instead of 4.5.
+//! - The simulator writes one extent after the other. Where a client wrote several at once, those that came
+//!   to a disk beside an SSD were spread over a larger part of it, and reads took up to half as long again.
 //!
-//! In real time a busy machine wakes requests late; how late is measured, and a run that was too late says nothing about the
-//! models: it is repeated, and in the end skipped, loudly.
+//! In real time a busy machine wakes requests late; how late is measured, and a run that was too late says
+//! nothing about the models: it is repeated, and in the end skipped, loudly.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use braid_base::{Bytes, DeviceClass, GIB, KIB, MIB, Nanos, Rng};
@@ -229,7 +230,8 @@ impl Config {
         (outcome.requests_per_second, outcome.all.latency.mean)
     }
 
-    /// As `braid create`, `braid serve` and a client do it, which writes the volume in order and then asks for the load.
+    /// As `braid create`, `braid serve` and a client do it, which writes the volume in order and then asks
+    /// for the load.
     async fn served<R: Runtime>(&self, rt: &R) -> (f64, f64, Lateness) {
         let build = |place: usize| {
             let memory = MemoryDevice::new(self.size, self.class(place)).unwrap();
@@ -292,7 +294,8 @@ impl Config {
         (count / (rt.now() - start.get()).as_secs_f64(), time.get().0 as f64 / count)
     }
 
-    /// Throughput and latency of the one as shares of the other's, in words if one of them is off by more than a tenth.
+    /// Throughput and latency of the one as shares of the other's, in words if one of them is off by more
+    /// than a tenth.
     fn differ(&self, (rate, latency): (f64, f64), (other_rate, other_latency): (f64, f64)) -> Option<String> {
         let (rates, latencies) = (other_rate / rate, other_latency / latency);
         let text = format!(
@@ -359,8 +362,8 @@ fn half_an_x25_m_is_as_fast_filled_by_writes_as_filled_by_the_simulator() {
     assert_eq!(config.differ_in_virtual_time(), None);
 }
 
-/// Large writes, several at once: the disk's tenth of the data was spread over more than half of it, and the volume had 0.77 times the
-/// throughput of one that was filled extent by extent.
+/// Large writes, several at once: the disk's tenth of the data was spread over more than half of it, and the
+/// volume had 0.77 times the throughput of one that was filled extent by extent.
 #[test]
 fn a_disk_beside_an_ssd_is_as_fast_filled_by_writes_at_once_as_filled_by_the_simulator() {
     let config = Config {

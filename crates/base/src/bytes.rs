@@ -143,7 +143,8 @@ impl Sum for Bytes {
     }
 }
 
-/// In the largest binary unit that keeps at most two decimals exact enough to read: `128 KiB`, `1.50 GiB`, `17 B`.
+/// In the largest binary unit that keeps at most two decimals exact enough to read: `128 KiB`, `1.50 GiB`,
+/// `17 B`.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(EIB, "EiB"), (PIB, "PiB"), (TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")];

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A device of a volume, by its place in the volume's device table. A volume has at most 32; a simulation may have a thousand.
+/// A device of a volume, by its place in the volume's device table. A volume has at most 32; a simulation may
+/// have a thousand.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u16);
 
@@ -26,7 +27,8 @@ impl fmt::Debug for DeviceId {
     }
 }
 
-/// A machine that has devices, by its number in a network. What the host of the volume has itself is on no node.
+/// A machine that has devices, by its number in a network. What the host of the volume has itself is on no
+/// node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
 

@@ -57,8 +57,9 @@ const TIMES: [(&str, u64); 6] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// The value of a setting as people write it, and such that it is read as the same again: whole bytes (`419430400B`) and times (`100000us`) in the
-/// unit in which they are short and exact (`400MiB`, `100ms`), shares without what arithmetic adds (`7.000000000000001%`), all others as they are.
+/// The value of a setting as people write it, and such that it is read as the same again: whole bytes
+/// (`419430400B`) and times (`100000us`) in the unit in which they are short and exact (`400MiB`, `100ms`),
+/// shares without what arithmetic adds (`7.000000000000001%`), all others as they are.
 pub fn written(value: &str) -> String {
     let split = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
     let (number, unit) = value.split_at(split);

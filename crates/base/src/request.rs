@@ -28,8 +28,8 @@ pub struct Request {
 
 /// A request that comes at a time of its own, whatever became of the ones before it: open loop.
 ///
-/// The request comes first in memory, too: a processor waits where one begins to read in the middle of what was just written
-/// in pieces of 16 bytes.
+/// The request comes first in memory, too: a processor waits where one begins to read in the middle of what
+/// was just written in pieces of 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Arrival {

@@ -1,8 +1,9 @@
 //! Random numbers from a seed: the same seed gives the same numbers on every machine and in every version.
 //!
-//! wyrand (Wang Yi, wyhash final version 4, 2022), seeded by a step of splitmix64. Written here, and not taken from a crate, because a
-//! crate may change its stream between versions, and then every recorded seed would replay something else. One number is one word
-//! and one product: a simulation draws some seven for each request.
+//! wyrand (Wang Yi, wyhash final version 4, 2022), seeded by a step of splitmix64. Written here, and not
+//! taken from a crate, because a crate may change its stream between versions, and then every recorded seed
+//! would replay something else. One number is one word and one product: a simulation draws some seven for
+//! each request.
 
 /// A stream of random numbers. Cheap to copy: a copy continues the same stream on its own.
 #[derive(Clone, Debug)]
@@ -19,7 +20,8 @@ impl Rng {
         Rng { state: x ^ (x >> 31) }
     }
 
-    /// An independent stream, for one part of a larger whole: adding draws to one part leaves the others as they were.
+    /// An independent stream, for one part of a larger whole: adding draws to one part leaves the others as
+    /// they were.
     pub fn fork(&mut self) -> Rng {
         Rng::new(self.next_u64())
     }

@@ -1,4 +1,5 @@
-//! `name,key=value,flag,…`: how a policy or a workload is written on the command line, and a policy in the superblock.
+//! `name,key=value,flag,…`: how a policy or a workload is written on the command line, and a policy in the
+//! superblock.
 
 use crate::quantity::parse_quantity;
 use crate::{Bytes, Nanos};
@@ -69,8 +70,9 @@ impl Settings {
         Ok(Settings { kind, name, pairs, flags, preset: Vec::new(), known: Vec::new() })
     }
 
-    /// If `flag` is named, these settings (`key=value,…`) replace the defaults of their keys. A key that is set beside the flag keeps its own value,
-    /// whichever of the two is written first. To be called before the keys are taken. Returns whether the flag is named.
+    /// If `flag` is named, these settings (`key=value,…`) replace the defaults of their keys. A key that is
+    /// set beside the flag keeps its own value, whichever of the two is written first. To be called before
+    /// the keys are taken. Returns whether the flag is named.
     pub fn take_preset(&mut self, flag: &'static str, settings: &str) -> Result<bool, BadSetting> {
         let is_named = self.take_flag(flag)?;
         if is_named {
@@ -80,7 +82,8 @@ impl Settings {
         Ok(is_named)
     }
 
-    /// Takes `old` for `new`, unless that is set, too: a volume may have been written when the key was the old one. To be called before the keys are taken.
+    /// Takes `old` for `new`, unless that is set, too: a volume may have been written when the key was the
+    /// old one. To be called before the keys are taken.
     pub fn rename(&mut self, old: &str, new: &str) {
         let has_new = self.is_set(new);
         if let Some((key, _)) = self.pairs.iter_mut().find(|(key, _)| key == old && !has_new) {
@@ -137,7 +140,8 @@ impl Settings {
         }
     }
 
-    /// A count such as `1000`, `10K` or `2.5M` (thousands, millions, `G` thousand millions) within `range`, or `default`.
+    /// A count such as `1000`, `10K` or `2.5M` (thousands, millions, `G` thousand millions) within `range`,
+    /// or `default`.
     pub fn take_count(
         &mut self,
         key: &'static str,
@@ -225,7 +229,8 @@ impl Settings {
         self.pairs.iter().any(|(k, _)| k == key)
     }
 
-    /// Whether `key` is set to this word; it is taken then. For settings that may be a word or something else.
+    /// Whether `key` is set to this word; it is taken then. For settings that may be a word or something
+    /// else.
     pub fn is(&mut self, key: &'static str, word: &str) -> bool {
         let pairs = if self.is_set(key) { &self.pairs } else { &self.preset };
         let is_word = pairs.iter().any(|(k, value)| k == key && value == word);
@@ -294,7 +299,8 @@ mod tests {
         assert!(error("x,n=NaN").contains("1 to 64") && error("x,n=").contains("1 to 64"));
     }
 
-    /// `short-lived=99.9%` was beyond its limit of 99.9 %: a percentage was divided by 100, and so rounded twice.
+    /// `short-lived=99.9%` was beyond its limit of 99.9 %: a percentage was divided by 100, and so rounded
+    /// twice.
     #[test]
     fn a_percentage_is_the_same_number_as_its_fraction() {
         for thousandths in 0..=1000 {

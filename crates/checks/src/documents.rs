@@ -116,7 +116,8 @@ fn newest_release(text: &str) -> impl Iterator<Item = &str> {
     from_first.enumerate().take_while(|(n, line)| *n == 0 || !line.starts_with("## ")).map(|(_, line)| line)
 }
 
-/// Lines of prose that are too wide, with their numbers and columns. Of a link its text counts, and not its target.
+/// Lines of prose that are too wide, with their numbers and columns. Of a link its text counts, and not its
+/// target.
 fn wide_lines(text: &str) -> impl Iterator<Item = (usize, usize)> {
     let (mut is_fenced, mut may_be_code) = (false, true);
     let prose = text.lines().enumerate().filter(move |(_, line)| {

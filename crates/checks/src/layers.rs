@@ -1,5 +1,6 @@
-//! Which crate may import which. A crate imports only from lower layers, so that the engine never learns of a door or of
-//! the real world, and can run in virtual time. Dependencies of tests are free: a test may bring the worlds together.
+//! Which crate may import which. A crate imports only from lower layers, so that the engine never learns of a
+//! door or of the real world, and can run in virtual time. Dependencies of tests are free: a test may bring
+//! the worlds together.
 
 use serde_json::Value;
 
@@ -63,7 +64,8 @@ const BESIDE: &[&str] = &["bench", "checks", "fuzz"];
 /// Crates of others that make system calls, keep time or start threads.
 const KERNEL: &[&str] = &["rustix", "libc", "nix", "io-uring", "tokio", "mio", "async-io", "fuser"];
 
-/// What contradicts the table in the crate graph that `cargo metadata --no-deps` gives: a sentence for each edge.
+/// What contradicts the table in the crate graph that `cargo metadata --no-deps` gives: a sentence for each
+/// edge.
 pub fn layering(metadata: &Value) -> Vec<String> {
     let packages = metadata["packages"].as_array().expect("cargo metadata lists packages");
     packages.iter().flat_map(|package| check(&short_name(package), &imports(package))).collect()

@@ -29,8 +29,8 @@ pub fn licensing(metadata: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Whether an SPDX expression offers a choice of which every part is allowed. Brackets are read as if they were not there,
-/// which at worst refuses what could be allowed.
+/// Whether an SPDX expression offers a choice of which every part is allowed. Brackets are read as if they
+/// were not there, which at worst refuses what could be allowed.
 fn is_allowed(expression: &str) -> bool {
     let flat = expression.replace(['(', ')'], "").replace('/', " OR ");
     let allowed = |licence: &str| ALLOWED.contains(&licence.trim());

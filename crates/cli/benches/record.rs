@@ -1,11 +1,12 @@
-//! What `braid trace record` costs: 4 KiB random reads by fio over NBD from a volume on memory devices, recorded and not by
-//! turns, requests per second and the daemon's processor time per request.
+//! What `braid trace record` costs: 4 KiB random reads by fio over NBD from a volume on memory devices,
+//! recorded and not by turns, requests per second and the daemon's processor time per request.
 //!
-//! `cargo bench -p braid --bench record [-- TURNS [MILLISECONDS]]`; needs fio. A turn is so long, and each with a recording is
-//! held against the mean of the two without beside it: on a shared machine the speed of one and the same thing wanders by
-//! a third within seconds, and the cost is a hundredth. Where these two differ by more than a tenth the machine has changed
-//! (at depth 1 both sides may come to sleep between requests, or cease to, which makes a factor of four), and the turn
-//! counts for the totals alone. fio runs through all turns of its depth; beginning and ending a recording is not counted.
+//! `cargo bench -p braid --bench record [-- TURNS [MILLISECONDS]]`; needs fio. A turn is so long, and each
+//! with a recording is held against the mean of the two without beside it: on a shared machine the speed of
+//! one and the same thing wanders by a third within seconds, and the cost is a hundredth. Where these two
+//! differ by more than a tenth the machine has changed (at depth 1 both sides may come to sleep between
+//! requests, or cease to, which makes a factor of four), and the turn counts for the totals alone. fio runs
+//! through all turns of its depth; beginning and ending a recording is not counted.
 
 use braid_control::{Client, StateDir};
 use rustix::process::{Pid, Signal, kill_process};
@@ -201,7 +202,8 @@ fn report(depth: &str, triples: &[[Sample; 3]]) {
 /// A median, how sure it is, and between what half of the figures lie.
 struct Spread {
     median: f64,
-    /// The median lies between these with 95 %, whatever the distribution: by the binomial distribution of ranks.
+    /// The median lies between these with 95 %, whatever the distribution: by the binomial distribution of
+    /// ranks.
     sure: [f64; 2],
     quartiles: [f64; 2],
 }

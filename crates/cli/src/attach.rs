@@ -25,7 +25,8 @@ pub struct Arguments {
 
 /// Unmount a volume's block device, and remove it; the daemon goes on
 ///
-/// If the daemon has died, removes what it left: the block device, what is mounted on it, and the file under it.
+/// If the daemon has died, removes what it left: the block device, what is mounted on it, and the file under
+/// it.
 #[derive(Args)]
 #[command(after_help = "JSON: name, unmounted (a list of directories), served (whether the daemon goes on).")]
 pub struct DetachArguments {

@@ -8,10 +8,10 @@ use clap::Args;
 
 /// Check the metadata of a volume that is not served
 ///
-/// Reads superblocks, both images of the map, and the journal, and changes nothing. Exit status: 0 clean, 1 damage that
-/// another copy makes good or a device that is missing or out of date, 3 bytes are lost. --repair keeps all that can be
-/// proved, lists the ranges that cannot, and guesses nothing: these read as errors until they are written whole or
-/// discarded.
+/// Reads superblocks, both images of the map, and the journal, and changes nothing. Exit status: 0 clean, 1
+/// damage that another copy makes good or a device that is missing or out of date, 3 bytes are lost. --repair
+/// keeps all that can be proved, lists the ranges that cannot, and guesses nothing: these read as errors
+/// until they are written whole or discarded.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -61,7 +61,8 @@ fn describe(report: &CreateReport) -> String {
     text + &format!("Next: braid serve {name}")
 }
 
-/// What is left for other policies, which of them fit later, and what would make the others fit; nothing of a volume without a choice.
+/// What is left for other policies, which of them fit later, and what would make the others fit; nothing of a
+/// volume without a choice.
 fn other_policies(report: &CreateReport) -> String {
     let size = |class: &str| -> u64 {
         report.devices.iter().filter(|d| d.class == class).map(|d| d.size_bytes).sum()

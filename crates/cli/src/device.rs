@@ -1,5 +1,5 @@
-//! `braid device`: models of devices, how to make one; devices of a volume: one more, one less, one taken out of use, the same one back, a new
-//! one in its place.
+//! `braid device`: models of devices, how to make one; devices of a volume: one more, one less, one taken out
+//! of use, the same one back, a new one in its place.
 
 use crate::output::{Output, print};
 use crate::serve::device_id;
@@ -12,8 +12,8 @@ use clap::{Args, Subcommand};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// Models of devices: show them, or make one by measuring a device; and devices of a volume: add one, remove one, take one out of use and
-/// back, put a new one in its place
+/// Models of devices: show them, or make one by measuring a device; and devices of a volume: add one, remove
+/// one, take one out of use and back, put a new one in its place
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -33,7 +33,8 @@ enum Verb {
 
 /// Give a volume that is served one more device; its guests notice nothing
 ///
-/// The device is used at once: new data goes there, and old data moves there, as far as the policy wants it. The volume keeps its size.
+/// The device is used at once: new data goes there, and old data moves there, as far as the policy wants it.
+/// The volume keeps its size.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -65,10 +66,11 @@ struct NewDevice {
 
 /// Remove a device from a volume that is served; its guests notice nothing
 ///
-/// The device drains: it gets nothing new, and what lies on it moves to the others beside the guests. braid status says how much is left. When
-/// it is empty it is none of the volume's any more, and its superblock is erased. Draining goes on after a crash. The journal
-/// and other metadata of the whole volume move, too. Refused if the others have no room for the whole volume. When the SSD before an adopted disk leaves,
-/// what it alone holds is written back, and after braid stop the disk is a plain one.
+/// The device drains: it gets nothing new, and what lies on it moves to the others beside the guests. braid
+/// status says how much is left. When it is empty it is none of the volume's any more, and its superblock is
+/// erased. Draining goes on after a crash. The journal and other metadata of the whole volume move, too.
+/// Refused if the others have no room for the whole volume. When the SSD before an adopted disk leaves, what
+/// it alone holds is written back, and after braid stop the disk is a plain one.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -89,8 +91,9 @@ struct RemoveArguments {
 
 /// Take a device out of use while the volume is served, as if it had failed
 ///
-/// For a volume of two copies: it goes on with the others, and its guests notice nothing. Then the device can be pulled out. braid device return,
-/// or the next braid serve, brings it up to date again, unless another device has taken its place (braid device replace).
+/// For a volume of two copies: it goes on with the others, and its guests notice nothing. Then the device can
+/// be pulled out. braid device return, or the next braid serve, brings it up to date again, unless another
+/// device has taken its place (braid device replace).
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -107,9 +110,11 @@ struct FailArguments {
 
 /// Use a device again that failed or was missing, while the volume is served
 ///
-/// For a volume of two copies. The device is the same one, with what it held then: only what guests have changed since is copied to it, beside them.
-/// braid status says when it is up to date. A device that is missing when a volume is served, and one that failed, is used again at the next braid serve, too.
-/// While the volume is not served, the path of the disk that it adopted is noted, if the disk is the one that it was.
+/// For a volume of two copies. The device is the same one, with what it held then: only what guests have
+/// changed since is copied to it, beside them. braid status says when it is up to date. A device that is
+/// missing when a volume is served, and one that failed, is used again at the next braid serve, too. While
+/// the volume is not served, the path of the disk that it adopted is noted, if the disk is the one that it
+/// was.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -129,10 +134,12 @@ struct ReturnArguments {
 
 /// Give a volume a new device instead of one that is gone, or is to go
 ///
-/// While the volume is served the new device gets a place of its own, and the old one drains, while guests work: what it held, or what other devices hold of
-/// that if it is lost, goes to the others, the new one above all. braid status says how much is left; that goes on after a crash. While the volume
-/// is not served, which needs two copies of everything, the new device takes the old one's place, and the next braid serve makes all copies on it. If the
-/// old device alone holds something and is lost, that must be given up first: braid serve --distrust.
+/// While the volume is served the new device gets a place of its own, and the old one drains, while guests
+/// work: what it held, or what other devices hold of that if it is lost, goes to the others, the new one
+/// above all. braid status says how much is left; that goes on after a crash. While the volume is not served,
+/// which needs two copies of everything, the new device takes the old one's place, and the next braid serve
+/// makes all copies on it. If the old device alone holds something and is lost, that must be given up first:
+/// braid serve --distrust.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -171,8 +178,9 @@ struct ShowArguments {
 
 /// Measure a device or a file, and make a model of it
 ///
-/// Reads only, unless --write says that what is on it may be destroyed. A file that does not exist is made, if a size is
-/// given, written, measured with reads and writes, and removed. Nothing else should use the device meanwhile.
+/// Reads only, unless --write says that what is on it may be destroyed. A file that does not exist is made,
+/// if a size is given, written, measured with reads and writes, and removed. Nothing else should use the
+/// device meanwhile.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

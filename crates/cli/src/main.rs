@@ -1,7 +1,8 @@
-//! The `braid` command: words in, words out. What it does is `braid-control`'s; each verb has the file of its name.
+//! The `braid` command: words in, words out. What it does is `braid-control`'s; each verb has the file of its
+//! name.
 //!
-//! Exit status: 0 done, 1 the work failed, 2 bad usage, 3 data unsafe or lost. Answers go to standard output, as text or,
-//! with `--json`, as JSON; everything else goes to standard error.
+//! Exit status: 0 done, 1 the work failed, 2 bad usage, 3 data unsafe or lost. Answers go to standard output,
+//! as text or, with `--json`, as JSON; everything else goes to standard error.
 #![forbid(unsafe_code)]
 
 mod advise;

@@ -1,7 +1,8 @@
-//! Answers: text for people, or JSON. Errors: a sentence on standard error, and with `--json` an object as the answer.
+//! Answers: text for people, or JSON. Errors: a sentence on standard error, and with `--json` an object as
+//! the answer.
 //!
-//! Text may hold what others have chosen: names on devices, paths, messages of the kernel. Control characters in it are
-//! escaped, for a terminal would obey them.
+//! Text may hold what others have chosen: names on devices, paths, messages of the kernel. Control characters
+//! in it are escaped, for a terminal would obey them.
 
 use braid_control::Error;
 use serde::Serialize;
@@ -22,7 +23,8 @@ impl Output {
         self.show_framed(report, text, |text| text);
     }
 
-    /// Gives a report as [`Output::show`] does, its text set by `frame`, which may add control characters of its own.
+    /// Gives a report as [`Output::show`] does, its text set by `frame`, which may add control characters of
+    /// its own.
     pub fn show_framed(
         self,
         report: &impl Serialize,
@@ -36,7 +38,8 @@ impl Output {
         }
     }
 
-    /// Gives a report as [`Output::show`] does, from a process that goes on even if its output cannot be written.
+    /// Gives a report as [`Output::show`] does, from a process that goes on even if its output cannot be
+    /// written.
     pub fn announce(self, report: &impl Serialize, text: impl FnOnce() -> String) {
         let line = if self.json { json(report) } else { visible(&text()) };
         if let Err(error) = write_line(&line) {
@@ -79,8 +82,8 @@ pub fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", visible(text));
 }
 
-/// The exit status of a command that ended with `status`, once it is known whether its answer could be written: an answer
-/// that was lost is a failure. A reader that closes its end (`| head`) has read enough.
+/// The exit status of a command that ended with `status`, once it is known whether its answer could be
+/// written: an answer that was lost is a failure. A reader that closes its end (`| head`) has read enough.
 pub fn exit_status(status: u8) -> u8 {
     match FAILURE.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -113,14 +116,15 @@ fn write_line(line: &str) -> io::Result<()> {
     writeln!(stdout, "{line}").and_then(|()| stdout.flush())
 }
 
-/// JSON escapes the control characters of ASCII itself; the others, and those that change the direction of text, are
-/// escaped as JSON has it.
+/// JSON escapes the control characters of ASCII itself; the others, and those that change the direction of
+/// text, are escaped as JSON has it.
 fn json(report: &impl Serialize) -> String {
     let text = serde_json::to_string(report).expect("a report is plain text and numbers");
     escape(&text, |c| format!("\\u{:04x}", u32::from(c)))
 }
 
-/// A text without characters that a terminal would obey, but for new lines and tabs: `\u{1b}[2J` in place of a cleared screen.
+/// A text without characters that a terminal would obey, but for new lines and tabs: `\u{1b}[2J` in place of
+/// a cleared screen.
 fn visible(text: &str) -> String {
     escape(text, |c| c.escape_unicode().to_string())
 }

@@ -6,9 +6,10 @@ use clap::Args;
 
 /// Show the policy that places a volume's data, or change it
 ///
-/// A change copies no data now: what the new policy wants elsewhere moves in the background, while the volume is served. A policy that keeps a part of the
-/// SSDs for extra copies (cache, orthus, most, hystor, exclusive, inclusive, ssd-first) takes charge only if the rest has room for the whole volume: create that with --size, or add a disk
-/// first. docs/policies/ says what each setting does.
+/// A change copies no data now: what the new policy wants elsewhere moves in the background, while the volume
+/// is served. A policy that keeps a part of the SSDs for extra copies (cache, orthus, most, hystor,
+/// exclusive, inclusive, ssd-first) takes charge only if the rest has room for the whole volume: create that
+/// with --size, or add a disk first. docs/policies/ says what each setting does.
 #[derive(Args)]
 #[command(after_help = "\
 Policies: wardrop, equi, working-set, pass, hystor, exclusive, inclusive, raid1, ssd-first, cache, orthus, colloid, most, ssd-only, hdd-only, stripe, static.

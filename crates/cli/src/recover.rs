@@ -9,13 +9,16 @@ use jiff::Timestamp;
 
 /// Go on with a volume whose SSDs are lost, as its disk alone has it
 ///
-/// For a volume with policy pass and order=epoch that is not served, and whose SSDs are missing. Its disk holds all of it as it was when the newest epoch
-/// ended, which was the last commit that the disk got whole: max-lag bounds what the SSDs had beyond that. What was written since is lost, and said, as ranges that may be larger. From then on braid serve opens it
-/// from the disk, at once: what is in the disk's journal is read from there, and gets to its place in the background. Once all of it is there (braid status), or
-/// after --apply, any other program finds the volume's bytes at the same addresses of the disk, too. A new SSD: braid device replace.
+/// For a volume with policy pass and order=epoch that is not served, and whose SSDs are missing. Its disk
+/// holds all of it as it was when the newest epoch ended, which was the last commit that the disk got whole:
+/// max-lag bounds what the SSDs had beyond that. What was written since is lost, and said, as ranges that may
+/// be larger. From then on braid serve opens it from the disk, at once: what is in the disk's journal is read
+/// from there, and gets to its place in the background. Once all of it is there (braid status), or after
+/// --apply, any other program finds the volume's bytes at the same addresses of the disk, too. A new SSD:
+/// braid device replace.
 ///
-/// With --read-only nothing on the disk changes: the volume is served by NBD to readers, in the foreground, until SIGTERM, SIGINT or SIGHUP, so
-/// that one can look at what is left before deciding.
+/// With --read-only nothing on the disk changes: the volume is served by NBD to readers, in the foreground,
+/// until SIGTERM, SIGINT or SIGHUP, so that one can look at what is left before deciding.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +38,8 @@ pub struct Arguments {
     /// Write what is in the disk's journal to its place before it ends, so that other programs find it there
     #[arg(long, conflicts_with = "read_only")]
     apply: bool,
-    /// With --read-only, where to export it by NBD, instead of a socket in the state directory; may be repeated
+    /// With --read-only, where to export it by NBD, instead of a socket in the state directory; may be
+    /// repeated
     #[arg(long, value_name = "unix:PATH|HOST:PORT", requires = "read_only")]
     nbd: Vec<NbdAddress>,
 }
@@ -95,7 +99,8 @@ fn describe(report: &RecoverReport) -> String {
     text
 }
 
-/// When the epoch ended: both by the calendar and before now, for a volume may be found long after it was used last.
+/// When the epoch ended: both by the calendar and before now, for a volume may be found long after it was
+/// used last.
 fn when(RecoverReport { epoch_ended_unix_seconds, age_seconds, .. }: &RecoverReport) -> String {
     let Some(ended) = epoch_ended_unix_seconds else { return String::new() };
     let before = age_seconds.map_or_else(String::new, |age| format!(" ({} before now)", clock(age)));

@@ -11,7 +11,8 @@ use std::ffi::OsString;
 
 /// Serve a volume, in the foreground, until SIGTERM, SIGINT or SIGHUP
 ///
-/// Prints one line when the server is ready for connections: the URIs of the volume's NBD exports. Logs to standard error.
+/// Prints one line when the server is ready for connections: the URIs of the volume's NBD exports. Logs to
+/// standard error.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -35,12 +36,12 @@ pub struct Arguments {
     #[arg(long, value_name = "EXTENTS", default_value_t = ServeOptions::default().cache_extents as u32,
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     cache: u32,
-    /// When a read that misses the memory cache brings all of its extent there: first (at the first miss), second (at the
-    /// second, a short while later), or off
+    /// When a read that misses the memory cache brings all of its extent there: first (at the first miss),
+    /// second (at the second, a short while later), or off
     #[arg(long, value_name = "WHEN", default_value_t)]
     readahead: Readahead,
-    /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a stride, such as 32MiB; 0 for none, as with
-    /// --readahead off, and with extents of more than 1 MiB
+    /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a
+    /// stride, such as 32MiB; 0 for none, as with --readahead off, and with extents of more than 1 MiB
     #[arg(long, value_name = "SIZE", default_value = "0")]
     ahead: Bytes,
     /// NBD clients at a time. A further one is refused, unless one makes room that has not sent a request
@@ -55,11 +56,13 @@ pub struct Arguments {
     /// or first written in its last 30 s, and what was overwritten then past a dirty block of another SSD
     #[arg(long, value_name = "DEVICE", value_parser = device_id)]
     distrust: Vec<DeviceId>,
-    /// Write back what the SSD alone holds, though the adopted disk was changed while it was not served: that may destroy its file system
+    /// Write back what the SSD alone holds, though the adopted disk was changed while it was not served: that
+    /// may destroy its file system
     #[arg(long = "force-write-back")]
     force_write_back: bool,
-    /// How fast the SSDs are, for simulations of the volume beside it (equi,mode=auto), if they emulate no model: one of braid device show, or
-    /// a file that braid device calibrate made [default: measured while they serve guests]
+    /// How fast the SSDs are, for simulations of the volume beside it (equi,mode=auto), if they emulate no
+    /// model: one of braid device show, or a file that braid device calibrate made [default: measured while
+    /// they serve guests]
     #[arg(long, value_name = "MODEL")]
     ssd_model: Option<String>,
     /// The same of the disks
@@ -131,7 +134,8 @@ pub fn device_id(text: &str) -> std::result::Result<DeviceId, String> {
         .ok_or_else(|| format!("'{text}' is not a device: use its place in the volume, as in d0"))
 }
 
-/// `braid detach`, for the daemon to run when it stops: with this very program, even if its file was replaced meanwhile.
+/// `braid detach`, for the daemon to run when it stops: with this very program, even if its file was replaced
+/// meanwhile.
 fn detach_command(name: &VolumeName) -> Vec<OsString> {
     vec!["/proc/self/exe".into(), "detach".into(), name.as_str().into()]
 }

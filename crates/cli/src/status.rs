@@ -84,8 +84,8 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     }
 }
 
-/// Every volume that can be told of; what cannot is logged. They are asked side by side: a daemon that does not answer
-/// holds up no other one.
+/// Every volume that can be told of; what cannot is logged. They are asked side by side: a daemon that does
+/// not answer holds up no other one.
 pub fn all(state: &StateDir) -> Result<Vec<VolumeReport>> {
     let report = |name| volume_report(state, name).inspect_err(|error| tracing::warn!("{error}")).ok();
     let mut reports = Vec::new();
@@ -422,7 +422,8 @@ fn background(status: &StatusReport) -> String {
     text + "\n" + &plan(status)
 }
 
-/// What of the policy's plan is left, how fast it goes, and what devices give for it; nothing if there is nothing to move.
+/// What of the policy's plan is left, how fast it goes, and what devices give for it; nothing if there is
+/// nothing to move.
 fn plan(status: &StatusReport) -> String {
     let background = &status.background;
     if background.moves_left == 0 && background.moved_bytes_per_second == 0.0 {

@@ -11,19 +11,22 @@ const ADOPTING: &str = "cache";
 #[derive(Args, Debug)]
 #[command(next_help_heading = "The new volume")]
 pub struct VolumeOptions {
-    /// An SSD: a block device or a file. With size=, a missing file is made, sparse. With model=, the device gets the
-    /// timing of that model or file (braid device show), and its flushes reach this machine's page cache only: for trials, not for data that must
-    /// survive a power cut. With layout=tail, Braid's metadata lies at the end, and data at the same address as in the volume or not on the
-    /// device at all. `memory` as PATH: only with serve --temporary. Repeat it for each device
+    /// An SSD: a block device or a file. With size=, a missing file is made, sparse. With model=, the device
+    /// gets the timing of that model or file (braid device show), and its flushes reach this machine's page
+    /// cache only: for trials, not for data that must survive a power cut. With layout=tail, Braid's metadata
+    /// lies at the end, and data at the same address as in the volume or not on the device at all. `memory`
+    /// as PATH: only with serve --temporary. Repeat it for each device
     #[arg(long, value_name = "PATH[,size=S][,model=M][,layout=L]")]
     ssd: Vec<String>,
-    /// A hard disk: as --ssd. Models are x25-m, x25-e, memoright-gt, transcend-16g, sata-ssd, nvme-ssd (SSDs), mba3073,
-    /// cheetah-15k5, barracuda-7200.12, exos-x20 (disks), dram (memory: --ssd), from the rates of papers alone ws-ros-ssd, ws-ros-hdd, x25-m-worn, p4800x,
-    /// samsung-960 and samsung-870, or your own: FILE.toml
+    /// A hard disk: as --ssd. Models are x25-m, x25-e, memoright-gt, transcend-16g, sata-ssd, nvme-ssd
+    /// (SSDs), mba3073, cheetah-15k5, barracuda-7200.12, exos-x20 (disks), dram (memory: --ssd), from the
+    /// rates of papers alone ws-ros-ssd, ws-ros-hdd, x25-m-worn, p4800x, samsung-960 and samsung-870, or your
+    /// own: FILE.toml
     #[arg(long, value_name = "PATH[,size=S][,model=M][,layout=L]")]
     hdd: Vec<String>,
-    /// A disk or image with data on it, which becomes the volume: its bytes stay where they are, nothing else is written to it, and the SSDs
-    /// given with --ssd cache it. It must not be mounted. Policies that leave data where it is fit: cache, hystor, hdd-only
+    /// A disk or image with data on it, which becomes the volume: its bytes stay where they are, nothing else
+    /// is written to it, and the SSDs given with --ssd cache it. It must not be mounted. Policies that leave
+    /// data where it is fit: cache, hystor, hdd-only
     #[arg(long, value_name = "DISK[,model=M]", conflicts_with = "hdd")]
     adopt: Option<String>,
     /// What decides where data lies and when it moves [default: equi,mode=auto; with --adopt: cache]
@@ -38,8 +41,9 @@ pub struct VolumeOptions {
     /// Required copies of everything, on different devices: 1 or 2 [default: 1]
     #[arg(long, value_name = "COUNT")]
     copies: Option<u8>,
-    /// The volume's size [default: all that the devices hold under its policy, but for a part of the SSDs that other policies need
-    /// later: 20 %, or all of SSDs of an eighth of the disks at most]. The output says which policies fit, and the size for the others
+    /// The volume's size [default: all that the devices hold under its policy, but for a part of the SSDs
+    /// that other policies need later: 20 %, or all of SSDs of an eighth of the disks at most]. The output
+    /// says which policies fit, and the size for the others
     #[arg(long)]
     size: Option<Bytes>,
     /// Overwrite devices that hold something

@@ -7,7 +7,8 @@ use braid_control::{DeviceReport, Result, StateDir, StatusReport, VolumeName, Vo
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Shows a volume, or all, until interrupted, until it cannot be told of any more, or until standard output is closed.
+/// Shows a volume, or all, until interrupted, until it cannot be told of any more, or until standard output
+/// is closed.
 pub fn watch(state: &StateDir, name: Option<&VolumeName>, output: Output) -> Result<u8> {
     let mut before: Option<VolumeReport> = None;
     while is_open() {

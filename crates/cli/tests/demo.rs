@@ -1,4 +1,5 @@
-//! The whole demo, short: over a block device and over NBD, to its end and interrupted; and that it leaves nothing.
+//! The whole demo, short: over a block device and over NBD, to its end and interrupted; and that it leaves
+//! nothing.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,8 +1,9 @@
-//! What runs a model against a clock: requests wait in a slab, and one alarm is set for the time at which the model next
-//! completes something.
+//! What runs a model against a clock: requests wait in a slab, and one alarm is set for the time at which the
+//! model next completes something.
 //!
-//! No task is spawned. A task that waits for the model advances it when it is polled. At the alarm
-//! one of these tasks is woken: the one whose request the model expects to be done then, so that a request costs one wake.
+//! No task is spawned. A task that waits for the model advances it when it is polled. At the alarm one of
+//! these tasks is woken: the one whose request the model expects to be done then, so that a request costs one
+//! wake.
 
 use crate::{Lateness, Usage};
 use braid_base::Nanos;
@@ -73,8 +74,8 @@ impl<R: Runtime, M: Model> Driver<R, M> {
 
     /// Hands a request to the model now. The turn ends when the model is done with it.
     ///
-    /// The alarm stays as it is: a new request brings what others wait for no sooner, and its own turn looks for itself when
-    /// it is first polled.
+    /// The alarm stays as it is: a new request brings what others wait for no sooner, and its own turn looks
+    /// for itself when it is first polled.
     pub(crate) fn submit(&self, request: Request) -> Turn<'_, R, M> {
         let now = self.runtime.now();
         let mut state = self.state.borrow_mut();
@@ -112,8 +113,8 @@ impl<R: Runtime, M: Model> Driver<R, M> {
 }
 
 impl<M: Model> State<M> {
-    /// Takes the model's events up to `now`, one after another, and wakes the requests that are done, but for the one that
-    /// looks for itself.
+    /// Takes the model's events up to `now`, one after another, and wakes the requests that are done, but for
+    /// the one that looks for itself.
     #[inline]
     fn advance(&mut self, now: Nanos, looking: usize) {
         while self.next <= now {
@@ -158,8 +159,9 @@ impl<M: Model> State<M> {
         before
     }
 
-    /// Sets the alarm for the tasks that wait. What happens inside an idle model can wait until the next request, and a request
-    /// that was not polled yet looks for itself: then there is no alarm, and a device costs no processor time.
+    /// Sets the alarm for the tasks that wait. What happens inside an idle model can wait until the next
+    /// request, and a request that was not polled yet looks for itself: then there is no alarm, and a device
+    /// costs no processor time.
     #[inline]
     fn set_alarm(&mut self) {
         let is_set = self.alarm.at == self.next && self.alarm.tag != NOBODY;

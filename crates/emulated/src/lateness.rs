@@ -2,8 +2,8 @@
 
 use braid_base::Nanos;
 
-/// How far requests completed after the time that the model gave them, because the real I/O took longer or the machine
-/// was busy.
+/// How far requests completed after the time that the model gave them, because the real I/O took longer or
+/// the machine was busy.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Lateness {
     /// Requests completed.
@@ -15,8 +15,9 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// The greatest mean lateness, as a share of the mean response time, at which figures of an emulation count. Above
-    /// this bound a busy machine and a policy cannot be told apart: the two worlds agree within 10 % below it.
+    /// The greatest mean lateness, as a share of the mean response time, at which figures of an emulation
+    /// count. Above this bound a busy machine and a policy cannot be told apart: the two worlds agree within
+    /// 10 % below it.
     pub const BOUND: f64 = 0.05;
 
     /// The mean over all requests; zero if there was none.

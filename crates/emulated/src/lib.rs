@@ -1,11 +1,11 @@
 //! The timing of a device model for any device, in real and in virtual time.
 //!
-//! [`Emulated`] has the shape of what it wraps. A request does its real I/O on the inner device and completes when both
-//! that and the model are done. What the real I/O or the machine's scheduling took beyond the model is the request's
-//! lateness, which the wrapper counts: an emulation is as good as its lateness is small.
+//! [`Emulated`] has the shape of what it wraps. A request does its real I/O on the inner device and completes
+//! when both that and the model are done. What the real I/O or the machine's scheduling took beyond the model
+//! is the request's lateness, which the wrapper counts: an emulation is as good as its lateness is small.
 //!
-//! The model does not run ahead of time: a task that waits for a request is woken at the model's next event, and takes one
-//! event after another, so that the model sees no difference to a device that is never late.
+//! The model does not run ahead of time: a task that waits for a request is woken at the model's next event,
+//! and takes one event after another, so that the model sees no difference to a device that is never late.
 //!
 //! [`Networked`] puts a device on another machine: it adds the time of a network between.
 #![forbid(unsafe_code)]
@@ -66,14 +66,16 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
         self.driver.counters()
     }
 
-    /// Switches the model's time off or on. While it is off, requests take no time but that of the real I/O and count for
-    /// nothing, but the model learns where they wrote ([`Model::note`]): for filling a device before a simulation begins. So it is
-    /// in the state then in which a device is that was filled in real time.
+    /// Switches the model's time off or on. While it is off, requests take no time but that of the real I/O
+    /// and count for nothing, but the model learns where they wrote ([`Model::note`]): for filling a device
+    /// before a simulation begins. So it is in the state then in which a device is that was filled in real
+    /// time.
     pub fn set_timed(&self, timed: bool) {
         self.timed.set(timed);
     }
 
-    /// Does `work`, the real I/O of a request, while the model's time runs: the request ends with the later of the two.
+    /// Does `work`, the real I/O of a request, while the model's time runs: the request ends with the later
+    /// of the two.
     async fn timed(
         &self,
         op: Op,

@@ -1,9 +1,11 @@
 //! A device on another machine: a request reaches it, and its answer comes back, over a network.
 //!
-//! - A request and its answer each take the network's latency. The bytes of a write come with the request, those of a read with the answer.
-//! - What a move reads stays on the device's node, and the move's write has them from there: within a node nothing crosses the network, and between nodes they do not
-//!   pass the host.
-//! - What else the engine copies passes the host: blocks that are cached, written back or resynchronised, and what moves from the memory cache.
+//! - A request and its answer each take the network's latency. The bytes of a write come with the request,
+//!   those of a read with the answer.
+//! - What a move reads stays on the device's node, and the move's write has them from there: within a node
+//!   nothing crosses the network, and between nodes they do not pass the host.
+//! - What else the engine copies passes the host: blocks that are cached, written back or resynchronised, and
+//!   what moves from the memory cache.
 
 use braid_base::{Bytes, NodeId};
 use braid_model::network::{Carried, Network};

@@ -259,7 +259,8 @@ fn a_quick_request_overtakes_a_slow_one_and_a_dropped_one_is_forgotten() {
     });
 }
 
-/// A world whose clock goes on at every look, and in which ready tasks run in any order: as on a busy machine.
+/// A world whose clock goes on at every look, and in which ready tasks run in any order: as on a busy
+/// machine.
 #[derive(Clone)]
 struct Busy {
     executor: Executor,

@@ -48,13 +48,15 @@ pub struct Report {
     pub removed: Vec<DeviceId>,
     /// Devices that are not current: missing, failed, or to be brought up to date.
     pub not_current: Vec<(DeviceId, DeviceState)>,
-    /// Likewise of an adopted disk: ranges that may be older than what was flushed if an SSD that is missing does not come back.
+    /// Likewise of an adopted disk: ranges that may be older than what was flushed if an SSD that is missing
+    /// does not come back.
     pub older: Vec<(DeviceId, Range<Bytes>)>,
     /// Whether the adopted disk was changed while Braid did not serve it.
     pub changed_elsewhere: bool,
     /// What only a device that is missing holds as it was written last: lost if it does not come back.
     pub only_on_missing: Vec<(DeviceId, ExtentId)>,
-    /// Devices of a volume with two copies of everything that are not there, and have not been given up by name.
+    /// Devices of a volume with two copies of everything that are not there, and have not been given up by
+    /// name.
     pub away: Vec<DeviceId>,
     /// Devices that say themselves that the others went on without them, if none of these others is there.
     pub told: Vec<DeviceId>,
@@ -69,8 +71,8 @@ impl Report {
         !self.repairable.is_empty() || !self.fatal.is_empty() || !self.lost.is_empty()
     }
 
-    /// Devices that are not there and are newer than all that is, if these are known to be `outdated`, as [`crate::OpenOptions::outdated`] says: what they alone hold the check
-    /// could not see.
+    /// Devices that are not there and are newer than all that is, if these are known to be `outdated`, as
+    /// [`crate::OpenOptions::outdated`] says: what they alone hold the check could not see.
     pub fn newer_elsewhere(&self, outdated: &[DeviceId]) -> Vec<DeviceId> {
         let is_current =
             |id: &DeviceId| !self.removed.contains(id) && self.not_current.iter().all(|(of, _)| of != id);
@@ -81,12 +83,13 @@ impl Report {
 
 /// Checks the volume on `devices`, and changes nothing.
 ///
-/// Another daemon may write meanwhile, which no lock on this host tells of: then what is read does not fit together.
-/// So damage, and a refusal, count only if a second reading finds the same, and nothing was written between the two.
+/// Another daemon may write meanwhile, which no lock on this host tells of: then what is read does not fit
+/// together. So damage, and a refusal, count only if a second reading finds the same, and nothing was written
+/// between the two.
 ///
 /// # Errors
-/// Where the devices are not those of one volume, as [`crate::Volume::open`] says, and `Busy` if another daemon writes
-/// so often that nothing can be said. Damage is in the report.
+/// Where the devices are not those of one volume, as [`crate::Volume::open`] says, and `Busy` if another
+/// daemon writes so often that nothing can be said. Damage is in the report.
 pub async fn check<R: Runtime, D: Device>(
     rt: &R,
     devices: Vec<D>,
@@ -228,8 +231,8 @@ async fn examine<R: Runtime, D: Device>(
     Ok((Examined::Report(Box::new(report)), as_of))
 }
 
-/// Checks what the superblocks lead to. Gives devices that lack what they had acknowledged, which make the report void,
-/// and the batch that would follow those in the journal.
+/// Checks what the superblocks lead to. Gives devices that lack what they had acknowledged, which make the
+/// report void, and the batch that would follow those in the journal.
 async fn check_metadata<D: Device>(
     source: &mut Source<'_, D>,
     report: &mut Report,

@@ -21,8 +21,8 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io;
 
-/// The rooms of a volume. Each owns what is in it, and its verbs stand beside it; they are verbs of the whole, since a request
-/// goes through several.
+/// The rooms of a volume. Each owns what is in it, and its verbs stand beside it; they are verbs of the
+/// whole, since a request goes through several.
 pub(crate) struct Core<R, D> {
     pub rt: R,
     pub shape: Shape,
@@ -121,8 +121,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         decide(&mut **self.policy.borrow_mut(), &view)
     }
 
-    /// Tells the policy of a guest's request, which may have to wait for a while then. One that does not lie within the volume
-    /// is not told: it is about to be refused. Asked only of a policy that observes.
+    /// Tells the policy of a guest's request, which may have to wait for a while then. One that does not lie
+    /// within the volume is not told: it is about to be refused. Asked only of a policy that observes.
     #[inline(never)]
     pub fn arrived(
         &self,

@@ -39,8 +39,8 @@ pub struct CreateOptions {
     pub block_size: Bytes,
     /// Required copies of each extent, 1 or 2.
     pub copies: u8,
-    /// With two copies, the least of the volume for which "they may differ" is recorded at once. The first write there waits until
-    /// that is durable; after an unclean stop all of it is copied again.
+    /// With two copies, the least of the volume for which "they may differ" is recorded at once. The first
+    /// write there waits until that is durable; after an unclean stop all of it is copied again.
     pub span_size: Bytes,
     /// The policy, as `name,key=value,…`.
     pub policy: String,
@@ -79,18 +79,21 @@ impl CreateOptions {
     }
 }
 
-/// A disk that becomes the volume with what is on it, and the device that keeps what must survive the loss of the SSDs.
+/// A disk that becomes the volume with what is on it, and the device that keeps what must survive the loss of
+/// the SSDs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Adoption {
     /// The place of the disk among the devices.
     pub disk: usize,
     /// What the disk is known by: a sum of its serial number, or `NO_SERIAL`.
     pub identity: Uuid,
-    /// The place of the record: a device for metadata alone, of [`record_len`] at least, which is neither the disk nor an SSD.
+    /// The place of the record: a device for metadata alone, of [`record_len`] at least, which is neither the
+    /// disk nor an SSD.
     pub record: usize,
 }
 
-/// The policy's state takes one in this many bytes of a device at most, else it is not kept there: on 32 MiB and more it is.
+/// The policy's state takes one in this many bytes of a device at most, else it is not kept there: on 32 MiB
+/// and more it is.
 const LARGEST_STATE_SHARE: u64 = 64;
 /// How much at the start and at the end of a device must be zero for it to count as empty.
 const LOOK_FOR_CONTENT: Bytes = Bytes(1 << 20);
@@ -170,8 +173,8 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
             ));
         }
     }
-    // The map's size depends on the volume's, which depends on the room that the map leaves: count it once for the
-    // largest volume there could be.
+    // The map's size depends on the volume's, which depends on the room that the map leaves: count it once
+    // for the largest volume there could be.
     let most: Bytes = match &options.adoption {
         Some(adoption) => devices[adoption.disk].geometry().size,
         None => devices.iter().map(|d| d.geometry().size).sum(),
@@ -258,7 +261,8 @@ fn check_adoption<D: Device>(devices: &[D], options: &CreateOptions, adoption: &
     Ok(())
 }
 
-/// A policy as it is written in the superblock, if that has room for it and the volume as many copies as it needs.
+/// A policy as it is written in the superblock, if that has room for it and the volume as many copies as it
+/// needs.
 pub(crate) fn checked_policy(policy: &dyn braid_policy::Policy, copies: u8) -> Result<String> {
     let (text, needs) = (braid_policy::written(policy), policy.copies());
     if needs > copies {
@@ -281,8 +285,8 @@ fn invalid_text(message: String) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// Refuses a device that holds anything, as far as its first and last MiB tell: RAID members, ZFS pools and partitioned disks whose
-/// start was wiped are known by their end.
+/// Refuses a device that holds anything, as far as its first and last MiB tell: RAID members, ZFS pools and
+/// partitioned disks whose start was wiped are known by their end.
 pub(crate) async fn refuse_content<D: Device>(device: &D, name: &str) -> Result<()> {
     let size = device.geometry().size;
     let buf = buffer(LOOK_FOR_CONTENT.min(size)).await;

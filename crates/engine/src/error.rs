@@ -45,8 +45,8 @@ impl Error {
         Error { failure: Box::new(Failure { kind, message: message.into() }) }
     }
 
-    /// An I/O error of a device, with what was tried. `NoSpace` where a device is a sparse file, and what it lies on is
-    /// full: a virtual machine then waits for room instead of giving up.
+    /// An I/O error of a device, with what was tried. `NoSpace` where a device is a sparse file, and what it
+    /// lies on is full: a virtual machine then waits for room instead of giving up.
     pub fn io(attempt: impl fmt::Display, error: &io::Error) -> Error {
         let kind = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,

@@ -32,7 +32,8 @@ pub enum Allocation {
     Hole,
 }
 
-/// What a guest says of a request beyond what it asks for. No answer depends on it: the policy may decide better.
+/// What a guest says of a request beyond what it asks for. No answer depends on it: the policy may decide
+/// better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hints {
     /// The bytes are metadata of a file system.
@@ -43,11 +44,12 @@ pub struct Hints {
 
 /// A disk as a guest sees it. [`crate::Volume`] is one; tests of the fronts bring simpler ones.
 ///
-/// Requests of any offset and length within `size()`, aligned or not, may run at the same time. One buffer holds at most
-/// [`braid_runtime::Arena::LARGEST`]; a front splits what is larger. A range beyond the end is `Invalid`, and nothing is
-/// done.
+/// Requests of any offset and length within `size()`, aligned or not, may run at the same time. One buffer
+/// holds at most [`braid_runtime::Arena::LARGEST`]; a front splits what is larger. A range beyond the end is
+/// `Invalid`, and nothing is done.
 ///
-/// After an error a device that is late may still fill the buffer or write what it holds: a front drops it, and takes another.
+/// After an error a device that is late may still fill the buffer or write what it holds: a front drops it,
+/// and takes another.
 pub trait Export: Clone + 'static {
     /// Bytes that the guest can address.
     fn size(&self) -> Bytes;
@@ -72,7 +74,8 @@ pub trait Export: Clone + 'static {
     /// Frees a range: it reads as zeros afterwards, or as anything if [`Export::discards_to_zeros`] says so.
     fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = Result<()>>;
 
-    /// Whether what was discarded reads as zeros. A front whose protocol promises that offers no discard otherwise.
+    /// Whether what was discarded reads as zeros. A front whose protocol promises that offers no discard
+    /// otherwise.
     fn discards_to_zeros(&self) -> bool {
         true
     }
@@ -89,18 +92,20 @@ pub trait Export: Clone + 'static {
     /// Brings a range into the memory cache, where there is one.
     fn prefetch(&self, offset: Bytes, len: Bytes) -> impl Future<Output = Result<()>>;
 
-    /// Whether the byte at `offset` takes room, and for how many bytes from there, at most `limit`, that stays so.
+    /// Whether the byte at `offset` takes room, and for how many bytes from there, at most `limit`, that
+    /// stays so.
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes);
 
-    /// The same disk, for requests of which a guest says this. A front whose protocol carries hints makes the verbs of such a
-    /// request with it; those of NBD and FUSE carry none. A disk that has no use for hints is what it was.
+    /// The same disk, for requests of which a guest says this. A front whose protocol carries hints makes the
+    /// verbs of such a request with it; those of NBD and FUSE carry none. A disk that has no use for hints is
+    /// what it was.
     #[must_use]
     fn with_hints(&self, _hints: Hints) -> Self {
         self.clone()
     }
 
-    /// A guest asks for this. A front says so once for each read, write, flush, zeroing or discard that lies within `size()`,
-    /// as the guest asked for it, before it serves it with the verbs above, be it in pieces or not at all. For a
-    /// recording; does nothing by itself.
+    /// A guest asks for this. A front says so once for each read, write, flush, zeroing or discard that lies
+    /// within `size()`, as the guest asked for it, before it serves it with the verbs above, be it in pieces
+    /// or not at all. For a recording; does nothing by itself.
     fn asked(&self, _request: Request) {}
 }

@@ -7,14 +7,15 @@
 //! only one. It fails then: no flush succeeds, and nothing is read or written any more.
 //!
 //! - A job looks every 0.8 s while the volume is used. Steady flushes do not wait for that.
-//! - A flush is acknowledged, and anything written to a device, only after a look that is at most a second old: the
-//!   volume looks first otherwise. So the first write after a pause waits for a look, and others do not.
+//! - A flush is acknowledged, and anything written to a device, only after a look that is at most a second
+//!   old: the volume looks first otherwise. So the first write after a pause waits for a look, and others do
+//!   not.
 //!
 //! So what was acknowledged between the other opening and the next look, at most a second, may be lost,
 //! unless the other opening waits ([`TAKEOVER`]): an opening that finds the volume in use, and does not know
 //! from its host's notes that this opening has ended, writes its number, waits for longer than a look may be
-//! old, and only then reads what counts (`open/again.rs`). The delay of 2 s comes after an unclean stop alone,
-//! on another host, under another state directory, or before the machine was started.
+//! old, and only then reads what counts (`open/again.rs`). The delay of 2 s comes after an unclean stop
+//! alone, on another host, under another state directory, or before the machine was started.
 //!
 //! What such an opening reads before the number is written may not fit together, since the journal grows
 //! meanwhile. The opening reads a few times ([`READINGS`]) before the volume is called damaged.
@@ -42,8 +43,8 @@ const OLDEST: Nanos = Nanos::from_secs(1);
 const PATIENCE: Nanos = Nanos::from_secs(1);
 /// How long an opening waits for another one to notice it: longer than a look may be old.
 pub(crate) const TAKEOVER: Nanos = Nanos::from_secs(2);
-/// How often an opening reads the journal once more, of a volume that another one may have open, before the journal
-/// counts as damaged.
+/// How often an opening reads the journal once more, of a volume that another one may have open, before the
+/// journal counts as damaged.
 pub(crate) const READINGS: u32 = 12;
 /// The pause before each of these readings.
 pub(crate) const BETWEEN_READINGS: Nanos = Nanos::from_millis(200);
@@ -95,8 +96,8 @@ pub(crate) fn may_be_open(superblock: &Superblock, noted: Option<Noted>) -> bool
     superblock.phase != Phase::Closed && noted.is_some_and(|noted| !is_last(noted))
 }
 
-/// Whether another daemon that opens, writes or closes the volume meanwhile may be why what devices say does not fit
-/// together.
+/// Whether another daemon that opens, writes or closes the volume meanwhile may be why what devices say does
+/// not fit together.
 pub(crate) fn may_change(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Degraded | ErrorKind::Invalid)
 }
@@ -114,8 +115,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// As [`Core::confirm_own`], before a device is written: gives the time then. Waits for nothing if the last
-    /// look is recent.
+    /// As [`Core::confirm_own`], before a device is written: gives the time then. Waits for nothing if the
+    /// last look is recent.
     #[inline]
     pub async fn confirm_before_write(&self) -> Result<Nanos> {
         let now = self.rt.now();
@@ -132,8 +133,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         D::ALWAYS_ANSWERS || self.fence.is_silent.get() || now < self.fence.looked.get() + OLDEST
     }
 
-    /// An error if another opening has taken the devices over. Called before something is promised or overwritten: has a
-    /// superblock read if the last look is old. If the device does not answer for a second, nobody waits for the look.
+    /// An error if another opening has taken the devices over. Called before something is promised or
+    /// overwritten: has a superblock read if the last look is old. If the device does not answer for a
+    /// second, nobody waits for the look.
     pub async fn confirm_own(&self) -> Result<()> {
         if self.is_looked_at(self.rt.now()) {
             return self.refuse_taken();

@@ -1,9 +1,10 @@
-//! Response times in memory of a fixed size: a histogram with steps that grow with the time, in the manner of Gil Tene's
-//! HdrHistogram. Recording is a few instructions, for every request is recorded more than once.
+//! Response times in memory of a fixed size: a histogram with steps that grow with the time, in the manner of
+//! Gil Tene's HdrHistogram. Recording is a few instructions, for every request is recorded more than once.
 
 use braid_base::Nanos;
 
-/// Response times: each is counted within one per cent of its length, up to 1,000 s. Mean and maximum are exact.
+/// Response times: each is counted within one per cent of its length, up to 1,000 s. Mean and maximum are
+/// exact.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
     counts: Box<[u64]>,
@@ -12,7 +13,8 @@ pub struct Latency {
     max: Nanos,
 }
 
-/// Steps between one power of two and the next: each is less than one per cent of the time that it stands for.
+/// Steps between one power of two and the next: each is less than one per cent of the time that it stands
+/// for.
 const STEPS: u64 = 128;
 const STEP_BITS: u32 = STEPS.ilog2();
 /// Times below this have a step each.
@@ -68,8 +70,8 @@ impl Latency {
         self.max
     }
 
-    /// The time that a share of all requests did not exceed, rounded up to the end of its step; zero where nothing was
-    /// counted.
+    /// The time that a share of all requests did not exceed, rounded up to the end of its step; zero where
+    /// nothing was counted.
     pub fn quantile(&self, share: f64) -> Nanos {
         let wanted = ((share * self.len as f64).ceil() as u64).clamp(1, self.len.max(1));
         let mut passed = 0;

@@ -12,8 +12,9 @@
 //! epochs/     a disk that alone is the volume as it was at a past instant
 //! ```
 //!
-//! Durability: data before record, record before map page, flush before promise. A slot is not used again until the
-//! record that freed it is durable. After a crash every block reads as its last flushed bytes or as a later write.
+//! Durability: data before record, record before map page, flush before promise. A slot is not used again
+//! until the record that freed it is durable. After a crash every block reads as its last flushed bytes or as
+//! a later write.
 #![forbid(unsafe_code)]
 
 mod adopted;

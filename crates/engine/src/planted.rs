@@ -1,8 +1,9 @@
 //! Bugs on purpose: a campaign is worth something only if it finds these.
 //!
-//! Without the feature `planted` [`planted`] is the constant `false`, and nothing of it is left in the code. With it one bug
-//! at a time is switched on for the thread, by a test (`crates/sim/tests/planted.rs`) that must find it. Each place in the engine
-//! reads `if planted(Bug::…)`, and does there what a programmer might have done by mistake.
+//! Without the feature `planted` [`planted`] is the constant `false`, and nothing of it is left in the code.
+//! With it one bug at a time is switched on for the thread, by a test (`crates/sim/tests/planted.rs`) that
+//! must find it. Each place in the engine reads `if planted(Bug::…)`, and does there what a programmer might
+//! have done by mistake.
 
 #[cfg(feature = "planted")]
 use std::cell::Cell;
@@ -44,7 +45,8 @@ pub enum Bug {
     ForgottenExtrasLeft,
     /// What a guest wrote between a read and the extra copy of what was read is not noticed.
     OlderBytesPromoted,
-    /// A write to a block with a clean extra copy does not wait until the journal says that its span may differ.
+    /// A write to a block with a clean extra copy does not wait until the journal says that its span may
+    /// differ.
     ExtraIntentSkipped,
     /// A write takes a clean extra copy for gone before the journal says so.
     GoneExtraForgotten,
@@ -140,9 +142,11 @@ pub enum Bug {
     ShrinkingDropsDirty,
     /// A block of an adopted disk becomes dirty before the record names its span.
     DirtySpanUnnamed,
-    /// Without the journal, a dirty entry of another SSD counts though the table of dirty spans does not name its span.
+    /// Without the journal, a dirty entry of another SSD counts though the table of dirty spans does not name
+    /// its span.
     DirtyWithoutJournal,
-    /// The SSD before an adopted disk is given up before what was written back from there is durable on the disk.
+    /// The SSD before an adopted disk is given up before what was written back from there is durable on the
+    /// disk.
     AdoptedNotFlushed,
     /// A write to an adopted disk does not wait until what the disk is known by says so.
     SumsNotNoted,
@@ -158,9 +162,9 @@ pub enum Bug {
     MissedWriteUnrecorded,
     /// An opening says `Open` on the devices without having said `Opening` on all of them.
     OpeningNotAnnounced,
-    /// After an unclean stop the journal does not say that another opening has begun. That shows only if the opening
-    /// writes no other batch first (a dirty span is one), and does not see a batch that the next opening sees: the one
-    /// journal of two that has the batch cannot be read for a while.
+    /// After an unclean stop the journal does not say that another opening has begun. That shows only if the
+    /// opening writes no other batch first (a dirty span is one), and does not see a batch that the next
+    /// opening sees: the one journal of two that has the batch cannot be read for a while.
     OpeningNotRecorded,
     /// A guest is told of success before the change is in the pending log.
     LogPublishedLate,

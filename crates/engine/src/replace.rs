@@ -33,14 +33,16 @@ pub struct Replacement {
     pub overwrite: bool,
 }
 
-/// Gives a volume that is not open a new device in the place of one that is not among `devices`. The next opening makes all copies
-/// on it anew, while guests work; until then the volume has one copy. The device that was there before is none of the volume's from then on.
+/// Gives a volume that is not open a new device in the place of one that is not among `devices`. The next
+/// opening makes all copies on it anew, while guests work; until then the volume has one copy. The device
+/// that was there before is none of the volume's from then on.
 ///
 /// An interruption leaves the volume with the old device or with the new one, and it can be done again.
 ///
 /// # Errors
-/// `Invalid` for a new device that is too small, of another class, or holds something; `Degraded` if the old one alone holds something, or is newer than the others, or more
-/// are missing; whatever [`crate::Volume::open`] refuses.
+/// `Invalid` for a new device that is too small, of another class, or holds something; `Degraded` if the old
+/// one alone holds something, or is newer than the others, or more are missing; whatever
+/// [`crate::Volume::open`] refuses.
 pub async fn replace<R: Runtime, D: Device>(
     rt: &R,
     devices: Vec<D>,
@@ -83,7 +85,8 @@ pub async fn replace<R: Runtime, D: Device>(
     if !overwrite {
         refuse_content(new, name).await?;
     }
-    // One that is behind learns of it once it is in step again: a superblock of this number would say that it was there.
+    // One that is behind learns of it once it is in step again: a superblock of this number would say that it
+    // was there.
     let there = devices.iter().zip(&superblock.devices);
     let others: Vec<Option<&D>> =
         there.map(|(device, entry)| device.as_deref().filter(|_| was_current(entry))).collect();

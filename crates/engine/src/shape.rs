@@ -18,7 +18,8 @@ pub struct Shape {
     pub part_size: Bytes,
     /// Required copies of each extent.
     pub copies: u8,
-    /// Where what homes hold ends: at the end of the last extent, which may lie behind the volume's; but of an adopted disk the last extent is short.
+    /// Where what homes hold ends: at the end of the last extent, which may lie behind the volume's; but of
+    /// an adopted disk the last extent is short.
     end: Bytes,
     /// The sizes as powers of two: on the path of every request a shift stands for a division.
     extent_bits: u32,
@@ -233,7 +234,8 @@ impl Shape {
         end - (piece.range.start.0 >> self.block_bits)
     }
 
-    /// The extent of a block, and the block's range within it. The last block of an adopted disk may be short.
+    /// The extent of a block, and the block's range within it. The last block of an adopted disk may be
+    /// short.
     pub(crate) fn range_of(&self, block: BlockId) -> Piece {
         let per_extent = self.extent_size / self.block_size;
         let (start, at) = (self.block_size * (block.0 % per_extent), self.block_size * block.0);

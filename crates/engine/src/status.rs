@@ -31,8 +31,8 @@ pub struct Status {
     pub policy_lacks: Option<String>,
     /// Extents that have a home.
     pub mapped_extents: u32,
-    /// Extents whose bytes are lost, because their device was given up or a repair could not prove their places: reading them is an error until
-    /// they are written or discarded.
+    /// Extents whose bytes are lost, because their device was given up or a repair could not prove their
+    /// places: reading them is an error until they are written or discarded.
     pub lost: Vec<ExtentId>,
     /// Parts of such extents that have not been written again, and ranges that were in the journal of a disk
     /// that was recovered, in a part that is damaged: reading them is an error likewise, of the latter until
@@ -58,13 +58,16 @@ pub struct Status {
     pub behind: Bytes,
     /// Of these, what the policy wants behind for a while.
     pub deferred: Bytes,
-    /// Of these, what the disk has in its journal of epochs, and not in its place: no loss of the SSDs costs that.
+    /// Of these, what the disk has in its journal of epochs, and not in its place: no loss of the SSDs costs
+    /// that.
     pub journaled: Bytes,
-    /// The newest epoch of which the disk that keeps them alone is the volume; none if it is not a state of it.
+    /// The newest epoch of which the disk that keeps them alone is the volume; none if it is not a state of
+    /// it.
     pub epoch: Option<u64>,
     /// Why no epoch can end, if that is so: then that disk may lack more than the policy's bound.
     pub epoch_failure: Option<String>,
-    /// How much of the volume a disk that was recovered has in its journal of epochs, and not in its place yet; none once all is there.
+    /// How much of the volume a disk that was recovered has in its journal of epochs, and not in its place
+    /// yet; none once all is there.
     pub unapplied: Option<Bytes>,
     /// Why that could not be changed last.
     pub unapplied_failure: Option<String>,
@@ -135,7 +138,8 @@ pub struct DeviceStatus {
     pub move_share: f64,
     /// While it is slow, though it answers in time: how many times longer than usual requests take.
     pub times_slower: Option<f64>,
-    /// Bytes of the volume that its loss would cost now, at most: exact unless copies of more than 16,384 extents are behind.
+    /// Bytes of the volume that its loss would cost now, at most: exact unless copies of more than 16,384
+    /// extents are behind.
     pub loss: Bytes,
     /// All bytes that it was asked to write since the volume was opened.
     pub written: Bytes,
@@ -169,7 +173,8 @@ pub struct Explanation {
 }
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// The volume now. Costs a copy of the counters, and a look at the homes of at most 16,384 pieces of extents that are behind.
+    /// The volume now. Costs a copy of the counters, and a look at the homes of at most 16,384 pieces of
+    /// extents that are behind.
     pub fn status(&self) -> Status {
         let core = &self.core;
         let (state, superblock) = (core.state.borrow(), core.devices.superblock());
@@ -306,7 +311,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Tells a policy that takes charge which extra copies there are. What is more than it wants goes, in the background.
+    /// Tells a policy that takes charge which extra copies there are. What is more than it wants goes, in the
+    /// background.
     pub fn adopt_extras(self: &std::rc::Rc<Self>) {
         let (state, mut policy) = (self.state.borrow(), self.policy.borrow_mut());
         for (block, _) in state.extras.all() {

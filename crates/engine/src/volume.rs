@@ -1,4 +1,5 @@
-//! The volume's public face: its end, the verbs of a disk, and what an administrator asks. How it is opened: `open/volume.rs`.
+//! The volume's public face: its end, the verbs of a disk, and what an administrator asks. How it is opened:
+//! `open/volume.rs`.
 
 use crate::adopted::refuse_moving_homes;
 use crate::core::Core;
@@ -40,12 +41,14 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         Volume { core, hints: Hints::default() }
     }
 
-    /// Waits for what guests have begun, and refuses what they begin from now on; stops background work, makes everything durable and the journal
-    /// short, so that the next opening is quick. Reads are answered until the end, but for those of what a crash left undecided, which are refused.
+    /// Waits for what guests have begun, and refuses what they begin from now on; stops background work,
+    /// makes everything durable and the journal short, so that the next opening is quick. Reads are answered
+    /// until the end, but for those of what a crash left undecided, which are refused.
     ///
     /// # Errors
-    /// Whatever keeps that from being durable, and `Io` if a device has not answered all requests, for it may still carry them out, or if guests or
-    /// background work have not ended in two minutes: then the volume is as after a crash.
+    /// Whatever keeps that from being durable, and `Io` if a device has not answered all requests, for it may
+    /// still carry them out, or if guests or background work have not ended in two minutes: then the volume
+    /// is as after a crash.
     pub async fn close(&self) -> Result<()> {
         let closed = self.shut_down().await;
         self.core.state.borrow_mut().end_log(closed.is_ok());
@@ -73,7 +76,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         core.commit(Origin::Background).await?;
         core.record_spans().await?;
-        // All copies are flushed: those that are alike need no resync. A batch says so of as many as it has room for.
+        // All copies are flushed: those that are alike need no resync. A batch says so of as many as it has
+        // room for.
         let mut not_clean = usize::MAX;
         loop {
             let (all, _) = core.state.borrow().behind.len();
@@ -113,11 +117,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.journal.failure().map_or(Ok(()), Err)
     }
 
-    /// Takes a device out of use, as if it had failed: from then on its copies count for nothing, and the volume goes on with the others. The
-    /// next opening, or [`Volume::return_device`], brings it up to date again, unless another device has taken its place.
+    /// Takes a device out of use, as if it had failed: from then on its copies count for nothing, and the
+    /// volume goes on with the others. The next opening, or [`Volume::return_device`], brings it up to date
+    /// again, unless another device has taken its place.
     ///
     /// # Errors
-    /// `Invalid` if there is no such device, or it is not in use; `Degraded` if something lies on it alone: then nothing has changed.
+    /// `Invalid` if there is no such device, or it is not in use; `Degraded` if something lies on it alone:
+    /// then nothing has changed.
     pub async fn fail_device(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
         let Some(member) = core.devices.iter().find(|member| member.id == device) else {
@@ -143,9 +149,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.give_up(device, Error::new(ErrorKind::Io, "taken out of use by the administrator")).await
     }
 
-    /// Devices that do not hold all that guests wrote, while others do: missing, failed, or being brought up to date;
-    /// with one copy of everything, given up or lost as a clean cache. Their own superblocks may not say so: what
-    /// opens the volume next is to know of them ([`crate::OpenOptions::outdated`]), whichever devices are there then.
+    /// Devices that do not hold all that guests wrote, while others do: missing, failed, or being brought up
+    /// to date; with one copy of everything, given up or lost as a clean cache. Their own superblocks may not
+    /// say so: what opens the volume next is to know of them ([`crate::OpenOptions::outdated`]), whichever
+    /// devices are there then.
     pub fn outdated_devices(&self) -> Vec<DeviceId> {
         self.core.devices.iter().filter(|member| member.is_lacking()).map(|member| member.id).collect()
     }
@@ -157,13 +164,15 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         Noted { epoch: superblock.epoch, owner: superblock.owner, batch: core.journal.in_ring() }
     }
 
-    /// Notified when [`Volume::outdated_devices`] may have changed: before a guest is told of a write that one of them lacks.
+    /// Notified when [`Volume::outdated_devices`] may have changed: before a guest is told of a write that
+    /// one of them lacks.
     pub fn device_changes(&self) -> Event {
         self.core.devices.changed()
     }
 
-    /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the background. What the old one
-    /// learned goes to the new one if that is of the same name, with other settings; else it is forgotten.
+    /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the
+    /// background. What the old one learned goes to the new one if that is of the same name, with other
+    /// settings; else it is forgotten.
     ///
     /// # Errors
     /// `Invalid` for a policy that does not fit the devices, or that leaves no room for the whole volume.
@@ -188,7 +197,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
-        // What is in use counts as room: homes that lie there already need none. So does what is missing of a volume that goes on without it.
+        // What is in use counts as room: homes that lie there already need none. So does what is missing of a
+        // volume that goes on without it.
         let all = devices.into_iter().map(|view| {
             let member = core.member(view.id);
             let is_there = core.shape.copies > 1 || member.is_written();
@@ -218,16 +228,17 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         Ok(())
     }
 
-    /// The policy in each mode that [`Volume::switch_mode`] may choose, and the place of the present one. None if the policy has no choice, and on
-    /// a volume of two copies: a mode may keep on one SSD alone what was written. Where time passes `haste` times as fast, times of the policy are as
-    /// much shorter.
+    /// The policy in each mode that [`Volume::switch_mode`] may choose, and the place of the present one.
+    /// None if the policy has no choice, and on a volume of two copies: a mode may keep on one SSD alone what
+    /// was written. Where time passes `haste` times as fast, times of the policy are as much shorter.
     pub fn modes(&self, haste: u32) -> (Vec<String>, usize) {
         let policy = self.core.policy.borrow();
         let modes = if self.core.shape.copies > 1 { Vec::new() } else { policy.modes(haste) };
         (modes, policy.mode())
     }
 
-    /// Has the policy go on in another of its modes, until the volume is closed. No data is copied now, and what the policy has learned stays.
+    /// Has the policy go on in another of its modes, until the volume is closed. No data is copied now, and
+    /// what the policy has learned stays.
     pub fn switch_mode(&self, mode: usize) {
         let core = &self.core;
         core.moves.pace.lift();
@@ -236,7 +247,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.jobs.wake();
     }
 
-    /// Puts a policy in charge that was made elsewhere, until the volume is closed: for experiments and tests.
+    /// Puts a policy in charge that was made elsewhere, until the volume is closed: for experiments and
+    /// tests.
     pub fn replace_policy(&self, policy: Box<dyn Policy>) {
         let core = &self.core;
         core.moves.pace.lift();
@@ -266,7 +278,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         self.core.devices.superblock().clone()
     }
 
-    /// Compares all required copies that are not behind, and counts the slots in use: for tests, on a volume at rest. Reads everything.
+    /// Compares all required copies that are not behind, and counts the slots in use: for tests, on a volume
+    /// at rest. Reads everything.
     ///
     /// # Errors
     /// `Corrupt` for copies that differ and for slots that are lost or used twice; errors of devices.

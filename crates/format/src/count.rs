@@ -1,6 +1,7 @@
 //! Sequences and epochs: numbers that only ever count up.
 //!
-//! One that is absurdly large was not reached by counting. It is rejected, so that code that counts on from it cannot overflow.
+//! One that is absurdly large was not reached by counting. It is rejected, so that code that counts on from
+//! it cannot overflow.
 
 use crate::Invalid;
 

@@ -1,4 +1,5 @@
-//! The spans of an adopted disk that may have dirty extra copies: a superset of what the loss of the SSDs would cost. It lies on neither.
+//! The spans of an adopted disk that may have dirty extra copies: a superset of what the loss of the SSDs
+//! would cost. It lies on neither.
 //!
 //! ```text
 //! offset  size  field
@@ -10,8 +11,8 @@
 //! 32      …     a bit for each span, lowest bit of the lowest byte first: 1 may have a dirty extra copy
 //! ```
 //!
-//! The region has two halves, written alternately by the parity of the sequence. Of two valid halves the one with the higher sequence
-//! counts. If none is valid, every span may have dirty extra copies.
+//! The region has two halves, written alternately by the parity of the sequence. Of two valid halves the one
+//! with the higher sequence counts. If none is valid, every span may have dirty extra copies.
 
 use crate::checksum::checksum;
 use crate::{Invalid, SpanId, Uuid, count};

@@ -1,5 +1,5 @@
-//! The double-write area of a volume with two required copies: pages of the map and of the intents, as they are about to be written in
-//! place.
+//! The double-write area of a volume with two required copies: pages of the map and of the intents, as they
+//! are about to be written in place.
 //!
 //! ```text
 //! offset  size  field
@@ -7,9 +7,10 @@
 //! 4096    …     more pages, 256 at most, in any order
 //! ```
 //!
-//! Each metadata device holds one image and one area. A page is durable in the areas before it is written in place, so one that a power
-//! cut tears in the image is found here, even if the device with the other image is gone. A page says which it is: its kind enters
-//! its checksum, its number and its sequence are in its header. Old ones may stay, for the page in place is newer then.
+//! Each metadata device holds one image and one area. A page is durable in the areas before it is written in
+//! place, so one that a power cut tears in the image is found here, even if the device with the other image
+//! is gone. A page says which it is: its kind enters its checksum, its number and its sequence are in its
+//! header. Old ones may stay, for the page in place is newer then.
 
 use crate::page;
 use braid_base::Bytes;

@@ -20,10 +20,12 @@
 //! 60  4000 if recovered: what has been applied, a bit each
 //! ```
 //!
-//! Void: the disk alone is not a state of the volume. Image: it is the volume at the end of the epoch once the run of segments has been applied
-//! to it in their order, which can be done again. Being adopted: likewise, and the map is being written that says that the disk has all. Recovered: that
-//! map counts, and guests have gone on with it; of the run only that is to be applied which no bit names. Bit `i` (of byte `i / 8`, the lowest first) stands for
-//! extents `i · n` to `(i + 1) · n - 1` of those that the run changes, in the order of their numbers; `n` is the least with which the bits suffice.
+//! Void: the disk alone is not a state of the volume. Image: it is the volume at the end of the epoch once
+//! the run of segments has been applied to it in their order, which can be done again. Being adopted:
+//! likewise, and the map is being written that says that the disk has all. Recovered: that map counts, and
+//! guests have gone on with it; of the run only that is to be applied which no bit names. Bit `i` (of byte `i
+//! / 8`, the lowest first) stands for extents `i · n` to `(i + 1) · n - 1` of those that the run changes, in
+//! the order of their numbers; `n` is the least with which the bits suffice.
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid, count};
@@ -189,7 +191,8 @@ where
     T::ref_from_prefix(page).map_err(|_| Invalid::Absent)
 }
 
-/// A state page as bytes. `applied`: which bits are set, of a disk that has been recovered; at most [`APPLIED`] bytes.
+/// A state page as bytes. `applied`: which bits are set, of a disk that has been recovered; at most
+/// [`APPLIED`] bytes.
 pub fn encode_state(volume: Uuid, page: &StatePage, applied: &[u8]) -> [u8; PAGE.as_usize()] {
     assert!(applied.len() <= APPLIED, "a state page has room for {APPLIED} bytes of bits");
     let state: u32 = match page.state {
@@ -246,7 +249,8 @@ pub fn newest_state(region: &[u8], volume: Uuid) -> Option<StatePage> {
     newest(region, volume).map(|(page, _)| page)
 }
 
-/// The bits of the newest valid state page, [`APPLIED`] bytes; none if that is no disk that has been recovered.
+/// The bits of the newest valid state page, [`APPLIED`] bytes; none if that is no disk that has been
+/// recovered.
 pub fn newest_applied(region: &[u8], volume: Uuid) -> Option<&[u8]> {
     let (page, bytes) = newest(region, volume)?;
     let applied = &bytes[size_of::<RawState>()..][..APPLIED];
@@ -297,7 +301,8 @@ impl Index {
     }
 }
 
-/// Verifies the index page at the start of `bytes`, of the segment with this number of a volume of `volume_size`.
+/// Verifies the index page at the start of `bytes`, of the segment with this number of a volume of
+/// `volume_size`.
 pub fn decode_index(bytes: &[u8], volume: Uuid, number: u64, volume_size: Bytes) -> Result<Index, Invalid> {
     let (raw, rest) = opened::<RawIndex>(bytes, INDEX_MAGIC, volume)?;
     if raw.number.get() != number {

@@ -9,9 +9,10 @@
 //!         5  1  0: none, 1: clean, 2: dirty
 //! ```
 //!
-//! A *cache slot* is a block slot: its number is the index of its extent slot on the device, times the blocks of an extent, plus its
-//! place there. So every block slot of the device has an entry, a cache can lie in any extent slots, and changing its size moves no
-//! entry. Clean entries are trusted after a clean shutdown, and after any other stop where their span was clean.
+//! A *cache slot* is a block slot: its number is the index of its extent slot on the device, times the blocks
+//! of an extent, plus its place there. So every block slot of the device has an entry, a cache can lie in any
+//! extent slots, and changing its size moves no entry. Clean entries are trusted after a clean shutdown, and
+//! after any other stop where their span was clean.
 
 use crate::superblock::RegionKind;
 use crate::{Invalid, Uuid, page};
@@ -37,7 +38,8 @@ pub struct CacheEntry {
     pub dirty: bool,
 }
 
-/// How many pages describe `slots` cache slots. Those beyond 2^32 − 1 pages (11 PiB with blocks of 4 KiB) are described by none.
+/// How many pages describe `slots` cache slots. Those beyond 2^32 − 1 pages (11 PiB with blocks of 4 KiB) are
+/// described by none.
 pub fn pages(slots: u64) -> u32 {
     u32::try_from(slots.div_ceil(u64::from(SLOTS_PER_PAGE))).unwrap_or(u32::MAX)
 }
@@ -64,8 +66,9 @@ pub fn encode(
     page::seal(page, RegionKind::CacheTable, volume, number, sequence);
 }
 
-/// Verifies a page, passes its entries that are not empty to `each`, by place in the page, and returns the page's sequence.
-/// Whether a block lies within the volume is not verified. `each` may have seen entries when an error is returned.
+/// Verifies a page, passes its entries that are not empty to `each`, by place in the page, and returns the
+/// page's sequence. Whether a block lies within the volume is not verified. `each` may have seen entries when
+/// an error is returned.
 pub fn decode(
     page: &[u8],
     volume: Uuid,

@@ -1,4 +1,5 @@
-//! A page of the intents: for each span, whether second copies or clean extra copies may differ from the homes.
+//! A page of the intents: for each span, whether second copies or clean extra copies may differ from the
+//! homes.
 //!
 //! ```text
 //! offset  size  field
@@ -6,7 +7,8 @@
 //! 16      4080  two bits for each span, 16,320 a page; lowest bits of the lowest byte first; 0 clean, 1 dirty, 2 behind
 //! ```
 //!
-//! If a page is valid in no copy, all its spans are taken as behind. That costs a resync of those spans and is never wrong.
+//! If a page is valid in no copy, all its spans are taken as behind. That costs a resync of those spans and
+//! is never wrong.
 
 use crate::superblock::RegionKind;
 use crate::{Invalid, SpanId, Uuid, page};
@@ -26,7 +28,8 @@ pub enum Difference {
     None,
     /// By writes that were not flushed: after an unclean stop either copy is as good.
     Dirty,
-    /// A copy lacks a write that was acknowledged: the one on a device that is not current, else the second one.
+    /// A copy lacks a write that was acknowledged: the one on a device that is not current, else the second
+    /// one.
     Behind,
 }
 
@@ -41,8 +44,8 @@ pub fn pages(spans: u32) -> u32 {
     spans.div_ceil(SPANS_PER_PAGE)
 }
 
-/// Writes page `number` into `page`, which is `SIZE` long. `state` is asked for every span of the page, also for those beyond
-/// the volume's end.
+/// Writes page `number` into `page`, which is `SIZE` long. `state` is asked for every span of the page, also
+/// for those beyond the volume's end.
 pub fn encode(
     page: &mut [u8],
     volume: Uuid,
@@ -59,8 +62,8 @@ pub fn encode(
     page::seal(page, RegionKind::Intents, volume, number, sequence);
 }
 
-/// Verifies a page, passes each span that is not clean to `each`, and returns the page's sequence. Whether a span lies within the
-/// volume is not verified.
+/// Verifies a page, passes each span that is not clean to `each`, and returns the page's sequence. Whether a
+/// span lies within the volume is not verified.
 pub fn decode(
     page: &[u8],
     volume: Uuid,

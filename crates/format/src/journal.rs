@@ -14,9 +14,9 @@
 //! …       …     records (see `record.rs`)
 //! ```
 //!
-//! The journal is a ring of 4 KiB pages. A batch begins on a page and does not wrap: if it does not fit before the end, it begins
-//! at the start. Each batch lists the extents of the one before it, so that if one batch is lost, the extents whose places are no
-//! longer proved are known.
+//! The journal is a ring of 4 KiB pages. A batch begins on a page and does not wrap: if it does not fit
+//! before the end, it begins at the start. Each batch lists the extents of the one before it, so that if one
+//! batch is lost, the extents whose places are no longer proved are known.
 
 mod record;
 
@@ -37,8 +37,8 @@ pub const MOST_PREVIOUS: usize = 512;
 /// Records that the largest batch holds, whatever they are.
 pub const MOST_RECORDS: usize = (LARGEST_BATCH.as_usize() - HEADER - 4 * MOST_PREVIOUS) / MOST_RECORD;
 
-/// The most batches from the tail to the newest. The longest ring holds a quarter; more follow only if a repair counts on behind
-/// batches that were lost.
+/// The most batches from the tail to the newest. The longest ring holds a quarter; more follow only if a
+/// repair counts on behind batches that were lost.
 pub const MOST_LIVE: u64 = 1 << 16;
 
 const MAGIC: [u8; 8] = *b"BRAIDJN2";
@@ -57,7 +57,8 @@ pub struct Batch<'a> {
     pub tail: u64,
     /// The opening that writes it.
     pub epoch: u64,
-    /// The extents that the previous batch changed; `None` if they are not known. Above [`MOST_PREVIOUS`] they are not listed.
+    /// The extents that the previous batch changed; `None` if they are not known. Above [`MOST_PREVIOUS`]
+    /// they are not listed.
     pub previous: Option<&'a [ExtentId]>,
     /// What changed.
     pub records: &'a [Record],
@@ -99,7 +100,8 @@ pub fn room(records: usize) -> Bytes {
     Bytes::of_len(HEADER + 4 * MOST_PREVIOUS + records * MOST_RECORD).align_up(PAGE)
 }
 
-/// Writes a batch to the start of `buffer` and zeros its padding. Returns the room that it takes, in whole pages.
+/// Writes a batch to the start of `buffer` and zeros its padding. Returns the room that it takes, in whole
+/// pages.
 ///
 /// # Panics
 /// If the buffer is too small; [`room`] is always enough.
@@ -159,8 +161,8 @@ pub fn verify(bytes: &[u8], volume: Uuid) -> Result<Header, Invalid> {
     })
 }
 
-/// The records of a batch that [`verify`] accepted. A record of an unknown kind that may be skipped is left out; the first error
-/// is the last item.
+/// The records of a batch that [`verify`] accepted. A record of an unknown kind that may be skipped is left
+/// out; the first error is the last item.
 pub fn records<'a>(
     bytes: &'a [u8],
     header: &Header,
@@ -354,8 +356,9 @@ mod tests {
 
     #[test]
     fn records_that_contradict_their_lengths_are_rejected() {
-        // Where, and which byte: a record too long for the batch, shorter than its prefix, longer and shorter than its kind
-        // allows, a span that is neither set nor cleared, one record more, one record fewer than there are.
+        // Where, and which byte: a record too long for the batch, shorter than its prefix, longer and shorter
+        // than its kind allows, a span that is neither set nor cleared, one record more, one record fewer
+        // than there are.
         let first = HEADER;
         for (at, value) in [
             (first + 2, 200),

@@ -1,5 +1,5 @@
-//! Where things lie on the devices of a volume, and how long they are: computed at creation and recorded in superblock and device
-//! table.
+//! Where things lie on the devices of a volume, and how long they are: computed at creation and recorded in
+//! superblock and device table.
 
 use crate::superblock::{self, Layout};
 use crate::{
@@ -22,7 +22,8 @@ pub const PARTS: u64 = 16;
 
 const PAGE: Bytes = Bytes(4096);
 
-/// The places of the superblock copies on a device of `size`, at least [`SMALLEST_DEVICE`]; none on an adopted disk.
+/// The places of the superblock copies on a device of `size`, at least [`SMALLEST_DEVICE`]; none on an
+/// adopted disk.
 pub fn superblock_offsets(size: Bytes, layout: Layout) -> Vec<Bytes> {
     let from_end = |rooms: u64| (size - SUPERBLOCK_ROOM * rooms).align_down(SUPERBLOCK_ROOM);
     match layout {
@@ -32,14 +33,14 @@ pub fn superblock_offsets(size: Bytes, layout: Layout) -> Vec<Bytes> {
     }
 }
 
-/// The size of a part of an extent: the unit in which the map knows what was written. A sixteenth of the extent, but
-/// never less than a block.
+/// The size of a part of an extent: the unit in which the map knows what was written. A sixteenth of the
+/// extent, but never less than a block.
 pub fn part_size(extent_size: Bytes, block_size: Bytes) -> Bytes {
     (extent_size / PARTS).max(block_size)
 }
 
-/// The length of one half of the device table for `devices` devices: room for at least 32 devices and for four regions each and 64
-/// more, in whole pages.
+/// The length of one half of the device table for `devices` devices: room for at least 32 devices and for
+/// four regions each and 64 more, in whole pages.
 pub fn device_table_room(devices: usize) -> Bytes {
     let entries = devices.max(32);
     let len = superblock::TABLE_HEADER
@@ -58,8 +59,8 @@ pub fn journal_len(volume_size: Bytes) -> Bytes {
     (volume_size / (1 << 18)).clamp(MIB, MIB * 64).align_up(KIB * 4)
 }
 
-/// The length of the journal of epochs: an eighth of the volume, 8 MiB to 1 GiB, but no less than eight extents and 4 MiB. An epoch takes less than
-/// half of it, and a guest may discard an extent at once.
+/// The length of the journal of epochs: an eighth of the volume, 8 MiB to 1 GiB, but no less than eight
+/// extents and 4 MiB. An epoch takes less than half of it, and a guest may discard an extent at once.
 pub fn epoch_journal_len(volume_size: Bytes, extent_size: Bytes) -> Bytes {
     let usual = (volume_size / 8).clamp(MIB * 8, MIB * 1024);
     usual.max(extent_size * 8 + MIB * 4).align_up(KIB * 4)
@@ -80,8 +81,8 @@ pub fn intents_len(spans: u32) -> Bytes {
     intent_page::SIZE * u64::from(intent_page::pages(spans))
 }
 
-/// The length of one image of the cache table of a device with `slots` slots: the directory, then an entry for each block slot. That is
-/// 0.15 % of the device with blocks of 4 KiB.
+/// The length of one image of the cache table of a device with `slots` slots: the directory, then an entry
+/// for each block slot. That is 0.15 % of the device with blocks of 4 KiB.
 pub fn cache_table_len(slots: u32, extent_size: Bytes, block_size: Bytes) -> Bytes {
     let pages = cache_table_pages(slots, extent_size, block_size);
     extra_page::SIZE * (u64::from(extra_directory::pages(pages)) + u64::from(pages))
@@ -112,7 +113,8 @@ pub fn policy_state_len() -> Bytes {
     policy_state::HALF * 2
 }
 
-/// The extents of a span: the smallest power of two with which a span has `least` bytes and the volume at most [`MOST_SPANS`] spans.
+/// The extents of a span: the smallest power of two with which a span has `least` bytes and the volume at
+/// most [`MOST_SPANS`] spans.
 pub fn span_extents(volume_size: Bytes, extent_size: Bytes, least: Bytes) -> u32 {
     let extents = volume_size.0.div_ceil(extent_size.0);
     let span = extents.div_ceil(u64::from(MOST_SPANS)).max(least.0.div_ceil(extent_size.0)).max(1);
@@ -124,7 +126,8 @@ mod tests {
     use super::*;
     use braid_base::{GIB, TIB};
 
-    /// One SSD and one disk, one required copy, extents of 128 KiB, nothing cached; each region takes whole slots.
+    /// One SSD and one disk, one required copy, extents of 128 KiB, nothing cached; each region takes whole
+    /// slots.
     #[test]
     fn metadata_takes_at_most_0_012_percent_at_the_defaults() {
         let extent_size = KIB * 128;

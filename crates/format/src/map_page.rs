@@ -11,10 +11,11 @@
 //!         6  4  second copy, as slot number; 0: none       (two required copies only)
 //! ```
 //!
-//! 48 bits an extent is what Wu and Reddy's map takes (section II): 0.0046 % at 128 KiB. There are two images, on different
-//! devices if the volume has two: of two valid pages the one with the higher sequence counts; a page torn by a power cut is
-//! read from the other image, and the journal still holds everything since the older of the two. Which second copies may
-//! differ from their homes is not here but in the intents.
+//! 48 bits an extent is what Wu and Reddy's map takes (section II): 0.0046 % at 128 KiB. There are two
+//! images, on different devices if the volume has two: of two valid pages the one with the higher sequence
+//! counts; a page torn by a power cut is read from the other image, and the journal still holds everything
+//! since the older of the two. Which second copies may differ from their homes is not here but in the
+//! intents.
 
 use crate::superblock::RegionKind;
 use crate::{Invalid, SlotNumber, Uuid, page};

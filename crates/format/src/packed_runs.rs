@@ -11,8 +11,8 @@ use braid_base::ExtentId;
 /// Runs, in order: first extent and number of extents.
 pub type Runs = Vec<(u32, u32)>;
 
-/// Extents, given in order, as runs that take `room` bytes at most when they are packed. If they are too many,
-/// runs with short gaps between them become one.
+/// Extents, given in order, as runs that take `room` bytes at most when they are packed. If they are too
+/// many, runs with short gaps between them become one.
 pub(crate) fn runs_within(extents: impl Iterator<Item = ExtentId>, room: usize) -> Runs {
     let mut runs = all(extents);
     let mut gap = 1;

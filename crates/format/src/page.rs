@@ -7,7 +7,8 @@
 //! 8       8     sequence of the newest journal batch that the page contains
 //! ```
 //!
-//! The kind enters the checksum so that a page of a region that was once here, of another kind, is never accepted.
+//! The kind enters the checksum so that a page of a region that was once here, of another kind, is never
+//! accepted.
 
 use crate::superblock::RegionKind;
 use crate::{Invalid, Uuid, count};
@@ -87,7 +88,8 @@ mod tests {
         page
     }
 
-    /// A region that moved away leaves its pages; with the same number and volume they would pass for pages of the region that came.
+    /// A region that moved away leaves its pages; with the same number and volume they would pass for pages
+    /// of the region that came.
     #[test]
     fn a_page_of_a_region_of_another_kind_is_rejected() {
         let page = sealed(RegionKind::Map);

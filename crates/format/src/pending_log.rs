@@ -33,8 +33,8 @@
 //! The daemon writes an entry first, and then the number behind it in one store. A process that dies between
 //! two instructions leaves the entries up to that number whole. So a position and its checksum are one word.
 //! The log says nothing to another volume, another life of the machine or another opening. A copy of the
-//! volume has the same UUID, and may have counted as many openings: the owner, a random number of each opening
-//! (see `superblock.rs`), tells the openings apart.
+//! volume has the same UUID, and may have counted as many openings: the owner, a random number of each
+//! opening (see `superblock.rs`), tells the openings apart.
 //!
 //! A later layout has another digit at the end of its magic. The layout before this one, "BRAIDPL1", is still
 //! read: bytes 104..128 are zeros there, and no checksum includes an owner.
@@ -348,8 +348,8 @@ impl Seal {
 /// zeros from behind its end.
 ///
 /// # Errors
-/// The number of the first entry that is damaged, and why. Then none counts: an older change of an extent must
-/// not hide a newer one.
+/// The number of the first entry that is damaged, and why. Then none counts: an older change of an extent
+/// must not hide a newer one.
 pub fn records(head: &Head, load: impl Fn(Bytes, &mut [u8])) -> Result<Vec<Record>, (u64, Invalid)> {
     let seal = head.seal();
     let read = |number| {

@@ -1,4 +1,5 @@
-//! The policy's own state: bounded tables of a policy that survive a restart, as bytes that only the policy understands.
+//! The policy's own state: bounded tables of a policy that survive a restart, as bytes that only the policy
+//! understands.
 //!
 //! ```text
 //! offset  size  field
@@ -11,9 +12,10 @@
 //! 96      …     the policy's state
 //! ```
 //!
-//! The region has two halves of 256 KiB, written alternately by the parity of the sequence. Of all valid halves, the one with the
-//! highest epoch, then the highest sequence, counts: a device that was missing may hold a higher sequence of an earlier epoch. A lost
-//! state costs what the policy has learned and nothing else.
+//! The region has two halves of 256 KiB, written alternately by the parity of the sequence. Of all valid
+//! halves, the one with the highest epoch, then the highest sequence, counts: a device that was missing may
+//! hold a higher sequence of an earlier epoch. A lost state costs what the policy has learned and nothing
+//! else.
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid, count, text};

@@ -14,12 +14,13 @@
 //! ```
 //!
 //! A witness (see `witness.rs`) that is older than the page that is named here has been lost, with whatever
-//! its device had made durable since. Older versions write zeros there. A page is alone if the other place could
-//! not be written: a power cut may have torn the next page, which went over this one.
+//! its device had made durable since. Older versions write zeros there. A page is alone if the other place
+//! could not be written: a power cut may have torn the next page, which went over this one.
 //!
-//! It tells a journal whose end was lost from one whose end was never promised. It is written *after* the flush of the batch that
-//! it names, and is itself durable with the next flush, so it may be older than the newest promise and never newer. The region holds two
-//! such pages, written alternately; the valid one with the highest epoch and sequence counts.
+//! It tells a journal whose end was lost from one whose end was never promised. It is written *after* the
+//! flush of the batch that it names, and is itself durable with the next flush, so it may be older than the
+//! newest promise and never newer. The region holds two such pages, written alternately; the valid one with
+//! the highest epoch and sequence counts.
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid, count};
@@ -43,7 +44,8 @@ pub struct Proof {
     pub epoch: u64,
     /// The newest journal batch that was promised when it was written.
     pub sequence: u64,
-    /// The extents that this batch changed, so that if it is lost, it is known which places are not proved; `None` if they are too many.
+    /// The extents that this batch changed, so that if it is lost, it is known which places are not proved;
+    /// `None` if they are too many.
     pub extents: Option<Vec<ExtentId>>,
     /// The newest page of the witness that was durable when it was written, if it is known.
     pub witnessed: Option<Witnessed>,

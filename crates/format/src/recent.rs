@@ -15,8 +15,8 @@
 //! 48      14 n  entries of a page of blocks: block (8), extent slot (4) and place (2) of its dirty extra copy
 //! ```
 //!
-//! Pages of blocks follow those of extents. A block without a dirty extra copy on a device without the journal
-//! has extent slot 0. Older versions take a page of blocks for none, and so the whole list.
+//! Pages of blocks follow those of extents. A block without a dirty extra copy on a device without the
+//! journal has extent slot 0. Older versions take a page of blocks for none, and so the whole list.
 //!
 //! A list is written to the ring of the journal that is not in use: to the first half of the ring if its
 //! number is even, else to the second half. The witness says which list counts, and how many pages it has. A
@@ -169,8 +169,8 @@ fn seal(page: &mut [u8], volume: Uuid, list: List, (magic, number, entries): ([u
     page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
 }
 
-/// Verifies page `number` of a list, at the start of `bytes`, and gives its entries as they are stored. Neither
-/// extents, blocks nor slots are verified: only the volume knows how many there are.
+/// Verifies page `number` of a list, at the start of `bytes`, and gives its entries as they are stored.
+/// Neither extents, blocks nor slots are verified: only the volume knows how many there are.
 pub fn decode(bytes: &[u8], volume: Uuid, list: List, number: u32) -> Result<Entries, Invalid> {
     let page = bytes.get(..SIZE.as_usize()).ok_or(Invalid::Absent)?;
     let (raw, rest) = Raw::ref_from_prefix(page).map_err(|_| Invalid::Absent)?;

@@ -33,8 +33,9 @@
 //! 1408    6784  0
 //! ```
 //!
-//! There are three copies on each device; the valid one with the highest sequence counts. All copies of all devices are written
-//! at each change, one copy after the other with a flush between, so that a power cut leaves one whole.
+//! There are three copies on each device; the valid one with the highest sequence counts. All copies of all
+//! devices are written at each change, one copy after the other with a flush between, so that a power cut
+//! leaves one whole.
 
 mod device;
 mod given_up;
@@ -105,8 +106,7 @@ pub struct Superblock {
     pub dirty_blocks: DirtyBlocks,
     /// Where the device table lies: on one or two devices.
     pub tables: Vec<TablePlace>,
-    /// A random number of the opening that wrote this: two openings that were begun at the same time may have
-    /// one epoch. 0 from an older version.
+    /// A random number of the opening: two openings at one time may have one epoch. 0 from an older version.
     pub owner: u64,
     /// All devices, by id.
     pub devices: Vec<DeviceEntry>,
@@ -145,7 +145,7 @@ pub struct Header {
     pub device_count: u16,
 }
 
-/// Whether a block slot may hold something that the home does not have: what the loss of an SSD costs beside the homes on it.
+/// Whether a block slot may hold dirty data: the cost of losing an SSD, beside the homes on the SSD.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(u8)]
 pub enum DirtyBlocks {
@@ -163,7 +163,7 @@ pub enum DirtyBlocks {
 pub enum Mapping {
     /// The map has an entry for each extent.
     Dense = 1,
-    /// There is no map: one device is an adopted disk, and each extent lies there at its own address, valid from the start.
+    /// No map: each extent lies at its own address on the adopted disk, valid from the start.
     OwnAddress = 2,
 }
 
@@ -193,13 +193,14 @@ pub struct Features {
 }
 
 impl Features {
-    /// Incompat: the journal says when a clean extra copy comes and goes, and that a span may differ before a write makes one differ. An
-    /// older version would do neither.
+    /// Incompat: the journal says when a clean extra copy comes and goes, and that a span may differ before a
+    /// write makes one differ. An older version would do neither.
     pub const CLEAN_EXTRAS: u64 = 1;
-    /// Incompat: a device of the table may be none of the volume's any more, or not yet. An older version would take it for damage.
+    /// Incompat: a device of the table may be none of the volume's any more, or not yet. An older version
+    /// would take it for damage.
     pub const REMOVED_DEVICES: u64 = 2;
-    /// Incompat: a disk that kept epochs is the volume, and its journal has not been applied to all of it. An older version would not read
-    /// what is in that, or apply it over what guests have written since.
+    /// Incompat: a disk that kept epochs is the volume, and its journal has not been applied to all of it. An
+    /// older version would not read what is in that, or apply it over what guests have written since.
     pub const UNAPPLIED: u64 = 4;
     /// Incompat: a region may be void. An older version would believe what it holds.
     pub const VOID_REGIONS: u64 = 8;
@@ -209,8 +210,8 @@ impl Features {
     /// Incompat: a summary behind each image of the map says which pages were ever written. An older version
     /// would take the others for damage.
     pub const MAP_SUMMARY: u64 = 32;
-    /// Incompat: the volume was shut down, and spans that the journal calls dirty have copies that differ. An older
-    /// version would take these for alike.
+    /// Incompat: the volume was shut down, and spans that the journal calls dirty have copies that differ. An
+    /// older version would take these for alike.
     pub const UNDECIDED: u64 = 64;
     /// All incompat features that this version knows.
     pub(crate) const INCOMPAT: u64 = Features::CLEAN_EXTRAS
@@ -222,7 +223,7 @@ impl Features {
         | Features::UNDECIDED;
 }
 
-/// Where one copy of the device table lies: two halves of `len / 2`, of which `sequence % 2` says the current one.
+/// Where a copy of the device table lies: two halves of `len / 2`; `sequence % 2` names the current half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TablePlace {
     /// The device.
@@ -359,7 +360,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Whether a table has as many devices, and this one in its place. The table of the next change may have one more.
+    /// Whether a table has as many devices (the table of the next change: one more), this one in its place.
     pub fn agrees_with(&self, table: &DeviceTable) -> bool {
         let own = table.devices.get(self.this_device.index());
         table.devices.len() == usize::from(self.device_count)

@@ -26,14 +26,15 @@
 //!
 //! A journal that ends before the newest batch that a witness names has lost batches, whatever its own device
 //! says. The runs name the extents that were changed since the last checkpoint, and maybe others. If the
-//! journal is lost with its device, the list of recent entries (see `recent.rs`) says where these extents lie,
-//! and only the extents of the second runs are not known. If the list is not whole, all extents of the first
-//! runs are not known. The page is written to the region of the proof, its two places in turn; the valid page
-//! with the highest epoch and number counts. Older versions write up to 504 first runs, and nothing behind
-//! them; a page with more than 250 has no second part. A page with more than 249 has no third runs.
+//! journal is lost with its device, the list of recent entries (see `recent.rs`) says where these extents
+//! lie, and only the extents of the second runs are not known. If the list is not whole, all extents of the
+//! first runs are not known. The page is written to the region of the proof, its two places in turn; the
+//! valid page with the highest epoch and number counts. Older versions write up to 504 first runs, and
+//! nothing behind them; a page with more than 250 has no second part. A page with more than 249 has no third
+//! runs.
 //!
-//! The table of a cache that is left describes the last checkpoint, and the list brings that up to date, too. A
-//! dirty copy in an extent of the third runs may be older than the home, so such an extent is not known.
+//! The table of a cache that is left describes the last checkpoint, and the list brings that up to date, too.
+//! A dirty copy in an extent of the third runs may be older than the home, so such an extent is not known.
 
 use crate::checksum::checksum;
 use crate::packed_runs::{Runs, all, join, pack, runs_within, unpack};
@@ -55,7 +56,8 @@ const COVERED: usize = 12;
 pub struct Witness {
     /// The opening that wrote it.
     pub epoch: u64,
-    /// Pages that the opening had written with this one: of two pages with the same batches the later one lists more.
+    /// Pages that the opening had written with this one: of two pages with the same batches the later one
+    /// lists more.
     pub number: u64,
     /// The newest batch that was durable when it was written.
     pub promised: u64,

@@ -1,4 +1,5 @@
-//! The drawings in `docs/format.md` are those of the source: a change of one that is not made in the other fails here.
+//! The drawings in `docs/format.md` are those of the source: a change of one that is not made in the other
+//! fails here.
 
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,9 @@
-//! A kernel block device for a served volume: made, found again and removed. This is the side of the command line.
+//! A kernel block device for a served volume: made, found again and removed. This is the side of the command
+//! line.
 //!
-//! It must run in another process than the daemon, for opening the file is a request to the daemon. All of it is
-//! synchronous. Nothing is remembered beside the kernel's own state: a loop device carries the name of the file that it
-//! was made for, so that a later process, or one after a crash, finds it.
+//! It must run in another process than the daemon, for opening the file is a request to the daemon. All of it
+//! is synchronous. Nothing is remembered beside the kernel's own state: a loop device carries the name of the
+//! file that it was made for, so that a later process, or one after a crash, finds it.
 
 use crate::filesystem::sector_size;
 use crate::loop_device::{LoopDevice, Status, lock};
@@ -28,7 +29,8 @@ pub trait Attachment {
     /// The block device, if there is one that works.
     fn device(&self) -> Result<Option<PathBuf>>;
 
-    /// Removes the block device, and returns once it is gone. Refused while it is in use: the error says by whom.
+    /// Removes the block device, and returns once it is gone. Refused while it is in use: the error says by
+    /// whom.
     fn detach(&self) -> Result<()>;
 }
 
@@ -125,8 +127,9 @@ impl Attachment for LoopAttachment {
         "loop"
     }
 
-    /// Direct I/O, so that no byte is cached twice and the volume's flushes mean what they say; refused if the kernel
-    /// does not grant it. Stale devices of the same volume are marked to go as soon as nobody uses them.
+    /// Direct I/O, so that no byte is cached twice and the volume's flushes mean what they say; refused if
+    /// the kernel does not grant it. Stale devices of the same volume are marked to go as soon as nobody uses
+    /// them.
     fn attach(&self) -> Result<PathBuf> {
         let _lock = lock()?;
         if let Some(device) = self.live()? {
@@ -186,8 +189,8 @@ fn clear_unused(device: LoopDevice) -> io::Result<()> {
     }
 }
 
-/// The loop devices over a volume served in `directory` whose daemon is dead. [`LoopAttachment::attach`] marks them to go
-/// when nobody uses them any more; what each is used for is to be unmounted.
+/// The loop devices over a volume served in `directory` whose daemon is dead. [`LoopAttachment::attach`]
+/// marks them to go when nobody uses them any more; what each is used for is to be unmounted.
 pub fn stale(directory: &Path) -> Result<Vec<Stale>> {
     let attachment = LoopAttachment::new(directory)?;
     let describe = |device: LoopDevice| {
@@ -204,7 +207,8 @@ const FIRST_BYTES: usize = 68 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The kernel keeps 63 bytes of a loop device's name. A longer path keeps its end, behind a number made of all of it.
+/// The kernel keeps 63 bytes of a loop device's name. A longer path keeps its end, behind a number made of
+/// all of it.
 fn loop_name(file: &Path) -> Vec<u8> {
     const ROOM: usize = 63;
     let path = file.as_os_str().as_bytes();

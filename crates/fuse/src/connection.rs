@@ -1,8 +1,9 @@
 //! The channel to the kernel: `/dev/fuse`, and the mount that belongs to it.
 //!
-//! The channel never blocks: a task that finds no request waits for readiness through the ring. When the last descriptor of
-//! the channel closes, as after `kill -9`, the kernel ends every request of the mount with an error and answers each
-//! later one with `ENOTCONN`; the mount itself stays, dead, until somebody takes it off ([`remove_dead_mounts`]).
+//! The channel never blocks: a task that finds no request waits for readiness through the ring. When the last
+//! descriptor of the channel closes, as after `kill -9`, the kernel ends every request of the mount with an
+//! error and answers each later one with `ENOTCONN`; the mount itself stays, dead, until somebody takes it
+//! off ([`remove_dead_mounts`]).
 
 use crate::mounts::{MOUNT_KIND, mounts};
 use crate::protocol::{HEAD, Request, decode};
@@ -41,8 +42,9 @@ impl Connection {
         let channel = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(|error| {
             Error::io("opening /dev/fuse (is the kernel's FUSE there? are you root?)", &error.into())
         })?;
-        // Everyone may reach the mount as far as the mode bits let them: those are 0600, and the kernel checks them.
-        // Without `allow_other` even a root process whose group differs from the daemon's would be shut out.
+        // Everyone may reach the mount as far as the mode bits let them: those are 0600, and the kernel
+        // checks them. Without `allow_other` even a root process whose group differs from the daemon's would
+        // be shut out.
         let options = format!(
             "fd={},rootmode=40000,user_id={},group_id={},allow_other,default_permissions,max_read={}",
             channel.as_raw_fd(),
@@ -58,8 +60,8 @@ impl Connection {
         Ok(Connection { channel, directory: directory.to_owned() })
     }
 
-    /// Takes one request off the channel; what follows its first 80 bytes lands in `inbox`, which must have room for
-    /// the largest write.
+    /// Takes one request off the channel; what follows its first 80 bytes lands in `inbox`, which must have
+    /// room for the largest write.
     pub fn try_receive(&self, inbox: &Buf) -> Result<Received> {
         debug_assert_eq!(inbox.len(), Arena::LARGEST);
         let mut head = [0; HEAD];
@@ -90,8 +92,8 @@ impl Connection {
     }
 
     fn send_all(&self, pieces: &[IoSlice<'_>]) {
-        // The kernel takes an answer whole or not at all. It refuses one whose asker was killed meanwhile, or whose
-        // mount is gone; nobody is left to be told, and the next receive reports an end of the mount.
+        // The kernel takes an answer whole or not at all. It refuses one whose asker was killed meanwhile, or
+        // whose mount is gone; nobody is left to be told, and the next receive reports an end of the mount.
         let _ = rustix::io::writev(&self.channel, pieces);
     }
 
@@ -112,8 +114,8 @@ impl AsFd for Connection {
     }
 }
 
-/// Makes `directory` fit for a new mount: creates it where it is missing, and takes off what a killed daemon left.
-/// Refuses where another daemon serves there.
+/// Makes `directory` fit for a new mount: creates it where it is missing, and takes off what a killed daemon
+/// left. Refuses where another daemon serves there.
 pub(crate) fn prepare(directory: &Path) -> Result<()> {
     remove_dead_mounts(directory)?;
     let attempt = format!("creating {}", directory.display());

@@ -70,9 +70,9 @@ pub fn mount(device: &Path, directory: &Path) -> Result<FileSystem> {
 
 /// The sector size for a block device over a volume of `size` bytes that begins with `first`.
 ///
-/// 4096, so that no guest sends what the engine could only serve by reading a block first. But 512 where 4096 would make
-/// the volume unreadable or shorter: it was filled through a door with sectors of 512 bytes (NBD, a virtual machine), and
-/// what lies there counts in those; or its size is no multiple of 4096.
+/// 4096, so that no guest sends what the engine could only serve by reading a block first. But 512 where 4096
+/// would make the volume unreadable or shorter: it was filled through a door with sectors of 512 bytes (NBD,
+/// a virtual machine), and what lies there counts in those; or its size is no multiple of 4096.
 pub(crate) fn sector_size(first: &[u8], size: u64) -> u32 {
     const PREFERRED: u32 = 4096;
     const SMALL: u32 = 512;
@@ -85,8 +85,8 @@ pub(crate) fn sector_size(first: &[u8], size: u64) -> u32 {
     if holds_small_sectors || !size.is_multiple_of(PREFERRED.into()) { SMALL } else { PREFERRED }
 }
 
-/// A GPT header in the second sector; or an MBR, of which nothing says how large its sectors are, unless it only
-/// protects a GPT.
+/// A GPT header in the second sector; or an MBR, of which nothing says how large its sectors are, unless it
+/// only protects a GPT.
 fn has_partitions_in_small_sectors(first: &[u8]) -> bool {
     const GPT: [u8; 8] = *b"EFI PART";
     const PROTECTIVE: u8 = 0xee;

@@ -1,12 +1,14 @@
 //! A volume as a kernel block device: one file in a FUSE mount, and a loop device over it.
 //!
-//! The daemon runs a [`Server`], after [`protect_from_reclaim`]. The command line, another process, makes and removes
-//! the block device by an [`Attachment`]: today a [`LoopAttachment`], later ublk and the kernel's NBD client.
+//! The daemon runs a [`Server`], after [`protect_from_reclaim`]. The command line, another process, makes and
+//! removes the block device by an [`Attachment`]: today a [`LoopAttachment`], later ublk and the kernel's NBD
+//! client.
 //!
 //! # When the daemon is killed
-//! Its channel to the kernel closes, and with it every request in flight fails at once, and every later one too: nothing
-//! hangs. The mount of the file stays, dead (`ENOTCONN`), and so does the loop device over it, and whatever is mounted
-//! on that. A restarted daemon takes the dead mount away and mounts afresh; it cannot revive the old loop device.
+//! Its channel to the kernel closes, and with it every request in flight fails at once, and every later one
+//! too: nothing hangs. The mount of the file stays, dead (`ENOTCONN`), and so does the loop device over it,
+//! and whatever is mounted on that. A restarted daemon takes the dead mount away and mounts afresh; it cannot
+//! revive the old loop device.
 //!
 //! What a mounted file system does then (seen on Linux 6.18):
 //!
@@ -19,18 +21,18 @@
 //! | from then on | journal aborted, read-only (`emergency_ro`) | shut down, all changes `EIO` | forced read-only |
 //! | plain `umount` | some milliseconds | some milliseconds | some milliseconds |
 //!
-//! What was flushed before is on the volume, as after a power cut. So: unmount (XFS, for one, is not mounted twice),
-//! attach again, mount again; the file system replays its journal. The stale loop device goes with the last mount on it,
-//! once [`Attachment::attach`] has marked it or [`Attachment::detach`] has removed it; [`stale`] lists those that are
-//! left, and where they are still mounted.
+//! What was flushed before is on the volume, as after a power cut. So: unmount (XFS, for one, is not mounted
+//! twice), attach again, mount again; the file system replays its journal. The stale loop device goes with
+//! the last mount on it, once [`Attachment::attach`] has marked it or [`Attachment::detach`] has removed it;
+//! [`stale`] lists those that are left, and where they are still mounted.
 //!
-//! A daemon that is alive but does not answer (stopped by a signal, waiting for a disk) is waited for without a limit, as
-//! with any disk. Killing it ends the wait.
+//! A daemon that is alive but does not answer (stopped by a signal, waiting for a disk) is waited for without
+//! a limit, as with any disk. Killing it ends the wait.
 //!
 //! # What a loop device costs
-//! It hands a flush or a discard to the file from the same kernel thread that hands over reads and writes, and waits
-//! for it; FUSE keeps writes out meanwhile. Requests that were begun before go on; those that follow wait. A volume with
-//! many flushes is better served by a door without a loop device.
+//! It hands a flush or a discard to the file from the same kernel thread that hands over reads and writes,
+//! and waits for it; FUSE keeps writes out meanwhile. Requests that were begun before go on; those that
+//! follow wait. A volume with many flushes is better served by a door without a loop device.
 
 mod attach;
 mod connection;

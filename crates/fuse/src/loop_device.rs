@@ -108,8 +108,8 @@ impl LoopDevice {
         })
     }
 
-    /// Takes the file away where nobody has mounted the device or claimed it otherwise; else `ResourceBusy`. This sees
-    /// mounts in other namespaces too.
+    /// Takes the file away where nobody has mounted the device or claimed it otherwise; else `ResourceBusy`.
+    /// This sees mounts in other namespaces too.
     pub fn clear_unused(&self) -> io::Result<()> {
         let opened = self.open(OFlags::EXCL)?;
         self.clear(&opened)
@@ -163,7 +163,8 @@ impl LoopDevice {
     }
 }
 
-/// Major and minor of a device number in the encoding that this interface uses (`new_encode_dev`, of 32 bits).
+/// Major and minor of a device number in the encoding that this interface uses (`new_encode_dev`, of 32
+/// bits).
 fn split(device: u64) -> (u32, u32) {
     (((device >> 8) & 0xfff) as u32, ((device & 0xff) | ((device >> 12) & 0xfff00)) as u32)
 }

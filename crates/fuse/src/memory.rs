@@ -1,11 +1,11 @@
-//! Keeps the daemon out of a deadlock on memory: the kernel, short of memory, writes dirty pages of a file system that
-//! lies on the volume; that write is a request to the daemon; and the daemon, to answer it, must not wait for memory
-//! that becomes free only when the write is done.
+//! Keeps the daemon out of a deadlock on memory: the kernel, short of memory, writes dirty pages of a file
+//! system that lies on the volume; that write is a request to the daemon; and the daemon, to answer it, must
+//! not wait for memory that becomes free only when the write is done.
 //!
-//! Three settings prevent it. Locked memory: what the daemon has is never paged out, and is there before it is needed.
-//! I/O flusher: what the kernel still allocates on the daemon's behalf never waits for I/O, and the daemon's own dirty
-//! pages are not throttled behind those of the guests. Out-of-memory score: the kernel ends some other process first,
-//! for ending this one would free little and take the file systems with it.
+//! Three settings prevent it. Locked memory: what the daemon has is never paged out, and is there before it
+//! is needed. I/O flusher: what the kernel still allocates on the daemon's behalf never waits for I/O, and
+//! the daemon's own dirty pages are not throttled behind those of the guests. Out-of-memory score: the kernel
+//! ends some other process first, for ending this one would free little and take the file systems with it.
 
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, getrlimit};
@@ -30,11 +30,12 @@ impl fmt::Display for Unprotected {
     }
 }
 
-/// Protects this process, which serves a volume to the kernel of its own machine. Returns what could not be done.
+/// Protects this process, which serves a volume to the kernel of its own machine. Returns what could not be
+/// done.
 ///
-/// To be called before other threads start, for the flusher mark belongs to a thread and to those it starts afterwards,
-/// and after the arenas are made, so that they are filled with memory now. It costs as much memory as the process has
-/// mapped. Child processes inherit the mark and the score.
+/// To be called before other threads start, for the flusher mark belongs to a thread and to those it starts
+/// afterwards, and after the arenas are made, so that they are filled with memory now. It costs as much
+/// memory as the process has mapped. Child processes inherit the mark and the score.
 pub fn protect_from_reclaim() -> Vec<Unprotected> {
     let lock = ("lock memory", "CAP_IPC_LOCK, or an unlimited 'ulimit -l'", lock_memory());
     let mark = ("declare an I/O flusher", "CAP_SYS_RESOURCE", mark_as_io_flusher());
@@ -45,10 +46,11 @@ pub fn protect_from_reclaim() -> Vec<Unprotected> {
     [lock, mark, score].into_iter().filter_map(failed).collect()
 }
 
-/// All that is mapped and all that will be, with its pages present: locking on first touch would leave the allocation
-/// to the worst moment.
+/// All that is mapped and all that will be, with its pages present: locking on first touch would leave the
+/// allocation to the worst moment.
 fn lock_memory() -> io::Result<()> {
-    // Below a limit, the lock on future mappings would turn some later allocation into an abort of the daemon.
+    // Below a limit, the lock on future mappings would turn some later allocation into an abort of the
+    // daemon.
     let unlimited = getrlimit(Resource::Memlock).current.is_none();
     if !unlimited && !has_capability(CAP_IPC_LOCK)? {
         return Err(io::Error::from(rustix::io::Errno::PERM));

@@ -1,6 +1,6 @@
 //! What uses a block device: mounts in every mount namespace that this process may see, swap, and devices
-//! stacked upon it, as `/proc` and `/sys` show them. A use that these do not show is found by asking the kernel for the
-//! device alone.
+//! stacked upon it, as `/proc` and `/sys` show them. A use that these do not show is found by asking the
+//! kernel for the device alone.
 
 use braid_engine::{Error, Result};
 use std::collections::BTreeSet;
@@ -91,8 +91,8 @@ pub fn uses(device: &Path) -> Result<Vec<Use>> {
     Ok(uses)
 }
 
-/// Mounts in other mount namespaces, each with a process that sees it. A process that ends meanwhile, or belongs to another
-/// user, says nothing.
+/// Mounts in other mount namespaces, each with a process that sees it. A process that ends meanwhile, or
+/// belongs to another user, says nothing.
 fn mounts_elsewhere(is_it: impl Fn(&Mount) -> bool) -> Vec<(PathBuf, u32)> {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     let mut seen = BTreeSet::from([namespace("self")]);

@@ -40,8 +40,8 @@ pub fn processes(device: &Path) -> Result<Vec<Process>> {
     Ok(those(|id| links(id).iter().any(|link| is_used(link))))
 }
 
-/// The programmes that have a file open, as far as this process may see; this process itself is left out. Asks no server of
-/// a file system.
+/// The programmes that have a file open, as far as this process may see; this process itself is left out.
+/// Asks no server of a file system.
 pub fn openers(file: &Path) -> Vec<Process> {
     those(|id| links(id).iter().any(|link| fs::read_link(link).is_ok_and(|target| target == file)))
 }

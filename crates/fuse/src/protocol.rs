@@ -1,11 +1,13 @@
-//! What the kernel asks, as values: the requests of the FUSE protocol (7.23 and later, `linux/fuse.h`), decoded.
+//! What the kernel asks, as values: the requests of the FUSE protocol (7.23 and later, `linux/fuse.h`),
+//! decoded.
 //!
-//! A directory with one file needs few of them; what is not listed here is answered "not implemented", and the kernel
-//! then stops asking. Fields are in the byte order of the machine, for both ends are on it.
+//! A directory with one file needs few of them; what is not listed here is answered "not implemented", and
+//! the kernel then stops asking. Fields are in the byte order of the machine, for both ends are on it.
 //!
-//! Every request begins with 40 bytes of header; what follows by kind of request fits in 40 more, but for the bytes of
-//! a write and for long names. So 80 bytes are received in one place, and all beyond in another: the bytes of a write
-//! then start at the beginning of a buffer of their own, aligned as direct I/O on the devices needs them.
+//! Every request begins with 40 bytes of header; what follows by kind of request fits in 40 more, but for the
+//! bytes of a write and for long names. So 80 bytes are received in one place, and all beyond in another: the
+//! bytes of a write then start at the beginning of a buffer of their own, aligned as direct I/O on the
+//! devices needs them.
 
 use braid_base::Bytes;
 use braid_engine::Durability;
@@ -133,8 +135,8 @@ pub(crate) fn decode(head: &[u8; HEAD], received: usize) -> Option<Request> {
     Some(Request { unique: header.unique, node, operation })
 }
 
-/// What the kernel asks, for people: the first [`HEAD`] bytes of a request, of which `received` came. `None` if not
-/// even the header came.
+/// What the kernel asks, for people: the first [`HEAD`] bytes of a request, of which `received` came. `None`
+/// if not even the header came.
 pub fn describe_request(head: &[u8; HEAD], received: usize) -> Option<String> {
     decode(head, received).map(|request| format!("{request:?}"))
 }
@@ -142,7 +144,8 @@ pub fn describe_request(head: &[u8; HEAD], received: usize) -> Option<String> {
 fn operation(opcode: u32, body: &[u8]) -> Option<Operation> {
     Some(match opcode {
         1 => Operation::Lookup { known: is_file_name(body) },
-        // Forget, interrupt, batch forget. An interrupted request is answered when it is done: it cannot be undone.
+        // Forget, interrupt, batch forget. An interrupted request is answered when it is done: it cannot be
+        // undone.
         2 | 36 | 42 => Operation::Unanswered,
         3 => Operation::Attributes,
         4 => set_attributes(body)?,

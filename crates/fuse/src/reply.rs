@@ -1,4 +1,5 @@
-//! What the kernel is told, as bytes: the answers of the FUSE protocol, encoded. No system call, no allocation.
+//! What the kernel is told, as bytes: the answers of the FUSE protocol, encoded. No system call, no
+//! allocation.
 
 use crate::protocol::{FILE_NAME, Node, VOLUME_NODE};
 use braid_base::{Bytes, KIB};
@@ -189,16 +190,16 @@ const MINOR: u32 = 31;
 /// Answers have had these lengths since this version (Linux 3.15).
 const OLDEST_MINOR: u32 = 23;
 
-/// Reads need not be in order; writes beyond one page; direct I/O does not wait for each request; requests beyond
-/// 128 KiB.
+/// Reads need not be in order; writes beyond one page; direct I/O does not wait for each request; requests
+/// beyond 128 KiB.
 const WANTED: u64 = ASYNC_READ | BIG_WRITES | ASYNC_DIRECT_IO | MAX_PAGES;
 const ASYNC_READ: u64 = 1;
 const BIG_WRITES: u64 = 1 << 5;
 const ASYNC_DIRECT_IO: u64 = 1 << 15;
 const MAX_PAGES: u64 = 1 << 22;
 
-/// Seconds that the kernel may remember attributes. They never change; and a kernel that need not ask for them can
-/// still tell which file lies under a loop device when the daemon is dead.
+/// Seconds that the kernel may remember attributes. They never change; and a kernel that need not ask for
+/// them can still tell which file lies under a loop device when the daemon is dead.
 const FOR_EVER: u64 = 1 << 40;
 
 impl Attributes {

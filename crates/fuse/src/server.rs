@@ -1,17 +1,20 @@
 //! Serves an export to the kernel as one file in a directory: the daemon's side.
 //!
-//! A fixed number of tasks, one for each request that may be in flight. They take turns at the channel: the task that has the
-//! turn receives one request into the inbox, passes the turn on, serves, and answers. So there is no queue between
-//! receiving and serving, no task and no allocation per request, and what is not yet received waits in the kernel.
+//! A fixed number of tasks, one for each request that may be in flight. They take turns at the channel: the
+//! task that has the turn receives one request into the inbox, passes the turn on, serves, and answers. So
+//! there is no queue between receiving and serving, no task and no allocation per request, and what is not
+//! yet received waits in the kernel.
 //!
-//! All happens on the shard's own thread. The library `fuser` reads on a thread of its own. In a prototype, handing each
-//! request over to the shard cost 7.0 µs of processor time per 4 KiB read at depth 1 where one thread takes 4.1 (28k
-//! instead of 41k requests per second on an idle machine of 2 cores; on a busy one, the extra thread can win). And as an
-//! arena's buffers belong to the shard, each write would be copied once more, through memory that no arena bounds.
+//! All happens on the shard's own thread. The library `fuser` reads on a thread of its own. In a prototype,
+//! handing each request over to the shard cost 7.0 µs of processor time per 4 KiB read at depth 1 where one
+//! thread takes 4.1 (28k instead of 41k requests per second on an idle machine of 2 cores; on a busy one, the
+//! extra thread can win). And as an arena's buffers belong to the shard, each write would be copied once
+//! more, through memory that no arena bounds.
 //!
-//! The arena may be shared with the engine. A write of up to [`COPIED`] is copied out of the inbox into a buffer of its
-//! size; a larger one keeps the inbox, and a new one is taken where there is room for it at once. The task that has the turn
-//! may wait for a buffer with the inbox in hand: nobody else needs the inbox, so everyone else's buffers come back.
+//! The arena may be shared with the engine. A write of up to [`COPIED`] is copied out of the inbox into a
+//! buffer of its size; a larger one keeps the inbox, and a new one is taken where there is room for it at
+//! once. The task that has the turn may wait for a buffer with the inbox in hand: nobody else needs the
+//! inbox, so everyone else's buffers come back.
 
 use crate::connection::{Connection, Received, prepare};
 use crate::protocol::{FILE_NAME, Operation, Request};
@@ -26,7 +29,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// A mounted directory with the file in it, served until it is unmounted. Dropping the handle changes nothing.
+/// A mounted directory with the file in it, served until it is unmounted. Dropping the handle changes
+/// nothing.
 pub struct Server {
     channel: Rc<Channel>,
     file: PathBuf,
@@ -49,8 +53,9 @@ struct Channel {
 const COPIED: Bytes = Bytes(64 << 10);
 
 impl Server {
-    /// Mounts `directory` (made where it is missing) and serves `export` there, up to `in_flight` requests at a time,
-    /// as tasks of `ring`. `name` is what `mount` lists as the source. A mount that a killed daemon left is removed.
+    /// Mounts `directory` (made where it is missing) and serves `export` there, up to `in_flight` requests at
+    /// a time, as tasks of `ring`. `name` is what `mount` lists as the source. A mount that a killed daemon
+    /// left is removed.
     ///
     /// The process that serves must never open the file itself: it would wait for its own answer.
     ///
@@ -104,8 +109,8 @@ impl Server {
         self.ended().await.map_err(io::Error::other)
     }
 
-    /// Takes the directory out of sight. Programs that have the file open are served until they close it, or until this process
-    /// ends; then their requests fail.
+    /// Takes the directory out of sight. Programs that have the file open are served until they close it, or
+    /// until this process ends; then their requests fail.
     pub fn unmount_lazily(&self) -> io::Result<()> {
         self.channel.connection.unmount_lazily()
     }

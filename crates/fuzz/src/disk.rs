@@ -1,7 +1,8 @@
 //! What lies on devices, or in memory that outlives a daemon: each structure of the format by itself.
 //!
-//! A target reads the damaged bytes as they are, makes the checksum fit, and reads them again. What is accepted then must be
-//! within its limits, and must come back as it was after it is encoded and decoded once more.
+//! A target reads the damaged bytes as they are, makes the checksum fit, and reads them again. What is
+//! accepted then must be within its limits, and must come back as it was after it is encoded and decoded once
+//! more.
 
 pub mod journal;
 pub mod page;

@@ -4,7 +4,8 @@ use braid_nbd::handshake::{Facts, Handshake, OPTION_LARGEST, Step};
 use braid_nbd::wire::options::{ContextQuery, InfoQuery, OptionHead, encode_option};
 use braid_nbd::wire::{NBD_CMD_READ, NBD_CMD_WRITE, Request};
 
-/// The whole negotiation: it ends, takes no more than it was given, and answers the same however the bytes arrive.
+/// The whole negotiation: it ends, takes no more than it was given, and answers the same however the bytes
+/// arrive.
 pub fn nbd_handshake(bytes: &[u8]) {
     let Some((&step, stream)) = bytes.split_first() else { return };
     let whole = negotiate(stream, stream.len());

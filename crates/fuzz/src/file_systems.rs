@@ -1,4 +1,5 @@
-//! File systems of guests, as `hystor` looks for their metadata: whatever the bytes are, a scan ends, and asks for nothing beyond the volume.
+//! File systems of guests, as `hystor` looks for their metadata: whatever the bytes are, a scan ends, and
+//! asks for nothing beyond the volume.
 
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
 use braid_policy::{

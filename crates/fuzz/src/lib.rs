@@ -1,12 +1,13 @@
-//! Hostile bytes for everything that reads bytes which nobody vouches for: devices, network, command line, kernel.
+//! Hostile bytes for everything that reads bytes which nobody vouches for: devices, network, command line,
+//! kernel.
 //!
 //! A [`Target`] is a function of bytes that must not panic, whatever they are. Two things feed it:
 //!
 //! - `tests/mutations.rs`, on stable Rust, within `make test`: valid bytes, damaged at random by seed.
 //! - `fuzz/`, with cargo-fuzz on nightly Rust, by `make fuzz`: guided by the coverage of the code.
 //!
-//! If a checksum guards a decoder, the target makes it fit after the damage. Otherwise nothing but the checksum would
-//! ever be tested, and a checksum does not keep out an attacker, who can compute one.
+//! If a checksum guards a decoder, the target makes it fit after the damage. Otherwise nothing but the
+//! checksum would ever be tested, and a checksum does not keep out an attacker, who can compute one.
 #![forbid(unsafe_code)]
 
 mod disk;

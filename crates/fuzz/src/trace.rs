@@ -1,10 +1,12 @@
-//! Traces: whatever they hold, reading ends, times do not run backwards, and what is read can be written and read again.
+//! Traces: whatever they hold, reading ends, times do not run backwards, and what is read can be written and
+//! read again.
 
 use braid_base::{Arrival, Bytes, Nanos, Op, Request};
 use braid_trace::measure::{Limits, Measures};
 use braid_trace::{BlockCompression, CompactWriter, Format, Header, Options, Reader, Record};
 
-/// The first byte chooses: a format by name, or to have it told by content. Of the compact format checksums are made to fit.
+/// The first byte chooses: a format by name, or to have it told by content. Of the compact format checksums
+/// are made to fit.
 pub fn trace(bytes: &[u8]) {
     let Some((&choice, bytes)) = bytes.split_first() else { return };
     let format = Format::ALL.get(usize::from(choice)).copied();

@@ -1,8 +1,10 @@
-//! A volume whose devices lie: superblock, device table, journal, map, intents and proof are changed, and their checksums made to fit.
+//! A volume whose devices lie: superblock, device table, journal, map, intents and proof are changed, and
+//! their checksums made to fit.
 //!
-//! The input is a byte that says which volume and how it is opened, then a list of changes of six bytes: which structure on
-//! which devices, where in it (two bytes), and the number that is put there (width and kind in one byte, two bytes of value).
-//! Checking, opening and repairing must end in a result; a volume that opens must serve, whatever it returns, and close.
+//! The input is a byte that says which volume and how it is opened, then a list of changes of six bytes:
+//! which structure on which devices, where in it (two bytes), and the number that is put there (width and
+//! kind in one byte, two bytes of value). Checking, opening and repairing must end in a result; a volume that
+//! opens must serve, whatever it returns, and close.
 
 mod damage;
 mod pristine;

@@ -1,7 +1,7 @@
 //! Every target with valid bytes and with bytes damaged by seed.
 //!
-//! `BRAID_FUZZ_SECONDS=n` goes on for n seconds with seeds never tried before (`make fuzz SECONDS=n`), `BRAID_FUZZ_SEED=n`
-//! tries one seed alone. No input may make its reader hold more than [`MOST_MEMORY`].
+//! `BRAID_FUZZ_SECONDS=n` goes on for n seconds with seeds never tried before (`make fuzz SECONDS=n`),
+//! `BRAID_FUZZ_SEED=n` tries one seed alone. No input may make its reader hold more than [`MOST_MEMORY`].
 
 #![allow(unsafe_code)]
 

@@ -1,7 +1,9 @@
-//! Which blocks cost a disk most time, and how well a metric that needs no clock tells: Hystor's "Indicator Metrics".
+//! Which blocks cost a disk most time, and how well a metric that needs no clock tells: Hystor's "Indicator
+//! Metrics".
 //!
-//! The latency of a request is divided among its blocks. Blocks are sorted by a metric, those with the largest value first, and the latency of
-//! the first ones is added up: the closer that is to what sorting by the latency itself gives, the better the metric.
+//! The latency of a request is divided among its blocks. Blocks are sorted by a metric, those with the
+//! largest value first, and the latency of the first ones is added up: the closer that is to what sorting by
+//! the latency itself gives, the better the metric.
 
 use braid_base::{Bytes, Nanos};
 use std::collections::HashMap;
@@ -54,7 +56,8 @@ struct Block {
 /// The latencies of all blocks in the order of each metric, added up.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CostCurves {
-    /// By metric, in the order of [`Metric::ALL`]: the share of the latency in each hundredth of the blocks and those before.
+    /// By metric, in the order of [`Metric::ALL`]: the share of the latency in each hundredth of the blocks
+    /// and those before.
     covered: Vec<Vec<f64>>,
 }
 

@@ -1,16 +1,19 @@
-//! What clients of a closed loop do between requests: they compute, alone or on processors that all of them share.
+//! What clients of a closed loop do between requests: they compute, alone or on processors that all of them
+//! share.
 //!
-//! A client computes in *bursts*, from one request to the next, or to the end of its time slice. During a burst it may complete
-//! operations of its programme that need no request: these are noted when the burst ends, each with its own time.
+//! A client computes in *bursts*, from one request to the next, or to the end of its time slice. During a
+//! burst it may complete operations of its programme that need no request: these are noted when the burst
+//! ends, each with its own time.
 //!
-//! Shared processors serve bursts in the order in which they come, each to its end. Linux 2.6.28 does about that with bursts that are
-//! shorter than its time slices: a process that wakes up does not interrupt another one for so short a time.
+//! Shared processors serve bursts in the order in which they come, each to its end. Linux 2.6.28 does about
+//! that with bursts that are shorter than its time slices: a process that wakes up does not interrupt another
+//! one for so short a time.
 
 use braid_base::{Bytes, Nanos};
 use std::cell::{Cell, RefCell};
 
-/// A time slice, assumed: what the scheduler of Linux 2.6.28 grants on four processors at least is about 12 ms. If processors are scarce,
-/// the tail of operations' latencies is about as long.
+/// A time slice, assumed: what the scheduler of Linux 2.6.28 grants on four processors at least is about 12
+/// ms. If processors are scarce, the tail of operations' latencies is about as long.
 const SLICE: Nanos = Nanos::from_millis(10);
 /// Operations that are noted at the end of a burst, at most.
 const MOST_OPERATIONS: usize = 4096;
@@ -29,7 +32,8 @@ impl Processors {
         Processors { free_at, thinking: Thinking::default() }
     }
 
-    /// Takes the processor that is free first for so long, from `now` on or when it is free: says when that time is over.
+    /// Takes the processor that is free first for so long, from `now` on or when it is free: says when that
+    /// time is over.
     pub fn take(&self, now: Nanos, time: Nanos) -> Nanos {
         self.thinking.change(now, 1);
         let mut free_at = self.free_at.borrow_mut();
@@ -148,7 +152,8 @@ mod tests {
         assert_eq!((first.0, second.0, one.thought(Nanos(50)).0), (10, 20, 30));
     }
 
-    /// An operation with requests takes all the time since the one before it ended, those after it in the burst their own.
+    /// An operation with requests takes all the time since the one before it ended, those after it in the
+    /// burst their own.
     #[test]
     fn operations_of_a_burst_end_one_after_the_other() {
         let mut burst = Burst::new(Nanos(1000));

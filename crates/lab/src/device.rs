@@ -1,8 +1,11 @@
-//! `SIZE,model=M[,as=hdd][,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]`: a device that is simulated, from its text to its model.
+//! `SIZE,model=M[,as=hdd][,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]`: a device that is
+//! simulated, from its text to its model.
 //!
-//! A model is a name of the library, or a file: what holds a `/` or ends in `.toml`. The file is read once for each
-//! simulation. A group is one device to the volume, however many disks it is made of; SIZE is the size of that device, or a
-//! share of the load's data, as in `20%` ([`Size`]). With `as=hdd` a solid-state drive takes the place of a disk, below a faster one. Devices of a kind are on nodes K to L by turns, or on the host of the volume.
+//! A model is a name of the library, or a file: what holds a `/` or ends in `.toml`. The file is read once
+//! for each simulation. A group is one device to the volume, however many disks it is made of; SIZE is the
+//! size of that device, or a share of the load's data, as in `20%` ([`Size`]). With `as=hdd` a solid-state
+//! drive takes the place of a disk, below a faster one. Devices of a kind are on nodes K to L by turns, or on
+//! the host of the volume.
 
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceClass, KIB, NodeId, ParseQuantityError};
@@ -39,8 +42,8 @@ pub struct DeviceSetup {
 pub enum Size {
     /// So many bytes, the volume's metadata included.
     Bytes(Bytes),
-    /// Room for this share of the load's data (0.2 for a fifth of it), and for the volume's metadata beside it. The data is what a
-    /// trace touches, in whole extents, or what a workload spans.
+    /// Room for this share of the load's data (0.2 for a fifth of it), and for the volume's metadata beside
+    /// it. The data is what a trace touches, in whole extents, or what a workload spans.
     Share(f64),
 }
 
@@ -54,7 +57,8 @@ pub struct Group {
 }
 
 impl DeviceSetup {
-    /// Reads `SIZE,model=M[,as=hdd][,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]` as devices of `class`. Touches no file.
+    /// Reads `SIZE,model=M[,as=hdd][,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]` as devices of
+    /// `class`. Touches no file.
     ///
     /// # Errors
     /// Names the part that is wrong, and what would be right.

@@ -1,11 +1,14 @@
-//! What an experiment is: a declaration of which systems run which loads on which devices, what is measured of them, and what
-//! the paper says of it. Data only: [`crate::study`] runs it, [`crate::judge`] compares, [`crate::report`] shows.
+//! What an experiment is: a declaration of which systems run which loads on which devices, what is measured
+//! of them, and what the paper says of it. Data only: [`crate::study`] runs it, [`crate::judge`] compares,
+//! [`crate::report`] shows.
 //!
-//! `{x}` in a device, a policy or a load stands for the place on the axis, `{x*512}` for 512 times it (bytes of so many sectors), `{half}` for half
-//! the length of the runs, as in `30000ms`, `{name}` for a parameter of that name in [`Experiment::jitter`].
+//! `{x}` in a device, a policy or a load stands for the place on the axis, `{x*512}` for 512 times it (bytes
+//! of so many sectors), `{half}` for half the length of the runs, as in `30000ms`, `{name}` for a parameter
+//! of that name in [`Experiment::jitter`].
 //!
-//! A declaration is a constant of this crate or a file in TOML with the same fields ([`Experiment::from_toml`]). What a file says stays in
-//! memory as long as the program runs, so both are of the same type.
+//! A declaration is a constant of this crate or a file in TOML with the same fields
+//! ([`Experiment::from_toml`]). What a file says stays in memory as long as the program runs, so both are of
+//! the same type.
 
 use crate::Prefill;
 use crate::block_costs::Metric;
@@ -210,8 +213,8 @@ pub struct Series {
     pub variant_of: Option<&'static str>,
 }
 
-/// A programme that counts by itself what it does ([`crate::Programme`]), since the volume sees less of it: a page cache answers,
-/// gathers and forgets.
+/// A programme that counts by itself what it does ([`crate::Programme`]), since the volume sees less of it: a
+/// page cache answers, gathers and forgets.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counting {
@@ -242,11 +245,13 @@ pub enum Measure {
     Finish,
     /// Seconds that the load took.
     Time,
-    /// Guests' requests that SSDs served, of all that reached a device, per cent. One that is divided counts once on each device.
+    /// Guests' requests that SSDs served, of all that reached a device, per cent. One that is divided counts
+    /// once on each device.
     HitRatio,
     /// Guests' requests that reached the SSDs, per second.
     DemandRate,
-    /// Latency of the first blocks, so many in a hundred as the place on the axis says, in the order of the series' metric, per cent of all.
+    /// Latency of the first blocks, so many in a hundred as the place on the axis says, in the order of the
+    /// series' metric, per cent of all.
     Covered,
     /// Blocks of 4 KiB that were read from SSDs to be written back, per second.
     ScrubRate,
@@ -258,20 +263,23 @@ pub enum Measure {
     Active(#[serde(with = "text::parsed")] DeviceClass),
     /// Share of data on SSDs at the end, per cent.
     SsdShare,
-    /// Seconds from the load's beginning, warm-up included, until throughput stays within a tenth of its mean over the measured time;
-    /// none if it does not.
+    /// Seconds from the load's beginning, warm-up included, until throughput stays within a tenth of its mean
+    /// over the measured time; none if it does not.
     Settling,
-    /// Discrepancy: bytes that a copy lacks, as a share of the volume, per cent; the mean over the measured time.
+    /// Discrepancy: bytes that a copy lacks, as a share of the volume, per cent; the mean over the measured
+    /// time.
     Behind,
     /// Likewise, the most at one time.
     BehindHighest,
-    /// Data that a policy has moved to SSDs since the load began, MB: as the policy counts it (`extents_came`); 0 under one that does not.
+    /// Data that a policy has moved to SSDs since the load began, MB: as the policy counts it
+    /// (`extents_came`); 0 under one that does not.
     MovedToSsds,
     /// Bytes of moves that went from one node to another in the measured time, MB; 0 on one host.
     MovedBetweenNodes,
     /// Bytes that SSDs were given to write, by guests and in the background, MB/s.
     SsdWritten,
-    /// Bits of entropy of arrivals in 2^k bins of equal length, k the place on the axis: k if they come evenly, 0 in a single burst.
+    /// Bits of entropy of arrivals in 2^k bins of equal length, k the place on the axis: k if they come
+    /// evenly, 0 in a single burst.
     Entropy,
 }
 

@@ -1,19 +1,20 @@
 //! What a volume holds before the load begins, and where it lies then.
 //!
-//! Policies are compared from one beginning. If each placed the data by itself, one that fills the SSD first in order of address
-//! would begin with another tenth of the data there than one that spreads it, and a trace of an hour would measure that. So
-//! one *neutral* policy places the data for all, as on a volume that has been in use for long: the SSDs are full but for a
-//! tenth, with extents taken evenly from the whole address space, and the disks have the rest. Nothing is known of heat, so no policy
-//! is favoured. Why not otherwise:
+//! Policies are compared from one beginning. If each placed the data by itself, one that fills the SSD first
+//! in order of address would begin with another tenth of the data there than one that spreads it, and a trace
+//! of an hour would measure that. So one *neutral* policy places the data for all, as on a volume that has
+//! been in use for long: the SSDs are full but for a tenth, with extents taken evenly from the whole address
+//! space, and the disks have the rest. Nothing is known of heat, so no policy is favoured. Why not otherwise:
 //! - All on the disks, the SSDs empty: what caches once the SSDs are full (`ssd-first`) would never begin to.
-//! - By shares of capacity: results would depend on how much of a disk is empty, which is not the question, and beside a large
-//!   disk the SSDs would be as good as empty, too.
+//! - By shares of capacity: results would depend on how much of a disk is empty, which is not the question,
+//!   and beside a large disk the SSDs would be as good as empty, too.
 //! - A tenth stays free because policies want room: the cache of `ssd-first`, moves of `wardrop`.
 //!
-//! Policies that have all data on disks, and learn from what guests ask for what of it is worth a copy on the SSDs (`hystor`), begin so.
+//! Policies that have all data on disks, and learn from what guests ask for what of it is worth a copy on the
+//! SSDs (`hystor`), begin so.
 //!
-//! Policies that are a rule of where data lies (`static`, `stripe`, `ssd-only`, `hdd-only`, `cache`, `orthus`) place it by themselves: they would never
-//! move it to where they say it is.
+//! Policies that are a rule of where data lies (`static`, `stripe`, `ssd-only`, `hdd-only`, `cache`,
+//! `orthus`) place it by themselves: they would never move it to where they say it is.
 
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
@@ -34,14 +35,16 @@ const LISTED: &str = "listed";
 /// Policies that are a rule of where data lies.
 const RULES: [&str; 6] = ["static", "stripe", "ssd-only", "hdd-only", "cache", "orthus"];
 
-/// Policies that have all homes on disks, and learn what is worth a copy on the SSDs: what fills the disks is no access for them to learn from.
+/// Policies that have all homes on disks, and learn what is worth a copy on the SSDs: what fills the disks is
+/// no access for them to learn from.
 const LEARNING_CACHES: [&str; 1] = ["hystor"];
 
-/// The neutral policy leaves one in this many slots of an SSD free: what `ssd-first` keeps for its cache, which it does not begin to
-/// fill before no more are free.
+/// The neutral policy leaves one in this many slots of an SSD free: what `ssd-first` keeps for its cache,
+/// which it does not begin to fill before no more are free.
 const FREE_SHARE: u32 = 10;
 
-/// Fills these ranges of a volume; says which policy placed them. Afterwards the policy is the one that is simulated.
+/// Fills these ranges of a volume; says which policy placed them. Afterwards the policy is the one that is
+/// simulated.
 ///
 /// # Errors
 /// A policy for the fill that cannot be, or one to which the volume is too large.

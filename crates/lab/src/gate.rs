@@ -1,9 +1,10 @@
 //! Where requests of an open loop come in: idle tasks wait here for the next one.
 //!
-//! One alarm is set for the next arrival, however many are idle, and it wakes one of them, who is chosen when the arrival
-//! before it has been taken: the one that became idle last. So the alarm is set once for each arrival, and a load that needs
-//! few tasks at a time uses the same few, whose memory is at hand. A task that becomes idle when nothing happens before the next
-//! arrival takes it without a wait, which is so for about every second one.
+//! One alarm is set for the next arrival, however many are idle, and it wakes one of them, who is chosen when
+//! the arrival before it has been taken: the one that became idle last. So the alarm is set once for each
+//! arrival, and a load that needs few tasks at a time uses the same few, whose memory is at hand. A task that
+//! becomes idle when nothing happens before the next arrival takes it without a wait, which is so for about
+//! every second one.
 
 use crate::source::Arrivals;
 use crate::{Error, Result};
@@ -62,14 +63,15 @@ impl Gate {
         Gate { rt: rt.clone(), inner: RefCell::new(inner) }
     }
 
-    /// Completes when the time of the next arrival has come, or at the end: then [`Gate::take`] it, at once. `number` is
-    /// the caller's own, which is one task.
+    /// Completes when the time of the next arrival has come, or at the end: then [`Gate::take`] it, at once.
+    /// `number` is the caller's own, which is one task.
     pub fn admit(&self, number: usize) -> Admission<'_> {
         Admission { gate: self, number, is_idle: false }
     }
 
-    /// The arrival for which the caller was admitted, with its time on the world's clock; none at the end, and after a failure.
-    /// A future that gave it would move it twice more, which costs more than all else here.
+    /// The arrival for which the caller was admitted, with its time on the world's clock; none at the end,
+    /// and after a failure. A future that gave it would move it twice more, which costs more than all else
+    /// here.
     pub fn take(&self) -> Option<Arrival> {
         let mut inner = self.inner.borrow_mut();
         let arrival = inner.next;
@@ -113,7 +115,8 @@ impl Future for Admission<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Gate { rt, inner } = self.gate;
         let mut inner = inner.borrow_mut();
-        // If the arrival is the next that happens, it comes now: the task that asks first takes it, and none is woken for it.
+        // If the arrival is the next that happens, it comes now: the task that asks first takes it, and none
+        // is woken for it.
         if inner.is_due(rt.now()) || rt.pass_to(&mut inner.alarm) {
             if self.is_idle {
                 inner.remove(self.number);
@@ -232,8 +235,8 @@ mod tests {
     #[test]
     fn arrivals_come_at_their_times_each_to_one_that_is_idle() {
         let arrivals = [10, 40, 50, 50, 20].map(arrival).into();
-        // The last that becomes idle takes the first: nothing happens before. At 150 two come at once, and the one that is out
-        // of order comes with them.
+        // The last that becomes idle takes the first: nothing happens before. At 150 two come at once, and
+        // the one that is out of order comes with them.
         let expected = [(110, 2, 10), (140, 2, 40), (150, 0, 50), (150, 1, 50), (155, 2, 20)];
         assert_eq!(admitted(arrivals, 3, 1.0), expected);
     }

@@ -1,11 +1,11 @@
 //! Which guest asks the volume for what, and when.
 //!
-//! Open loop: requests come at their times. A fixed number of tasks take them in order (`gate.rs`); where all are busy, a
-//! request waits until one is free, and that wait is its queue time. Closed loop: each client is a task that waits for its last
-//! request before it makes the next one.
+//! Open loop: requests come at their times. A fixed number of tasks take them in order (`gate.rs`); where all
+//! are busy, a request waits until one is free, and that wait is its queue time. Closed loop: each client is
+//! a task that waits for its last request before it makes the next one.
 //!
-//! Requests are widened to whole sectors, as a kernel would. One that is longer than a buffer is made in parts, one after
-//! the other, and counts as one.
+//! Requests are widened to whole sectors, as a kernel would. One that is longer than a buffer is made in
+//! parts, one after the other, and counts as one.
 
 mod ask;
 

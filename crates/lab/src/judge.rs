@@ -1,8 +1,9 @@
 //! Puts our numbers beside those of a paper, and rules on its claims.
 //!
-//! A ruling needs more than one sample ([`Ruling::OneSeed`]), the paper's single-device rows ([`Ruling::Untestable`]), and all of the
-//! confidence interval on one side of the bound that the paper's sentence gives (`ruling.rs`). Where a number is an extreme, it
-//! is that of the means over all seeds (`numbers.rs`).
+//! A ruling needs more than one sample ([`Ruling::OneSeed`]), the paper's single-device rows
+//! ([`Ruling::Untestable`]), and all of the confidence interval on one side of the bound that the paper's
+//! sentence gives (`ruling.rs`). Where a number is an extreme, it is that of the means over all seeds
+//! (`numbers.rs`).
 
 use crate::experiment::{Baseline, Bound, Claim, Experiment, Origin, Published, Quantity, Series, Test};
 use crate::study::Table;
@@ -33,7 +34,8 @@ pub struct Judged {
     pub untestable: Vec<String>,
     /// Why it does not hold, where it does not and the reason is known.
     pub why: Option<String>,
-    /// What came of it in another run, with the reason changed; empty where it holds, or no such run is declared.
+    /// What came of it in another run, with the reason changed; empty where it holds, or no such run is
+    /// declared.
     pub instead: Vec<Number>,
 }
 
@@ -141,8 +143,8 @@ pub fn shown_with_spread(mean: f64, half_width: f64) -> String {
     if half_width == 0.0 { shown(mean) } else { format!("{} ± {}", shown(mean), shown(half_width)) }
 }
 
-/// Tests all claims of an experiment, by the tables of each seed; its baselines come first. Runs that were shortened (`quick`) tell
-/// nothing of what holds: they give numbers, and no ruling.
+/// Tests all claims of an experiment, by the tables of each seed; its baselines come first. Runs that were
+/// shortened (`quick`) tell nothing of what holds: they give numbers, and no ruling.
 pub(crate) fn judge(
     experiment: &Experiment,
     seeds: &[Vec<Table>],

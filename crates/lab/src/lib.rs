@@ -1,7 +1,8 @@
-//! The lab: what a volume would do, on devices that exist as models, under a workload or a trace, in virtual time.
+//! The lab: what a volume would do, on devices that exist as models, under a workload or a trace, in virtual
+//! time.
 //!
-//! It drives the engine's own [`braid_engine::Volume`]; there is no second data path. The same [`Setup`] gives the same
-//! [`Outcome`] to the last digit, on any machine and beside any number of others.
+//! It drives the engine's own [`braid_engine::Volume`]; there is no second data path. The same [`Setup`]
+//! gives the same [`Outcome`] to the last digit, on any machine and beside any number of others.
 //!
 //! ```text
 //! setup.rs        what shall be simulated: plain data             device.rs  devices of it, from text to model
@@ -23,8 +24,8 @@
 //! advice/         what a recorded load would get from policies and sizes of the SSD
 //! ```
 //!
-//! What is not modelled: the volume's processor (the engine's own work and hits in the memory cache take no time), the host's bus,
-//! file systems, and whatever the device models leave out.
+//! What is not modelled: the volume's processor (the engine's own work and hits in the memory cache take no
+//! time), the host's bus, file systems, and whatever the device models leave out.
 #![forbid(unsafe_code)]
 
 pub mod advice;

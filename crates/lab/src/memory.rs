@@ -6,8 +6,8 @@ use std::cell::{Cell, RefCell};
 
 /// What requests read into and write from.
 pub(crate) enum Memory {
-    /// All the same bytes, since their content does not count: a view of them for each length, by its sectors. To make one for each
-    /// request takes longer than to find it.
+    /// All the same bytes, since their content does not count: a view of them for each length, by its
+    /// sectors. To make one for each request takes longer than to find it.
     Shared(Box<[Buf]>),
     /// Bytes of their own.
     Own(Buffers),
@@ -30,8 +30,8 @@ impl Memory {
     }
 }
 
-/// Buffers of an arena, of which the last few stay at hand: most requests are as long as the ones before them, and then
-/// the arena need not be cut up and joined again for each.
+/// Buffers of an arena, of which the last few stay at hand: most requests are as long as the ones before
+/// them, and then the arena need not be cut up and joined again for each.
 pub(crate) struct Buffers {
     arena: Arena,
     spare: RefCell<Vec<Buf>>,

@@ -1,4 +1,5 @@
-//! `RATE[,latency=TIME][,host=RATE]`: the network of devices that are on nodes, from its text to what it carried.
+//! `RATE[,latency=TIME][,host=RATE]`: the network of devices that are on nodes, from its text to what it
+//! carried.
 
 use crate::outcome::{LinkOutcome, NetworkOutcome};
 use crate::{Error, Result, Setup};

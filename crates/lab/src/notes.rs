@@ -4,7 +4,8 @@ use crate::outcome::{LinkOutcome, Outcome};
 use crate::rig::Kind;
 use braid_base::DeviceClass;
 
-/// The notes of an outcome, beside those of its load. `unwritten` pieces of reads met extents that hold nothing.
+/// The notes of an outcome, beside those of its load. `unwritten` pieces of reads met extents that hold
+/// nothing.
 pub(crate) fn notes(outcome: &Outcome, kinds: &[Kind], is_open_loop: bool, unwritten: u64) -> Vec<String> {
     let larger = |(kind, device): (&Kind, _)| larger_than_its_model(kind, device);
     let mut notes: Vec<String> =

@@ -13,8 +13,8 @@ use std::ops::Range;
 pub struct Outcome {
     /// The policy with all its settings.
     pub policy: String,
-    /// The policy that placed what was filled before the load began, with all its settings; none if nothing was. `listed` if the
-    /// setup lists what lies on SSDs.
+    /// The policy that placed what was filled before the load began, with all its settings; none if nothing
+    /// was. `listed` if the setup lists what lies on SSDs.
     pub prefill_policy: Option<String>,
     /// The workload as it was given, or the trace's file.
     pub load: String,
@@ -30,8 +30,8 @@ pub struct Outcome {
     pub warm_up_seconds: f64,
     /// Requests that began before it.
     pub warm_up_requests: u64,
-    /// Time that clients of a closed loop waited by themselves before requests, or computed, all together; with the time before a
-    /// shared processor was free.
+    /// Time that clients of a closed loop waited by themselves before requests, or computed, all together;
+    /// with the time before a shared processor was free.
     pub think_seconds: f64,
     /// Bytes that guests read and wrote, per second.
     pub throughput_bytes_per_second: f64,
@@ -49,8 +49,8 @@ pub struct Outcome {
     pub discard: Operation,
     /// What the clients' programmes count themselves; none if the load has no such programme.
     pub programme: Option<Programme>,
-    /// Time from the load's beginning, warm-up included, after which throughput stayed within a tenth of the measured mean; none if
-    /// it was not there at the end.
+    /// Time from the load's beginning, warm-up included, after which throughput stayed within a tenth of the
+    /// measured mean; none if it was not there at the end.
     pub settled_seconds: Option<f64>,
     /// Requests beyond the volume's end that were left out.
     pub dropped_requests: u64,
@@ -78,7 +78,8 @@ pub struct Outcome {
     /// Which blocks cost how much; none unless the setup says `block_costs`.
     #[serde(skip)]
     pub block_costs: Option<CostCurves>,
-    /// The extents that have their homes on SSDs at the end, in order; none unless the setup says `list_homes`.
+    /// The extents that have their homes on SSDs at the end, in order; none unless the setup says
+    /// `list_homes`.
     #[serde(skip)]
     pub ssd_homes: Option<Vec<Range<Bytes>>>,
     /// Reads and writes by the time at which they came; none unless the setup says `batches`.
@@ -170,16 +171,16 @@ pub struct Operation {
     pub service: Distribution,
 }
 
-/// What the clients' programmes count themselves: a page cache answers some of their operations, gathers others, and forgets others
-/// again, so that the volume sees less.
+/// What the clients' programmes count themselves: a page cache answers some of their operations, gathers
+/// others, and forgets others again, so that the volume sees less.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Programme {
     /// Operations that were complete.
     pub operations: u64,
     /// Bytes read or written by them.
     pub programme_bytes: u64,
-    /// From the end of the client's last operation to its own: computing, the wait for a processor, and the requests that it had to wait for,
-    /// if there were any. In JSON flat: `operation_ns_mean` and so on.
+    /// From the end of the client's last operation to its own: computing, the wait for a processor, and the
+    /// requests that it had to wait for, if there were any. In JSON flat: `operation_ns_mean` and so on.
     #[serde(flatten, serialize_with = "serialize_operation")]
     pub operation: Distribution,
     /// Nine of ten operations take at most so long: the limit of TPC-C is one on this.
@@ -271,7 +272,8 @@ pub struct DeviceOutcome {
     pub device_written_bytes: u64,
     /// All bytes written, in sizes of the device per day.
     pub drive_writes_per_day: f64,
-    /// Bytes programmed into its flash, those of collection and merges included; none for a model without flash, or while nothing is.
+    /// Bytes programmed into its flash, those of collection and merges included; none for a model without
+    /// flash, or while nothing is.
     pub flash_written_bytes: Option<u64>,
     /// Bytes programmed for each byte written: the write amplification.
     pub write_amplification: Option<f64>,

@@ -1,5 +1,5 @@
-//! What guests saw: response times by kind of request, with the wait for admission apart from the time in the volume; and what
-//! their programmes count themselves.
+//! What guests saw: response times by kind of request, with the wait for admission apart from the time in the
+//! volume; and what their programmes count themselves.
 
 use crate::Result;
 use crate::block_costs::{BlockCosts, CostCurves};
@@ -106,7 +106,8 @@ impl Recorder {
         [requests + self.totals().1, programmes + self.programme.bytes]
     }
 
-    /// Bytes read and written since the load began, as the clients' programmes count them, or else as the volume does.
+    /// Bytes read and written since the load began, as the clients' programmes count them, or else as the
+    /// volume does.
     pub fn progress(&self) -> Bytes {
         let [requests, programmes] = self.moved();
         if programmes > Bytes::ZERO { programmes } else { requests }

@@ -1,5 +1,5 @@
-//! A trace as the requests of a load: played once or several times in a row, without gaps that are too long, in its own addresses or in
-//! those of its touched extents.
+//! A trace as the requests of a load: played once or several times in a row, without gaps that are too long,
+//! in its own addresses or in those of its touched extents.
 
 use crate::{Error, ErrorKind, Result, Trace};
 use braid_base::{Arrival, Nanos};

@@ -1,6 +1,7 @@
 //! A line for each measured request, in a file: to plot distributions with other tools.
 //!
-//! The file is CSV with a heading. Lines are in the order in which requests complete, times in virtual nanoseconds from the beginning of the load.
+//! The file is CSV with a heading. Lines are in the order in which requests complete, times in virtual
+//! nanoseconds from the beginning of the load.
 
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, Nanos, Op};

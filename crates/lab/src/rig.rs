@@ -1,8 +1,8 @@
 //! The devices and the volume of a simulation, filled and ready.
 //!
-//! Making, filling and opening the volume takes no time of the simulation: the devices' timing is off until the load
-//! begins. After the fill the volume is closed and opened anew, so that the policy starts as after any restart: with the
-//! data in place, and without a memory of how it came there.
+//! Making, filling and opening the volume takes no time of the simulation: the devices' timing is off until
+//! the load begins. After the fill the volume is closed and opened anew, so that the policy starts as after
+//! any restart: with the data in place, and without a memory of how it came there.
 
 use crate::fill;
 use crate::network::Nodes;
@@ -204,7 +204,8 @@ fn options(setup: &Setup, need: &Need, kinds: &[DeviceSetup]) -> Result<CreateOp
     Ok(options)
 }
 
-/// Whether a policy wants a disk that keeps addresses. What is wrong with the policy is said when the volume is made.
+/// Whether a policy wants a disk that keeps addresses. What is wrong with the policy is said when the volume
+/// is made.
 fn keeps_epochs(policy: &str, kinds: &[DeviceSetup]) -> bool {
     let view = |(id, kind): (u16, &DeviceSetup)| DeviceView::empty(DeviceId(id), kind.class, u32::MAX);
     let views: Vec<DeviceView> = (0..).zip(kinds).map(view).collect();

@@ -1,5 +1,6 @@
-//! How a simulation changed over time: counters noted at equal intervals, at most a few hundred. Where the time grows
-//! beyond that, every other note is dropped and the interval doubles, so that memory does not follow the trace's length.
+//! How a simulation changed over time: counters noted at equal intervals, at most a few hundred. Where the
+//! time grows beyond that, every other note is dropped and the interval doubles, so that memory does not
+//! follow the trace's length.
 
 use crate::guests::Guests;
 use crate::outcome::{Interval, IntervalDevice};

@@ -1,11 +1,12 @@
-//! When a run reached its equilibrium: how much was read and written, noted from the load's beginning on, warm-up included.
+//! When a run reached its equilibrium: how much was read and written, noted from the load's beginning on,
+//! warm-up included.
 //!
-//! The measure: the first time after which the throughput of every interval is within a tenth of the mean of the measured time. If the
-//! last interval is not, there is no such time. Throughput is what the clients' programmes count, if they do, and else what the volume
-//! counts.
+//! The measure: the first time after which the throughput of every interval is within a tenth of the mean of
+//! the measured time. If the last interval is not, there is no such time. Throughput is what the clients'
+//! programmes count, if they do, and else what the volume counts.
 //!
-//! Intervals are between a 40th and a 20th of the run, so that the time is known to that. Shorter ones would show how unsteady the
-//! load is, and not how the mean of it changes.
+//! Intervals are between a 40th and a 20th of the run, so that the time is known to that. Shorter ones would
+//! show how unsteady the load is, and not how the mean of it changes.
 
 use crate::guests::Guests;
 use braid_base::{Bytes, Nanos};
@@ -56,7 +57,8 @@ impl Course {
         }
     }
 
-    /// The time from the beginning to the equilibrium of a run that has ended with this mean, in bytes per second.
+    /// The time from the beginning to the equilibrium of a run that has ended with this mean, in bytes per
+    /// second.
     pub fn settled(&self, mean: f64) -> Option<Nanos> {
         let near = |rate: f64| (rate - mean).abs() <= TOLERANCE * mean;
         let is_settled = |pair: &&[(Nanos, Bytes)]| {

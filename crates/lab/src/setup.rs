@@ -26,7 +26,8 @@ pub struct Setup {
     pub load: Load,
     /// Seed of workload, devices and schedule.
     pub seed: u64,
-    /// The volume's size; none for what the load needs, or, under a trace that is not compacted, all that the devices hold.
+    /// The volume's size; none for what the load needs, or, under a trace that is not compacted, all that the
+    /// devices hold.
     pub size: Option<Bytes>,
     /// The unit of placement.
     pub extent_size: Bytes,
@@ -44,11 +45,12 @@ pub struct Setup {
     pub dram: Bytes,
     /// What holds bytes before the load begins.
     pub prefill: Prefill,
-    /// The policy that places what is prefilled, [`crate::OWN`] for the one that is simulated; none for the same for all that are
-    /// compared (`fill.rs` says which), but for those that are themselves a rule of where data lies.
+    /// The policy that places what is prefilled, [`crate::OWN`] for the one that is simulated; none for the
+    /// same for all that are compared (`fill.rs` says which), but for those that are themselves a rule of
+    /// where data lies.
     pub prefill_policy: Option<String>,
-    /// Whole extents that lie on SSDs before the load begins, in order; what else is prefilled lies on disks, and `prefill_policy` has no say.
-    /// For baselines that know beforehand what is worth an SSD.
+    /// Whole extents that lie on SSDs before the load begins, in order; what else is prefilled lies on disks,
+    /// and `prefill_policy` has no say. For baselines that know beforehand what is worth an SSD.
     pub prefill_ssd: Option<Vec<Range<Bytes>>>,
     /// How far the load runs before anything is measured.
     pub warm_up: WarmUp,
@@ -58,11 +60,13 @@ pub struct Setup {
     pub requests: Option<u64>,
     /// Open loop: how much faster than written requests come. 1 is as written.
     pub speed: f64,
-    /// Open loop: requests in the volume at the same time, at most. More wait outside, which counts as queue time.
+    /// Open loop: requests in the volume at the same time, at most. More wait outside, which counts as queue
+    /// time.
     pub outstanding: usize,
     /// What becomes of requests beyond the volume's end.
     pub beyond: Beyond,
-    /// Closed loop: processors that all clients share while they think, as the processes of a machine; none for one for each client.
+    /// Closed loop: processors that all clients share while they think, as the processes of a machine; none
+    /// for one for each client.
     pub processors: Option<usize>,
     /// Whether every read is verified, by a tag of 8 bytes for each block of the volume and of the devices.
     pub verify: bool,
@@ -76,8 +80,8 @@ pub struct Setup {
     pub request_log: Option<PathBuf>,
     /// Length of an interval of the time series; none for one that fits.
     pub interval: Option<Nanos>,
-    /// When each batch of requests begins whose latencies are summed up apart, from the beginning of the load, in rising order; none for no
-    /// batches. What comes before the first is in none.
+    /// When each batch of requests begins whose latencies are summed up apart, from the beginning of the
+    /// load, in rising order; none for no batches. What comes before the first is in none.
     pub batches: Vec<Nanos>,
 }
 
@@ -118,7 +122,8 @@ pub struct Part {
     pub from: Nanos,
     /// When it ends; `Nanos::MAX` for when the workload ends.
     pub until: Nanos,
-    /// So many of its first requests are left out in an open loop, and so many of its first clients in a closed loop: another part makes them.
+    /// So many of its first requests are left out in an open loop, and so many of its first clients in a
+    /// closed loop: another part makes them.
     pub skip: u64,
     /// Where its first byte is in the volume.
     pub offset: Bytes,
@@ -151,12 +156,13 @@ pub struct Trace {
     pub options: Options,
     /// Whether the extents that it touches are numbered without the gaps between them, in order of address.
     pub compact: bool,
-    /// How often it is played, each time after the last request of the time before. Only the last time is measured.
+    /// How often it is played, each time after the last request of the time before. Only the last time is
+    /// measured.
     pub repeat: u32,
     /// The longest time between two requests; longer ones are cut to it.
     pub max_gap: Option<Nanos>,
-    /// How many clients replay it, each taking the next request when its last one is complete: closed loop. None for
-    /// the times of the trace: open loop.
+    /// How many clients replay it, each taking the next request when its last one is complete: closed loop.
+    /// None for the times of the trace: open loop.
     pub clients: Option<usize>,
     /// How long a client waits before each request.
     pub think: Nanos,
@@ -214,8 +220,8 @@ impl fmt::Display for WarmUp {
 pub enum Prefill {
     /// Nothing.
     None,
-    /// What the workload says: usually all that it uses. Under a trace, all the extents that it touches, or, where it is not
-    /// compacted, all up to the end of its last device.
+    /// What the workload says: usually all that it uses. Under a trace, all the extents that it touches, or,
+    /// where it is not compacted, all up to the end of its last device.
     Used,
     /// The whole volume.
     All,
@@ -240,8 +246,8 @@ impl Recorded {
 }
 
 impl Setup {
-    /// The usual: extents of 128 KiB, blocks of 4 KiB, one copy, 100 extents of memory cache, filled as the workload says,
-    /// no warm-up, measured until the load ends, seed 1, reads not verified.
+    /// The usual: extents of 128 KiB, blocks of 4 KiB, one copy, 100 extents of memory cache, filled as the
+    /// workload says, no warm-up, measured until the load ends, seed 1, reads not verified.
     pub fn new(devices: Vec<DeviceSetup>, policy: impl Into<String>, load: Load) -> Setup {
         Setup {
             devices,
@@ -280,7 +286,8 @@ impl Setup {
 }
 
 impl Trace {
-    /// The usual: told by content, compacted, played once at its own times; a line that cannot be read is counted.
+    /// The usual: told by content, compacted, played once at its own times; a line that cannot be read is
+    /// counted.
     pub fn new(path: impl Into<PathBuf>) -> Trace {
         let options = Options::default();
         let path = path.into();
@@ -289,8 +296,8 @@ impl Trace {
 }
 
 impl Load {
-    /// The load with this many clients that each wait so long before a request; a workload takes both as its settings. A
-    /// trace for which only the wait is given has one client. Others stay as they are.
+    /// The load with this many clients that each wait so long before a request; a workload takes both as its
+    /// settings. A trace for which only the wait is given has one client. Others stay as they are.
     pub fn with_clients(self, clients: Option<u32>, think: Option<Nanos>) -> Load {
         match self {
             Load::Workload(mut text) => {

@@ -1,9 +1,9 @@
 //! Sizes of devices that are given as a share of the load's data.
 //!
-//! Such a device has exactly as many slots for data as the share says, in whole extents, rounded up. What the volume keeps on it for
-//! itself (journal, map, table of the cache) comes on top, and depends on the sizes of all devices: so sizes begin too
-//! large, and shrink by what is too much until nothing is. Each step leaves at most a little too much, for smaller devices
-//! never need more metadata.
+//! Such a device has exactly as many slots for data as the share says, in whole extents, rounded up. What the
+//! volume keeps on it for itself (journal, map, table of the cache) comes on top, and depends on the sizes of
+//! all devices: so sizes begin too large, and shrink by what is too much until nothing is. Each step leaves
+//! at most a little too much, for smaller devices never need more metadata.
 
 use crate::rig::Need;
 use crate::{DeviceSetup, Error, Result, Setup, Size};

@@ -137,7 +137,8 @@ fn open_recorded(recorded: &Arc<Recorded>) -> Opened {
     }
 }
 
-/// Reads a trace once through, so that its devices are laid one after another and its gaps are known, and opens it anew.
+/// Reads a trace once through, so that its devices are laid one after another and its gaps are known, and
+/// opens it anew.
 fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
     let Trace { path, options, repeat, .. } = trace;
     if *repeat == 0 {

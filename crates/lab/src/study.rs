@@ -1,5 +1,6 @@
-//! Runs experiments: the declarations become setups (`plan.rs`), the setups are simulated on all cores with as many seeds as a
-//! verdict needs (`run.rs`), the values of each seed are kept in a folder (`kept.rs`), and all seeds become tables.
+//! Runs experiments: the declarations become setups (`plan.rs`), the setups are simulated on all cores with
+//! as many seeds as a verdict needs (`run.rs`), the values of each seed are kept in a folder (`kept.rs`), and
+//! all seeds become tables.
 
 use crate::Outcome;
 use crate::estimate::Estimate;
@@ -171,8 +172,9 @@ pub struct How {
 pub enum Seeds {
     /// So many; at least one counts.
     Fixed(u32),
-    /// Three, then five, then ten, until no verdict is undecided, and fewer if an experiment takes long ([`most_seeds`]). The number
-    /// of seeds depends on the verdicts and on the declared time of the experiment, never on the speed of the machine.
+    /// Three, then five, then ten, until no verdict is undecided, and fewer if an experiment takes long
+    /// ([`most_seeds`]). The number of seeds depends on the verdicts and on the declared time of the
+    /// experiment, never on the speed of the machine.
     AsNeeded,
 }
 

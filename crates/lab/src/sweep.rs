@@ -1,5 +1,5 @@
-//! Many simulations on all cores: each in a world of its own on one thread, so that how many run beside it cannot change
-//! what comes out.
+//! Many simulations on all cores: each in a world of its own on one thread, so that how many run beside it
+//! cannot change what comes out.
 
 use crate::simulation::{Run, run};
 use crate::{Error, Result, Setup};
@@ -42,8 +42,8 @@ pub(crate) struct Gauge {
 /// How often progress is shown.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Runs simulations on `threads` threads, or as many as there are cores where that is none. Results come in the order of
-/// the setups. `progress` is called about ten times a second.
+/// Runs simulations on `threads` threads, or as many as there are cores where that is none. Results come in
+/// the order of the setups. `progress` is called about ten times a second.
 pub fn sweep(
     setups: &[Setup],
     threads: Option<usize>,
@@ -55,8 +55,8 @@ pub fn sweep(
     })
 }
 
-/// As [`sweep`], until `progress` breaks it: simulations that run then end within a few thousand requests, with an error
-/// of kind `Stopped`, and no more begin.
+/// As [`sweep`], until `progress` breaks it: simulations that run then end within a few thousand requests,
+/// with an error of kind `Stopped`, and no more begin.
 pub fn sweep_while(
     setups: &[Setup],
     threads: Option<usize>,

@@ -1,14 +1,17 @@
 //! Whether every read returned the last write, or one that ran at the same time.
 //!
-//! Writes are numbered when they begin. A write stamps each sector with its number and a hash of the block's place, so that a
-//! sector that comes from elsewhere is found out too. Of each sector the verifier remembers only the *newest* write: of
-//! those that have completed, the one that began last. What a read found there is right if
+//! Writes are numbered when they begin. A write stamps each sector with its number and a hash of the block's
+//! place, so that a sector that comes from elsewhere is found out too. Of each sector the verifier remembers
+//! only the *newest* write: of those that have completed, the one that began last. What a read found there is
+//! right if
 //!
 //! - it is the newest, as it was when the read began;
 //! - or it is newer: then it had not completed when the read began, so the two ran at the same time;
-//! - or it is older, but was still running when the newest began: of two writes that overlap in time, either may stay.
+//! - or it is older, but was still running when the newest began: of two writes that overlap in time, either
+//!   may stay.
 //!
-//! The last case needs those pairs remembered; they are rare, and forgotten once something newer completes there.
+//! The last case needs those pairs remembered; they are rare, and forgotten once something newer completes
+//! there.
 
 use braid_base::{Bytes, KIB, SECTOR};
 use braid_runtime::Buf;

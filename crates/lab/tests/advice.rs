@@ -1,5 +1,5 @@
-//! What advice forecasts is what comes: a load is recorded, a volume goes on with the rest of it under the policy that was advised, from the layout that it has
-//! by then, on devices of another seed.
+//! What advice forecasts is what comes: a load is recorded, a volume goes on with the rest of it under the
+//! policy that was advised, from the layout that it has by then, on devices of another seed.
 
 use braid_base::{Arrival, Bytes, DeviceClass, KIB};
 use braid_lab::advice::{Advice, InUse, Question, Row, Ruling, Window, advise};
@@ -109,7 +109,8 @@ fn row<'a>(advice: &'a Advice, policy: &str) -> &'a Row {
     advice.rows.iter().find(|row| row.policy == policy).expect("each policy has a row")
 }
 
-/// What comes is one run. Under the second load `equi` ends in one of two layouts, by chance: at 0.95 or 1.25 ms.
+/// What comes is one run. Under the second load `equi` ends in one of two layouts, by chance: at 0.95 or 1.25
+/// ms.
 #[test]
 fn what_comes_is_within_a_tenth_of_the_forecast_or_at_least_within_the_interval() {
     let (mut changes, mut near) = (0, 0);

@@ -1,4 +1,5 @@
-//! Devices on nodes: what a request takes by hand, what crosses the network and what does not, and simulations of many nodes.
+//! Devices on nodes: what a request takes by hand, what crosses the network and what does not, and
+//! simulations of many nodes.
 
 use braid_base::{Bytes, DeviceClass, GIB, KIB, Nanos, NodeId, SECTOR};
 use braid_emulated::{Emulated, Networked, Shared};

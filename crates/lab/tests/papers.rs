@@ -1,5 +1,5 @@
-//! `docs/papers.md` says what is simulated. All of it takes an hour and more; here are a few experiments that take seconds, with as many seeds as the document
-//! has.
+//! `docs/papers.md` says what is simulated. All of it takes an hour and more; here are a few experiments that
+//! take seconds, with as many seeds as the document has.
 
 use braid_lab::experiments::find;
 use braid_lab::report::rows;

@@ -1,4 +1,5 @@
-//! What the studies of PASS measure: the discrepancy of a mirror, the time of a terminal's transaction, and burstiness.
+//! What the studies of PASS measure: the discrepancy of a mirror, the time of a terminal's transaction, and
+//! burstiness.
 
 use braid_base::{DeviceClass, Nanos};
 use braid_lab::{DeviceSetup, Load, Outcome, Setup, WarmUp, simulate};
@@ -53,7 +54,8 @@ fn a_mirror_that_reads_as_md_did_has_the_disk_answer_half_of_the_random_reads() 
     assert!((0.45..0.55).contains(&md) && fastest < 0.05, "{md} and {fastest}");
 }
 
-/// Waits of the largest requests for a window that is as small as they are once grew without end, with both devices idle.
+/// Waits of the largest requests for a window that is as small as they are once grew without end, with both
+/// devices idle.
 #[test]
 fn a_window_as_small_as_a_request_leaves_the_disk_busy() {
     let load = "sequential,read=0%,size=128KiB,span=1GiB";

@@ -1,4 +1,5 @@
-//! Loads that fill the SSD and discard: reallocation, cold data that leaves a full device, and a cache on a full SSD.
+//! Loads that fill the SSD and discard: reallocation, cold data that leaves a full device, and a cache on a
+//! full SSD.
 
 use braid_base::{DeviceClass, Nanos};
 use braid_lab::{DeviceSetup, Load, Outcome, Setup, WarmUp, simulate};

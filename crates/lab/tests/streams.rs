@@ -71,7 +71,8 @@ fn a_random_load_is_as_fast_as_without() {
     assert_eq!(without.devices[2].guest_read_bytes, with.devices[2].guest_read_bytes);
 }
 
-/// Pieces of a checkpoint, in the orders in which programs write them: in order, from its end, at random, and as four processes do, each a part of its own.
+/// Pieces of a checkpoint, in the orders in which programs write them: in order, from its end, at random, and
+/// as four processes do, each a part of its own.
 fn orders() -> [Vec<u64>; 4] {
     let mut shuffled: Vec<u64> = (0..PIECES).collect();
     let mut rng = Rng::new(11);
@@ -87,7 +88,8 @@ const PIECES: u64 = 4096;
 
 /// Bytes of the checkpoint that lie on each device, and how fast it is read in order.
 fn write_and_read(policy: &str, order: &[u64]) -> (Vec<u64>, f64) {
-    // An extent that comes before its neighbours lies where it would if all devices were filled about alike, as these are.
+    // An extent that comes before its neighbours lies where it would if all devices were filled about alike,
+    // as these are.
     let size = Size::Bytes(GIB * 4);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut text = String::new();
@@ -106,8 +108,9 @@ fn write_and_read(policy: &str, order: &[u64]) -> (Vec<u64>, f64) {
     (homes, outcome.throughput_bytes_per_second / 1e6)
 }
 
-/// New data is placed by its address, and neighbours in the volume are neighbours on their devices, whichever comes first. What comes at random lies in order, too,
-/// but with gaps: nobody knows then how much each device will get.
+/// New data is placed by its address, and neighbours in the volume are neighbours on their devices, whichever
+/// comes first. What comes at random lies in order, too, but with gaps: nobody knows then how much each
+/// device will get.
 #[test]
 fn a_checkpoint_that_is_written_in_any_order_is_one_stream() {
     for policy in ["stripe", "working-set,stripe=even"] {

@@ -20,7 +20,8 @@ fn devices() -> Vec<DeviceSetup> {
     vec![device(DeviceClass::Ssd, "x25-m"), device(DeviceClass::Hdd, "mba3073")]
 }
 
-/// A trace in the text of the Storage Performance Council: two units, a request every 10 ms, every fourth a write.
+/// A trace in the text of the Storage Performance Council: two units, a request every 10 ms, every fourth a
+/// write.
 fn spc(folder: &Path, more: &str) -> PathBuf {
     let mut text = String::new();
     for number in 0..REQUESTS {

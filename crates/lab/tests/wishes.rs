@@ -47,7 +47,8 @@ fn an_ssd_is_written_as_much_as_its_owner_wishes() {
     }
 }
 
-/// Ten minutes of a load of which other places are popular every half minute. An owner who hopes for more than that (`horizon`) has much moved.
+/// Ten minutes of a load of which other places are popular every half minute. An owner who hopes for more
+/// than that (`horizon`) has much moved.
 fn restless(policy: &str) -> Outcome {
     let mut setup =
         setup(policy, "zipf,span=512MiB,theta=0.9,read=100%,rate=200,every=6000,requests=endless");

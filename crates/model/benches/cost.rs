@@ -1,7 +1,8 @@
 //! What a request costs a model: nanoseconds of processor time per request, in a closed loop in virtual time.
 //!
-//! `cargo bench -p braid-model [-- NAME…]` measures the named models, or all. Each line: the model, then for each load
-//! the best and the median of seven runs. Devices are of 64 GiB, requests of 4 KiB; the seed is fixed.
+//! `cargo bench -p braid-model [-- NAME…]` measures the named models, or all. Each line: the model, then for
+//! each load the best and the median of seven runs. Devices are of 64 GiB, requests of 4 KiB; the seed is
+//! fixed.
 #![forbid(unsafe_code)]
 
 use braid_base::{Bytes, GIB, KIB, Nanos, Rng};

@@ -1,10 +1,11 @@
 //! What comes when, the earliest first: for few entries, of which a new one mostly comes after all others.
 //!
-//! A sorted list, which is quicker than a heap as long as that holds. Of entries with the same time the one that was added
-//! first comes first.
+//! A sorted list, which is quicker than a heap as long as that holds. Of entries with the same time the one
+//! that was added first comes first.
 //!
-//! What has been taken leaves its place at the front of the memory, so that the entries follow one another without a
-//! wrap. They move to the front when the last has been taken or the memory is used up: there is a few times what they need.
+//! What has been taken leaves its place at the front of the memory, so that the entries follow one another
+//! without a wrap. They move to the front when the last has been taken or the memory is used up: there is a
+//! few times what they need.
 
 use braid_base::Nanos;
 

@@ -1,7 +1,7 @@
 //! Memory: what a protected cache of an array controller is made of.
 //!
-//! Requests pass one after the other at the rate of the memory, and each takes the controller's time beside. A flush takes
-//! that time only: the memory survives a power cut.
+//! Requests pass one after the other at the rate of the memory, and each takes the controller's time beside.
+//! A flush takes that time only: the memory survives a power cut.
 
 use crate::link::Link;
 use crate::rate::Rate;

@@ -1,7 +1,7 @@
 //! Models by their name in the library, or from a TOML file of your own.
 //!
-//! What holds a `/` or ends in `.toml` is a file. The caller opens the file of a model: nothing here does. At most
-//! `LONGEST_TEXT` of it is read.
+//! What holds a `/` or ends in `.toml` is a file. The caller opens the file of a model: nothing here does. At
+//! most `LONGEST_TEXT` of it is read.
 
 use crate::library::{InvalidModel, Spec, UnknownModel, by_name};
 use crate::text::LONGEST_TEXT;

@@ -1,9 +1,9 @@
 //! A model from measurements: what `braid device calibrate` makes of what it has seen.
 //!
-//! A measure tells one parameter more than others: the time that a read takes beside the way tells the settling time, the
-//! reads per second at depth 32 how many requests a disk weighs. Each parameter is first computed, and then corrected by
-//! what the model itself does under the same measure in virtual time, a few rounds of all. What no measure tells is
-//! assumed, and said to be.
+//! A measure tells one parameter more than others: the time that a read takes beside the way tells the
+//! settling time, the reads per second at depth 32 how many requests a disk weighs. Each parameter is first
+//! computed, and then corrected by what the model itself does under the same measure in virtual time, a few
+//! rounds of all. What no measure tells is assumed, and said to be.
 
 mod disk;
 mod drive;
@@ -25,7 +25,8 @@ pub struct Observed {
     pub class: DeviceClass,
     /// Its size.
     pub size: Bytes,
-    /// Measures with their values: MB/s of sequential access, else requests per second. Those of `Observed::wanted`.
+    /// Measures with their values: MB/s of sequential access, else requests per second. Those of
+    /// `Observed::wanted`.
     pub figures: Vec<(Measure, f64)>,
     /// How long a flush took behind a single write.
     pub flush: Option<Nanos>,
@@ -41,7 +42,8 @@ pub struct Fitted {
 }
 
 impl Observed {
-    /// What is measured of a device of this class, in this order; without `writes` only what destroys nothing.
+    /// What is measured of a device of this class, in this order; without `writes` only what destroys
+    /// nothing.
     pub fn wanted(class: DeviceClass, writes: bool) -> Vec<Measure> {
         let wanted = match class {
             DeviceClass::Hdd => disk::WANTED,
@@ -86,7 +88,8 @@ impl Observed {
         self.get(wanted).ok_or_else(|| InvalidModel(format!("{wanted:?} was not measured: a model needs it")))
     }
 
-    /// How much longer each request took than it does on the model, in nanoseconds; zero if it was not measured.
+    /// How much longer each request took than it does on the model, in nanoseconds; zero if it was not
+    /// measured.
     fn lacks(&self, spec: &Spec, wanted: Measure) -> f64 {
         let period = |value: f64| 1e9 * wanted.value(1.0) / value;
         self.get(wanted).map_or(0.0, |seen| period(seen) - period(measure(spec, wanted)))

@@ -1,10 +1,11 @@
 //! Several devices that are used as one: striped (RAID 0) or mirrored (RAID 1).
 //!
 //! Rules:
-//! - Striped: units of a fixed size lie on the members in turn. A request has at most one part on each member, since what it
-//!   touches there is contiguous.
-//! - Mirrored: a write goes to all members. A read goes to the member with the fewest requests outstanding, and among
-//!   those to the one whose last request ended nearest, so that a sequential reader keeps its member.
+//! - Striped: units of a fixed size lie on the members in turn. A request has at most one part on each
+//!   member, since what it touches there is contiguous.
+//! - Mirrored: a write goes to all members. A read goes to the member with the fewest requests outstanding,
+//!   and among those to the one whose last request ended nearest, so that a sequential reader keeps its
+//!   member.
 //! - A request completes with its last part. Flushes and discards go wherever they concern something.
 //!
 //! Left out: the controller's own time and memory; put a `dram` before it for that.

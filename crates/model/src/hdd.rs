@@ -1,20 +1,21 @@
 //! A hard disk: an arm, a spindle, an on-drive queue and a buffer.
 //!
-//! A read takes the seek (`seek`), the wait until its first sector passes (`geometry`), the transfer, and the command's
-//! overhead; the transfer to the host overlaps with the one from the platter. The structure follows C. Ruemmler,
-//! J. Wilkes, "An Introduction to Disk Drive Modeling" (IEEE Computer, March 1994).
+//! A read takes the seek (`seek`), the wait until its first sector passes (`geometry`), the transfer, and the
+//! command's overhead; the transfer to the host overlaps with the one from the platter. The structure follows
+//! C. Ruemmler, J. Wilkes, "An Introduction to Disk Drive Modeling" (IEEE Computer, March 1994).
 //!
 //! Rules:
-//! - Of the requests on the drive the one with the shortest positioning time goes first, less a share of its age, so
-//!   that nothing starves (aged shortest positioning time first: D. Jacobson, J. Wilkes, "Disk scheduling algorithms
-//!   based on rotational position", HP Laboratories, 1991).
-//! - With the write cache on, a write completes when it is in the buffer. Buffered runs go to the platter when no read
-//!   waits; once the buffer fills or a flush waits, they take turns with the reads.
-//! - A flush waits until the buffer is clean. Writes behind it wait for it, as behind the unqueued flush of ATA; reads
-//!   go on.
+//! - Of the requests on the drive the one with the shortest positioning time goes first, less a share of its
+//!   age, so that nothing starves (aged shortest positioning time first: D. Jacobson, J. Wilkes, "Disk
+//!   scheduling algorithms based on rotational position", HP Laboratories, 1991).
+//! - With the write cache on, a write completes when it is in the buffer. Buffered runs go to the platter
+//!   when no read waits; once the buffer fills or a flush waits, they take turns with the reads.
+//! - A flush waits until the buffer is clean. Writes behind it wait for it, as behind the unqueued flush of
+//!   ATA; reads go on.
 //! - After a read the disk reads ahead until it is sent elsewhere.
 //!
-//! Left out: defects, thermal calibration, errors and retries, and partial reads that begin in the middle of a transfer.
+//! Left out: defects, thermal calibration, errors and retries, and partial reads that begin in the middle of
+//! a transfer.
 
 mod arm;
 mod geometry;
@@ -64,14 +65,15 @@ pub struct Params {
     pub write_cache: bool,
     /// How many separate runs of sectors the write cache holds.
     pub buffered_runs: usize,
-    /// How many stretches of what was read or read ahead the buffer holds: sequential readers that are kept apart.
+    /// How many stretches of what was read or read ahead the buffer holds: sequential readers that are kept
+    /// apart.
     pub segments: usize,
     /// How far the disk reads ahead of the host.
     pub read_ahead: Bytes,
 }
 
-/// The segments of a disk of which they are not known. Assumed: the Cheetah 15K.5 has 32, at most 11 of them for writes
-/// (DiskSim model file, `[paper]`); half as many are enough for a closed set of readers.
+/// The segments of a disk of which they are not known. Assumed: the Cheetah 15K.5 has 32, at most 11 of them
+/// for writes (DiskSim model file, `[paper]`); half as many are enough for a closed set of readers.
 pub const SEGMENTS: usize = 16;
 
 /// A disk at work.
@@ -128,11 +130,12 @@ enum Work {
     Destage,
 }
 
-/// A waiting request gains the positioning time that is 1/`AGEING` of its age: one that has waited for two seconds goes
-/// before any other, and at usual ages the order is hardly disturbed.
+/// A waiting request gains the positioning time that is 1/`AGEING` of its age: one that has waited for two
+/// seconds goes before any other, and at usual ages the order is hardly disturbed.
 const AGEING: u64 = 128;
 
-/// The same for buffered runs. Nobody waits for a single one of them, and in a large buffer they wait for many seconds.
+/// The same for buffered runs. Nobody waits for a single one of them, and in a large buffer they wait for
+/// many seconds.
 const BUFFERED_AGEING: u64 = 16_384;
 
 impl Hdd {

@@ -1,12 +1,14 @@
-//! How long SSDs, hard disks, memory, groups of these and a network between them take: timing models, and a library of named ones.
+//! How long SSDs, hard disks, memory, groups of these and a network between them take: timing models, and a
+//! library of named ones.
 //!
-//! A model takes requests and says when each completes. It moves no bytes and knows no clock: `now` is an argument, so
-//! the same code runs in virtual time and gives a real file the timing of a device in real time. Everything random
-//! comes from the seed; the same seed and the same submissions give the same completion times on every machine.
+//! A model takes requests and says when each completes. It moves no bytes and knows no clock: `now` is an
+//! argument, so the same code runs in virtual time and gives a real file the timing of a device in real time.
+//! Everything random comes from the seed; the same seed and the same submissions give the same completion
+//! times on every machine.
 //!
-//! Limits, so that nobody relies on more: contents are not modelled (a cache hit is a matter of addresses), nor are
-//! errors, power states, or wear. Memory is bounded by the device's queue and buffer and by the number of requests
-//! outstanding; a request allocates nothing once those have grown to their size.
+//! Limits, so that nobody relies on more: contents are not modelled (a cache hit is a matter of addresses),
+//! nor are errors, power states, or wear. Memory is bounded by the device's queue and buffer and by the
+//! number of requests outstanding; a request allocates nothing once those have grown to their size.
 #![forbid(unsafe_code)]
 
 mod agenda;
@@ -37,8 +39,8 @@ use std::ops::Add;
 
 /// A timing model of one device of a given size: takes requests, says when each completes.
 ///
-/// The caller asks `next_event`, waits until then, and calls `advance`. However far and in however many steps it
-/// advances, the completion times are the same.
+/// The caller asks `next_event`, waits until then, and calls `advance`. However far and in however many steps
+/// it advances, the completion times are the same.
 pub trait Model {
     /// Hands a request to the device at `now`; `tag` comes back on completion. `now` never runs backwards.
     ///
@@ -48,33 +50,37 @@ pub trait Model {
     /// If the request does not lie within the device.
     fn submit(&mut self, tag: u64, request: Request, now: Nanos);
 
-    /// The time at which something next completes or changes inside, `None` when idle with nothing outstanding.
-    ///
-    /// Advancing to it always makes progress. A device with buffered writes may have events though no request is
+    /// The time at which something next completes or changes inside, `None` when idle with nothing
     /// outstanding.
+    ///
+    /// Advancing to it always makes progress. A device with buffered writes may have events though no request
+    /// is outstanding.
     fn next_event(&self) -> Option<Nanos>;
 
-    /// The request that completes at the next event or soon after, as far as the model knows: so that its caller is woken
-    /// then and no other.
+    /// The request that completes at the next event or soon after, as far as the model knows: so that its
+    /// caller is woken then and no other.
     fn next_tag(&self) -> Option<u64> {
         None
     }
 
-    /// Advances to `now` (which may be past several events) and appends the tag of every request completed, in order
-    /// of completion.
+    /// Advances to `now` (which may be past several events) and appends the tag of every request completed,
+    /// in order of completion.
     fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>);
 
-    /// Does what a request changes for good, in no time and without counting it: for what was written before the time that is of
-    /// interest. On an SSD these are the places of its pages, which decide what later writes cost; other devices forget.
+    /// Does what a request changes for good, in no time and without counting it: for what was written before
+    /// the time that is of interest. On an SSD these are the places of its pages, which decide what later
+    /// writes cost; other devices forget.
     fn note(&mut self, _request: Request) {}
 
-    /// What the device has carried and what that has worn, as far as the model counts it: nothing, unless it says so.
+    /// What the device has carried and what that has worn, as far as the model counts it: nothing, unless it
+    /// says so.
     fn counters(&self) -> Counters {
         Counters::default()
     }
 }
 
-/// What a device has carried, and what that has worn, since the model was built. Only solid-state drives count.
+/// What a device has carried, and what that has worn, since the model was built. Only solid-state drives
+/// count.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counters {
     /// Bytes that the host has read.

@@ -1,7 +1,9 @@
-//! The named models: what they stand for, what they are made of, and the published figures that they must reproduce.
+//! The named models: what they stand for, what they are made of, and the published figures that they must
+//! reproduce.
 //!
-//! The tests measure every model and hold it against its `figures`; where a figure is only assumed, so is the model in
-//! that respect. References such as (a3) are to the source list of the project's device figures, part 1.
+//! The tests measure every model and hold it against its `figures`; where a figure is only assumed, so is the
+//! model in that respect. References such as (a3) are to the source list of the project's device figures,
+//! part 1.
 
 mod disks;
 mod drives;
@@ -79,7 +81,8 @@ pub enum Standing {
 impl Spec {
     /// A device of `size`, which is usually that of a file and smaller than the capacity.
     ///
-    /// It behaves like the real device scaled down: what depends on distance or span depends on the share of `size`.
+    /// It behaves like the real device scaled down: what depends on distance or span depends on the share of
+    /// `size`.
     pub fn build(&self, size: Bytes, seed: u64) -> DeviceModel {
         match &self.timing {
             Timing::Ssd(params) => DeviceModel::Ssd(Box::new(ssd::Ssd::new(params, size, seed))),
@@ -132,7 +135,8 @@ impl Spec {
         })
     }
 
-    /// Whether it is made for a paper's experiment, from rates that the paper gives: of what is inside nothing is known.
+    /// Whether it is made for a paper's experiment, from rates that the paper gives: of what is inside
+    /// nothing is known.
     pub(crate) fn is_of_a_paper(&self) -> bool {
         tiers::NAMES.contains(&&*self.name) || self.name == drives::X25_M_WORN.name
     }

@@ -39,8 +39,9 @@ impl Link {
         self.free
     }
 
-    /// Carries a request whose bytes began to come at `first` and were all there at `now`: the transfer overlapped
-    /// with their coming as far as the link was free. Returns when it is through, never before `now`.
+    /// Carries a request whose bytes began to come at `first` and were all there at `now`: the transfer
+    /// overlapped with their coming as far as the link was free. Returns when it is through, never before
+    /// `now`.
     pub(crate) fn carry_overlapped(&mut self, len: Bytes, first: Nanos, now: Nanos) -> Nanos {
         self.carry(len, first);
         self.free = self.free.max(now);

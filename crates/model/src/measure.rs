@@ -1,12 +1,12 @@
-//! What devices are measured by: the loads in which figures are published and devices are calibrated, and how a model does
-//! under them in virtual time.
+//! What devices are measured by: the loads in which figures are published and devices are calibrated, and how
+//! a model does under them in virtual time.
 
 use crate::ssd::State;
 use crate::{Model, Op, Request, Spec, Timing};
 use braid_base::{Bytes, MIB, Nanos, Rng};
 
-/// A way to measure a device, in a closed loop. Sequential requests are of 128 KiB, random ones of 4 KiB, aligned. Unless
-/// told otherwise an SSD has been written once in order before.
+/// A way to measure a device, in a closed loop. Sequential requests are of 128 KiB, random ones of 4 KiB,
+/// aligned. Unless told otherwise an SSD has been written once in order before.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Measure {
     /// Reads one after the other, `depth` outstanding, from this share of the device on.
@@ -35,8 +35,8 @@ pub enum Measure {
         /// What an SSD that maps pages holds before; other devices have no states.
         state: State,
     },
-    /// One read after the other at random places within a two-thousandth of the device: what an arm does without the way. But
-    /// not within less than 256 MiB, which a disk's buffer might hold.
+    /// One read after the other at random places within a two-thousandth of the device: what an arm does
+    /// without the way. But not within less than 256 MiB, which a disk's buffer might hold.
     NearRead,
     /// One read after the other at random places in the first and the last hundredth of the device in turn.
     FarRead,
@@ -87,14 +87,14 @@ impl Measure {
         matches!(self, Measure::SequentialWrite { .. } | Measure::RandomWrite { .. })
     }
 
-    /// Whether its value comes from the median time of a request, and not from their mean: what only some of the requests
-    /// meet is of no interest.
+    /// Whether its value comes from the median time of a request, and not from their mean: what only some of
+    /// the requests meet is of no interest.
     pub fn of_median(self) -> bool {
         matches!(self, Measure::BackwardRead | Measure::SameRead { .. })
     }
 
-    /// Its value where so many requests per second complete: MB/s (10^6 bytes) of sequential access, else requests per
-    /// second.
+    /// Its value where so many requests per second complete: MB/s (10^6 bytes) of sequential access, else
+    /// requests per second.
     pub fn value(self, per_second: f64) -> f64 {
         match self {
             Measure::SequentialRead { .. } | Measure::SequentialWrite { .. } => {

@@ -1,15 +1,17 @@
 //! Nodes joined by a network: when what one machine sends to another has arrived.
 //!
 //! Rules:
-//! - Each node has one link, which all of its devices share, and which carries both ways at once: what a node sends and what it receives do not disturb
-//!   each other.
-//! - A direction of a link carries one transfer after another, in the order in which they begin, each for its bytes at the link's rate. A transfer begins on the links
-//!   of both its ends, as soon as each is free, and has arrived when the later one is done and the latency has passed.
-//! - The host of the volume has a link of its own if it is given a rate. Without one, guests are on as many machines as it takes, as the clients of a
-//!   parallel file system.
+//! - Each node has one link, which all of its devices share, and which carries both ways at once: what a node
+//!   sends and what it receives do not disturb each other.
+//! - A direction of a link carries one transfer after another, in the order in which they begin, each for its
+//!   bytes at the link's rate. A transfer begins on the links of both its ends, as soon as each is free, and
+//!   has arrived when the later one is done and the latency has passed.
+//! - The host of the volume has a link of its own if it is given a rate. Without one, guests are on as many
+//!   machines as it takes, as the clients of a parallel file system.
 //! - What stays on a machine takes no time.
 //!
-//! Left out: packets, their headers and losses; the switch, which carries whatever the links do; processors and memory of nodes.
+//! Left out: packets, their headers and losses; the switch, which carries whatever the links do; processors
+//! and memory of nodes.
 
 use crate::link::Link;
 use crate::rate::Rate;
@@ -58,8 +60,8 @@ impl Network {
         Network { latency: params.latency, nodes: vec![Duplex::new(params.rate); nodes], host }
     }
 
-    /// Has one machine send bytes to another, from `now` on or when their links are free; returns when they have arrived. `None` is the host. The
-    /// bytes may be none, as those of a request to read.
+    /// Has one machine send bytes to another, from `now` on or when their links are free; returns when they
+    /// have arrived. `None` is the host. The bytes may be none, as those of a request to read.
     ///
     /// # Panics
     /// If there is no such node.

@@ -1,7 +1,8 @@
 //! Two rates and nothing else: what some papers simulate devices by.
 //!
-//! Requests pass one after the other, each for as long as its bytes take; position, queue and buffer do not count, and a flush takes
-//! no time. So a disk of this kind reads scattered bytes as fast as neighbours. For comparing with such a paper, not with a device.
+//! Requests pass one after the other, each for as long as its bytes take; position, queue and buffer do not
+//! count, and a flush takes no time. So a disk of this kind reads scattered bytes as fast as neighbours. For
+//! comparing with such a paper, not with a device.
 
 use crate::rate::Rate;
 use crate::{Model, Op, Request, assert_within};

@@ -1,25 +1,30 @@
 //! A solid-state drive: channels, flash pages, a write buffer and a host interface.
 //!
-//! A *channel* is a unit that works on one flash page at a time: it reads a page and moves it to the controller, or
-//! moves a page to the flash and programs it, or erases a block. The drive is as parallel as it has channels. A flash
-//! page is a page of flash memory, not the page that policies rank.
+//! A *channel* is a unit that works on one flash page at a time: it reads a page and moves it to the
+//! controller, or moves a page to the flash and programs it, or erases a block. The drive is as parallel as
+//! it has channels. A flash page is a page of flash memory, not the page that policies rank.
 //!
 //! Rules:
 //! - A flash page lies on the channel that its address says (striping), and reads queue there in order.
-//! - A write completes when it is in the write buffer, and the controller has found its place in the map. Programs drain the
-//!   buffer over whichever channels are free: the drive writes at new places; some controllers empty it at a rate of their
-//!   own, below that of the flash (`drain`). A full buffer holds further writes up.
-//! - A channel prefers reads to programs; while the buffer is filling or a flush waits, they take turns. A program or
-//!   an erasure that has begun makes way for a read only on drives that can suspend it.
-//! - What a write makes the drive program beside its own bytes is `translation`'s word: the copies of garbage collection
-//!   and merges take the channels' time like any other program, and a copy's read besides.
-//! - A flush waits until the buffer is drained, unless the buffer survives a power cut. Writes behind it wait for it.
-//! - The interface carries bytes in the order in which requests came, but no request waits for the flash of another.
+//! - A write completes when it is in the write buffer, and the controller has found its place in the map.
+//!   Programs drain the buffer over whichever channels are free: the drive writes at new places; some
+//!   controllers empty it at a rate of their own, below that of the flash (`drain`). A full buffer holds
+//!   further writes up.
+//! - A channel prefers reads to programs; while the buffer is filling or a flush waits, they take turns. A
+//!   program or an erasure that has begun makes way for a read only on drives that can suspend it.
+//! - What a write makes the drive program beside its own bytes is `translation`'s word: the copies of garbage
+//!   collection and merges take the channels' time like any other program, and a copy's read besides.
+//! - A flush waits until the buffer is drained, unless the buffer survives a power cut. Writes behind it wait
+//!   for it.
+//! - The interface carries bytes in the order in which requests came, but no request waits for the flash of
+//!   another.
 //!
-//! A request costs its caller one step, when it completes; only a full buffer and a flush that waits cost more.
+//! A request costs its caller one step, when it completes; only a full buffer and a flush that waits cost
+//! more.
 //!
-//! Left out: reads served from the write buffer, reads that slow down as random writes break up the map, faster program
-//! modes that last for the first part of a burst (SLC caches), and collection while the drive is idle.
+//! Left out: reads served from the write buffer, reads that slow down as random writes break up the map,
+//! faster program modes that last for the first part of a burst (SLC caches), and collection while the drive
+//! is idle.
 
 mod drain;
 mod flash;
@@ -73,8 +78,8 @@ pub struct Ssd {
 }
 
 impl Ssd {
-    /// A drive of `size` at rest, in the state that its parameters say; the seed gives the spread of its read and program
-    /// times, and what the state leaves to chance.
+    /// A drive of `size` at rest, in the state that its parameters say; the seed gives the spread of its read
+    /// and program times, and what the state leaves to chance.
     ///
     /// # Panics
     /// Where `params` contradict their documentation.
@@ -264,8 +269,8 @@ impl Ssd {
         }
     }
 
-    /// Takes a write into the buffer if it has room, and lets a flush through if nothing is buffered; returns when that is
-    /// done. Otherwise it is to be tried again at `wake`.
+    /// Takes a write into the buffer if it has room, and lets a flush through if nothing is buffered; returns
+    /// when that is done. Otherwise it is to be tried again at `wake`.
     fn take_in(&mut self, request: Request, now: Nanos) -> Option<Nanos> {
         self.flash.settle(now);
         let (cost, comes) = match (request.op, self.params.flush) {
@@ -282,7 +287,8 @@ impl Ssd {
         Some(through.max(taken))
     }
 
-    /// From when on the buffer may have room for so many bytes, or be empty, which is room for any; `now` if it is so.
+    /// From when on the buffer may have room for so many bytes, or be empty, which is room for any; `now` if
+    /// it is so.
     fn room_comes(&self, len: Bytes, now: Nanos) -> Nanos {
         let buffer = self.flash.buffer();
         let room = self.params.buffer.saturating_sub(buffer.taken());

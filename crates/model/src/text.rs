@@ -1,8 +1,9 @@
 //! Models as text: a TOML file of your own, and every named model written as one.
 //!
-//! Each field is named once, with its limits and its documentation, in `ssd`, `hdd`, `dram` and `rates`; reading, writing and the
-//! documentation in what is written follow from that (`fields`). All fields of a kind are required, so that a file
-//! means the same in every version, but for those that came later: without them a file means what it meant before.
+//! Each field is named once, with its limits and its documentation, in `ssd`, `hdd`, `dram` and `rates`;
+//! reading, writing and the documentation in what is written follow from that (`fields`). All fields of a
+//! kind are required, so that a file means the same in every version, but for those that came later: without
+//! them a file means what it meant before.
 //!
 //! ```text
 //! kind = "ssd"            # ssd, hdd, dram or rates

@@ -1,8 +1,9 @@
-//! Braid's NBD server against nbdkit's memory plugin, on this machine, over Unix sockets: requests per second and the
-//! server's processor time per request. The two alternate, so that a busy neighbour hits both.
+//! Braid's NBD server against nbdkit's memory plugin, on this machine, over Unix sockets: requests per second
+//! and the server's processor time per request. The two alternate, so that a busy neighbour hits both.
 //!
-//! `cargo bench -p braid-nbd [-- ROUNDS [PART-OF-A-LOAD'S-NAME]]`; needs nbdkit and fio. With `BRAID=PATH` the daemon at
-//! that path serves a temporary volume on two memory devices; without, the server here serves memory alone.
+//! `cargo bench -p braid-nbd [-- ROUNDS [PART-OF-A-LOAD'S-NAME]]`; needs nbdkit and fio. With `BRAID=PATH`
+//! the daemon at that path serves a temporary volume on two memory devices; without, the server here serves
+//! memory alone.
 
 #[path = "../tests/support/mod.rs"]
 mod support;

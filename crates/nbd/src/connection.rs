@@ -1,8 +1,8 @@
 //! One connection from its greeting to its end: negotiate, receive and start requests, drain.
 //!
-//! Three kinds of tasks share a [`Session`]: the receiver (here), the tags that go on with requests that wait, and the
-//! sender that goes on where the client does not read. The receiver never waits without having sent, or handed to the
-//! sender, what its own requests have answered: a client may wait for just that.
+//! Three kinds of tasks share a [`Session`]: the receiver (here), the tags that go on with requests that
+//! wait, and the sender that goes on where the client does not read. The receiver never waits without having
+//! sent, or handed to the sender, what its own requests have answered: a client may wait for just that.
 
 use crate::handshake::{Agreed, Handshake, Step};
 use crate::inbox::Inbox;
@@ -43,7 +43,8 @@ pub async fn negotiate(
     }
 }
 
-/// Serves requests until the client says goodbye, vanishes or breaks the protocol. Then answers what is in flight.
+/// Serves requests until the client says goodbye, vanishes or breaks the protocol. Then answers what is in
+/// flight.
 ///
 /// `drains` is called in between: from there on the client's time is limited.
 pub async fn transmit<E: Export>(
@@ -113,8 +114,8 @@ impl<S: Fn(Work)> Receiver<'_, S> {
         }
     }
 
-    /// Waits until a tag is free. The others of this shard get their turn in any case: a full inbox holds thousands of
-    /// requests.
+    /// Waits until a tag is free. The others of this shard get their turn in any case: a full inbox holds
+    /// thousands of requests.
     async fn tag(&self) {
         if !self.session.has_tag() {
             self.session.send();
@@ -123,8 +124,8 @@ impl<S: Fn(Work)> Receiver<'_, S> {
         }
     }
 
-    /// Receives more. Sends first what is ready, or once in a while looks for more requests before it sends, so that
-    /// their replies leave together.
+    /// Receives more. Sends first what is ready, or once in a while looks for more requests before it sends,
+    /// so that their replies leave together.
     async fn more(&mut self) -> io::Result<()> {
         let several = self.session.in_flight() > 1;
         if several && !self.put_off.replace(true) && self.inbox.try_receive()?.is_some_and(|count| count > 0)

@@ -1,14 +1,14 @@
 //! The negotiation: a pure state machine, bytes in and bytes out.
 //!
 //! One call handles one message, so that its caller can send the answer before the next one is looked at: a
-//! client that asks much and reads nothing gets no further than its socket. There is one export; the empty name means
-//! it too.
+//! client that asks much and reads nothing gets no further than its socket. There is one export; the empty
+//! name means it too.
 
 use crate::wire::options::*;
 use crate::wire::*;
 
-/// The longest option content: a name (4096 at most, says the protocol) and room for context queries. Longer ones are
-/// answered with NBD_REP_ERR_TOO_BIG and skipped.
+/// The longest option content: a name (4096 at most, says the protocol) and room for context queries. Longer
+/// ones are answered with NBD_REP_ERR_TOO_BIG and skipped.
 pub const OPTION_LARGEST: u32 = 32 << 10;
 /// The largest payload of a request, announced as the maximum block size: what all clients of today expect.
 pub const PAYLOAD_LARGEST: u32 = 32 << 20;
@@ -71,7 +71,8 @@ enum State {
     Skip(u32),
 }
 
-/// Whether 124 zeros follow the answer to NBD_OPT_EXPORT_NAME: wanted by clients of the protocol's first decade.
+/// Whether 124 zeros follow the answer to NBD_OPT_EXPORT_NAME: wanted by clients of the protocol's first
+/// decade.
 enum Zeroes {
     Sent,
     Omitted,
@@ -84,16 +85,17 @@ impl<'a> Handshake<'a> {
         Handshake { facts, state: State::Flags, zeroes: Zeroes::Sent, agreed, refusal: None }
     }
 
-    /// A negotiation with a client that cannot be served: when it asks for the export, it is told the `reason`. (The oldest
-    /// way to ask, NBD_OPT_EXPORT_NAME, knows no reply but the end of the connection.)
+    /// A negotiation with a client that cannot be served: when it asks for the export, it is told the
+    /// `reason`. (The oldest way to ask, NBD_OPT_EXPORT_NAME, knows no reply but the end of the connection.)
     pub fn refusing(facts: &'a Facts, reason: &'a str) -> Handshake<'a> {
         Handshake { refusal: Some(reason), ..Handshake::new(facts) }
     }
 
-    /// Handles at most one message at the start of `input` and adds the answer to `output`. Returns how many bytes of
-    /// the input were used.
+    /// Handles at most one message at the start of `input` and adds the answer to `output`. Returns how many
+    /// bytes of the input were used.
     ///
-    /// `input` may hold any amount; a message that is whole has at most [`OptionHead::LEN`] + [`OPTION_LARGEST`] bytes.
+    /// `input` may hold any amount; a message that is whole has at most [`OptionHead::LEN`] +
+    /// [`OPTION_LARGEST`] bytes.
     pub fn receive(&mut self, input: &[u8], output: &mut Vec<u8>) -> (usize, Step) {
         match self.state {
             State::Flags => match input.first_chunk() {
@@ -381,7 +383,8 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes are cut, the conversation is the same, and no message is held back for more than it needs.
+        /// However the bytes are cut, the conversation is the same, and no message is held back for more than
+        /// it needs.
         #[test]
         fn any_bytes_in_any_cut_give_the_same_answers(
             options in prop::collection::vec((0u32..12, prop::collection::vec(0u8..8, 0..40)), 0..8),

@@ -5,16 +5,16 @@ use braid_runtime::{Buf, Runtime, yield_now};
 use braid_uring::{Ring, Stream};
 use std::io;
 
-/// Room for 15 writes of 4 KiB, or two thousand reads. A larger one would only copy more of long writes: their payload
-/// is received where it belongs, but for what comes with their head.
+/// Room for 15 writes of 4 KiB, or two thousand reads. A larger one would only copy more of long writes:
+/// their payload is received where it belongs, but for what comes with their head.
 const ROOM: usize = 64 << 10;
 
 /// Payload that is missing by at least so much is received directly into its place.
 const DIRECT: usize = 16 << 10;
 
-/// How long the receiver asks the socket again and again before it sleeps. A sleep and its wake-up cost 10 µs on either side
-/// on one machine, 25 on another. There, clients that work one request at a time are back after some 45 µs: with a limit of 40
-/// the receiver slept before each request, and served half as many.
+/// How long the receiver asks the socket again and again before it sleeps. A sleep and its wake-up cost 10 µs
+/// on either side on one machine, 25 on another. There, clients that work one request at a time are back
+/// after some 45 µs: with a limit of 40 the receiver slept before each request, and served half as many.
 const SPIN: Nanos = Nanos::from_micros(80);
 
 /// Times in a row that the socket may have something at once before the other tasks get their turn.
@@ -101,8 +101,8 @@ impl<'a> Inbox<'a> {
         }
     }
 
-    /// Receives payload into the start of `target`: directly where much is missing, else together with what follows it.
-    /// Returns how many bytes are there now; 0 at the end.
+    /// Receives payload into the start of `target`: directly where much is missing, else together with what
+    /// follows it. Returns how many bytes are there now; 0 at the end.
     pub async fn receive_into(&mut self, target: &Buf) -> io::Result<usize> {
         assert!(self.bytes().is_empty(), "what has been received goes first");
         if target.len().as_usize() < DIRECT {
@@ -126,7 +126,8 @@ impl<'a> Inbox<'a> {
         }
     }
 
-    /// Two long waits in a row end the spinning, some short ones bring it back: an idle connection costs nothing.
+    /// Two long waits in a row end the spinning, some short ones bring it back: an idle connection costs
+    /// nothing.
     fn learn(&mut self, waited: Nanos) {
         self.expected_wait = (self.expected_wait * 7 + waited.min(SPIN * 5)) / 8;
     }

@@ -1,8 +1,9 @@
 //! How much of the arena each connection may hold.
 //!
-//! Half of the server's memory is guaranteed to the connections in equal parts, half is common. A request takes from
-//! its connection's guarantee, else from the common half, and where both are used up it waits for its own connection.
-//! So a client that never reads its replies can hold the common half, but never what another one needs to go on.
+//! Half of the server's memory is guaranteed to the connections in equal parts, half is common. A request
+//! takes from its connection's guarantee, else from the common half, and where both are used up it waits for
+//! its own connection. So a client that never reads its replies can hold the common half, but never what
+//! another one needs to go on.
 //!
 //! A request's bytes lie as far into a page of memory as into a page of the export. What is aligned on a
 //! device is aligned in memory then, wherever the request is cut, and direct I/O takes it from there.
@@ -57,7 +58,8 @@ impl Memory {
         (guarantee >= GUARANTEE_SMALLEST).then_some(Memory { arena, common, guarantee })
     }
 
-    /// The part of one more connection. Those that exist at the same time are at most as many as `new` was told.
+    /// The part of one more connection. Those that exist at the same time are at most as many as `new` was
+    /// told.
     pub fn share(&self) -> Share {
         let own = Semaphore::new(pages(self.guarantee));
         Share { arena: self.arena.clone(), common: self.common.clone(), own, guarantee: self.guarantee }

@@ -1,7 +1,7 @@
 //! Replies on their way out: a queue, and one vectored send for as many as are ready.
 //!
-//! The queue is bounded: every request has one last part in it at most, and further parts wait for room. Heads and
-//! payloads go to the kernel from where they lie.
+//! The queue is bounded: every request has one last part in it at most, and further parts wait for room.
+//! Heads and payloads go to the kernel from where they lie.
 
 use crate::memory::Held;
 use crate::request::PIECE;
@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::collections::vec_deque::Iter;
 use std::io::{self, IoSlice};
 
-/// Replies that one call hands to the kernel at most: 128 slices, below the kernel's 1024, and a stack of 64 small
-/// frames, see [`gather`].
+/// Replies that one call hands to the kernel at most: 128 slices, below the kernel's 1024, and a stack of 64
+/// small frames, see [`gather`].
 const BATCH: usize = 64;
 
 /// Parts beyond each request's last one that may wait.
@@ -68,7 +68,8 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Adds a reply. Returns how many requests end with that without being sent: 1 where the client is gone, else 0.
+    /// Adds a reply. Returns how many requests end with that without being sent: 1 where the client is gone,
+    /// else 0.
     pub fn push(&self, reply: Reply) -> usize {
         if self.abandoned.get() {
             return usize::from(reply.ends == Ends::Request);
@@ -84,9 +85,9 @@ impl Outbox {
         self.left.wait_for(|| has_room().then_some(())).await;
     }
 
-    /// Whether so much waits that it should be sent before more is made ready: the buffers that it frees are then still
-    /// in the processor's cache when the next request gets them. (Without this, nbdcopy's 64 requests of 256 KiB went
-    /// through memory twice.)
+    /// Whether so much waits that it should be sent before more is made ready: the buffers that it frees are
+    /// then still in the processor's cache when the next request gets them. (Without this, nbdcopy's 64
+    /// requests of 256 KiB went through memory twice.)
     pub fn is_full(&self) -> bool {
         self.bytes.get() >= FULL
     }
@@ -96,8 +97,8 @@ impl Outbox {
         self.queue.borrow().is_empty()
     }
 
-    /// Sends as much as the socket takes: `send` hands slices to it. Returns how many requests have ended with it, and how
-    /// far it came; an error means that the client is gone.
+    /// Sends as much as the socket takes: `send` hands slices to it. Returns how many requests have ended
+    /// with it, and how far it came; an error means that the client is gone.
     pub fn send(&self, send: Send<'_>) -> (usize, io::Result<Sent>) {
         let mut ended = 0;
         while !self.is_empty() {
@@ -157,8 +158,8 @@ struct Gathered<'a> {
 
 /// Calls `send` with the slices of up to [`BATCH`] replies, without their first `skip` bytes.
 ///
-/// A buffer shows its bytes to a closure only; so each reply is a frame on the stack, which costs less than a copy of
-/// 4 KiB and needs no allocation.
+/// A buffer shows its bytes to a closure only; so each reply is a frame on the stack, which costs less than a
+/// copy of 4 KiB and needs no allocation.
 fn gather(
     mut replies: Iter<'_, Reply>,
     skip: usize,

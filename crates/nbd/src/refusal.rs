@@ -1,7 +1,7 @@
 //! Clients that there is no room for: each is told why, as far as the protocol lets a server say it.
 //!
-//! A refusal costs memory too, and a client may take its time to hear it: a few are told at a time, for a short while; beyond
-//! that, connections are closed without a word. The log has a line every ten seconds.
+//! A refusal costs memory too, and a client may take its time to hear it: a few are told at a time, for a
+//! short while; beyond that, connections are closed without a word. The log has a line every ten seconds.
 
 use crate::connection::negotiate;
 use crate::handshake::{Facts, Handshake};

@@ -10,8 +10,8 @@ use braid_runtime::yield_now;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Longer reads and writes are served in pieces of this size: large enough for any device, small enough that a request
-/// of 32 MiB does not need 32 MiB.
+/// Longer reads and writes are served in pieces of this size: large enough for any device, small enough that
+/// a request of 32 MiB does not need 32 MiB.
 pub const PIECE: Bytes = Bytes(256 * KIB.0);
 
 /// The longest piece at an offset: it ends where a page of the export does, so that memory is cut up no more
@@ -20,8 +20,8 @@ pub fn longest_piece(offset: Bytes) -> Bytes {
     PIECE - lead_of(offset)
 }
 
-/// A hole inside a read gets a part of its own from this length on, or where it reaches to the end. Shorter ones are
-/// read as data: a part costs about as much as so many bytes.
+/// A hole inside a read gets a part of its own from this length on, or where it reaches to the end. Shorter
+/// ones are read as data: a part costs about as much as so many bytes.
 const HOLE_WORTH_A_PART: Bytes = Bytes(32 * KIB.0);
 
 /// Extents in one block status reply: what fits a page. The client asks again from where they end.
@@ -113,7 +113,8 @@ pub async fn serve<E: Export>(session: Rc<Session>, export: Rc<E>, work: Work) {
     }
 }
 
-/// What the guest asks of the disk; none if it only asks about it, and where this is not the beginning of a long write.
+/// What the guest asks of the disk; none if it only asks about it, and where this is not the beginning of a
+/// long write.
 fn asked(work: &Work) -> Option<braid_base::Request> {
     let request = match work {
         Work::Write(request, payload) if payload.offset.0 == request.offset => request,
@@ -208,8 +209,8 @@ async fn next_run<E: Export>(export: &E, at: Bytes, end: Bytes) -> (Allocation, 
     (Allocation::Data, len.min(longest))
 }
 
-/// A read with a simple reply: one head, then all the bytes. A read of more than one piece has the connection to itself
-/// (see [`needs_quiet`]), for nothing may come between its pieces.
+/// A read with a simple reply: one head, then all the bytes. A read of more than one piece has the connection
+/// to itself (see [`needs_quiet`]), for nothing may come between its pieces.
 async fn read_whole<E: Export>(session: &Session, export: &E, request: &Request) {
     let (mut at, len) = range_of(request);
     let end = at + len;
@@ -325,7 +326,8 @@ struct Lookups {
 }
 
 impl Lookups {
-    /// What [`Export::allocation`] says, after the other tasks had their turn if there were many questions before.
+    /// What [`Export::allocation`] says, after the other tasks had their turn if there were many questions
+    /// before.
     async fn allocation<E: Export>(&mut self, export: &E, at: Bytes, limit: Bytes) -> (Allocation, Bytes) {
         self.count += 1;
         if self.count.is_multiple_of(LOOKUPS_AT_ONCE) {

@@ -25,12 +25,13 @@ pub struct ServerConfig {
     pub name: String,
     /// Where buffers come from: registered with the ring, and commonly shared with the engine.
     pub arena: Arena,
-    /// How much of the arena the server may hold. The engine needs the rest: a request that is served must not wait for
-    /// memory that only replies hold.
+    /// How much of the arena the server may hold. The engine needs the rest: a request that is served must
+    /// not wait for memory that only replies hold.
     pub memory: Bytes,
     /// Connections at the same time; further ones are refused. Each costs 64 KiB outside the arena.
     pub max_connections: usize,
-    /// How long a client may send no request at all after it has connected before it has to make room for another.
+    /// How long a client may send no request at all after it has connected before it has to make room for
+    /// another.
     pub unused_time: Nanos,
     /// How long a client may take to negotiate.
     pub negotiation_time: Nanos,
@@ -146,9 +147,9 @@ impl<E: Export> Server<E> {
         }
     }
 
-    /// Stops: no new connections, no new requests (NBD_ESHUTDOWN); requests in flight are answered. Completes when all
-    /// connections have ended, at the latest after the configured time to drain and what the export needs to complete
-    /// the requests that it has begun.
+    /// Stops: no new connections, no new requests (NBD_ESHUTDOWN); requests in flight are answered. Completes
+    /// when all connections have ended, at the latest after the configured time to drain and what the export
+    /// needs to complete the requests that it has begun.
     pub async fn shutdown(&self) {
         let inner = &self.inner;
         inner.stopping.set(true);
@@ -199,8 +200,8 @@ impl<E: Export> Inner<E> {
         self.sessions.borrow().len() >= self.config.max_connections
     }
 
-    /// Ends the connection that has been unused for the longest time, if that is too long; false if none has. One that was
-    /// used is never ended: a file system may lie on it, which would fail.
+    /// Ends the connection that has been unused for the longest time, if that is too long; false if none has.
+    /// One that was used is never ended: a file system may lie on it, which would fail.
     fn end_unused(&self) -> bool {
         let latest = self.ring.now().saturating_sub(self.config.unused_time);
         let sessions = self.sessions.borrow();
@@ -278,8 +279,8 @@ impl<E> Clone for Server<E> {
     }
 }
 
-/// Refuses addresses that others than this machine reach: without TLS, anyone who reaches the port reads and writes the
-/// volume.
+/// Refuses addresses that others than this machine reach: without TLS, anyone who reaches the port reads and
+/// writes the volume.
 ///
 /// # Errors
 /// `Invalid`, with what to do instead.

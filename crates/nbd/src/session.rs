@@ -11,8 +11,8 @@ use braid_uring::Stream;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Requests of one connection that are served at the same time. More wait unread in the socket. Clients of today send
-/// 64 at most unless told otherwise.
+/// Requests of one connection that are served at the same time. More wait unread in the socket. Clients of
+/// today send 64 at most unless told otherwise.
 pub const TAGS: usize = 64;
 
 /// One connection, as its tasks see it.
@@ -108,7 +108,8 @@ impl Session {
         self.end(self.outbox.push(Reply { head, payload, ends: Ends::Request }));
     }
 
-    /// Queues a part of a reply, once there is room for it. Returns false where nobody waits for the rest any more.
+    /// Queues a part of a reply, once there is room for it. Returns false where nobody waits for the rest any
+    /// more.
     pub async fn reply_part(&self, head: Head, payload: Option<Held>) -> bool {
         self.outbox.room().await;
         self.outbox.push(Reply { head, payload, ends: Ends::Part });
@@ -164,8 +165,8 @@ impl Session {
         }
     }
 
-    /// Drops all replies, also those to come: the client is gone, or does not read. Requests that are being served go on
-    /// to their end.
+    /// Drops all replies, also those to come: the client is gone, or does not read. Requests that are being
+    /// served go on to their end.
     pub fn abandon(&self) {
         self.end(self.outbox.abandon());
         self.fewer.notify();

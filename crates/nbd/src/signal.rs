@@ -18,8 +18,8 @@ impl Signal {
         }
     }
 
-    /// Completes once `test` holds; tested now and after each [`Signal::notify`]. A second task that waits replaces the
-    /// first, which then may wait for ever.
+    /// Completes once `test` holds; tested now and after each [`Signal::notify`]. A second task that waits
+    /// replaces the first, which then may wait for ever.
     pub async fn wait_until(&self, test: impl Fn() -> bool) {
         poll_fn(|cx| {
             if test() {

@@ -1,8 +1,8 @@
 //! The tags of a connection: places where requests are served.
 //!
-//! A request is polled once where it was received. If it needs no waiting (memory, a cache hit) it is done with that,
-//! and costs no task switch. Otherwise the tag's own task goes on with it. Places and tasks are made when they are first
-//! needed and kept until the connection ends, so that a request allocates nothing.
+//! A request is polled once where it was received. If it needs no waiting (memory, a cache hit) it is done
+//! with that, and costs no task switch. Otherwise the tag's own task goes on with it. Places and tasks are
+//! made when they are first needed and kept until the connection ends, so that a request allocates nothing.
 
 use braid_runtime::Runtime;
 use std::cell::{Cell, RefCell};
@@ -31,7 +31,8 @@ impl<R: Runtime, F: Future<Output = ()> + 'static> Tags<R, F> {
         Tags { runtime, idle: Rc::default(), after_poll }
     }
 
-    /// Serves a request, here as far as that needs no waiting. The caller bounds how many are served at the same time.
+    /// Serves a request, here as far as that needs no waiting. The caller bounds how many are served at the
+    /// same time.
     pub fn start(&self, request: F) {
         let tag = self.idle.borrow_mut().pop().unwrap_or_default();
         tag.request.borrow_mut().set(Some(request));

@@ -1,8 +1,9 @@
-//! The NBD protocol as bytes: constants by their protocol names, and plain functions between messages and bytes.
+//! The NBD protocol as bytes: constants by their protocol names, and plain functions between messages and
+//! bytes.
 //!
-//! After the protocol document of the NetworkBlockDevice project ("fixed newstyle" negotiation, simple and structured
-//! replies). Everything is big-endian. Nothing here does I/O or keeps state; whatever bytes come in, decoding answers
-//! with a value, never with a panic. The messages of the negotiation are in [`options`].
+//! After the protocol document of the NetworkBlockDevice project ("fixed newstyle" negotiation, simple and
+//! structured replies). Everything is big-endian. Nothing here does I/O or keeps state; whatever bytes come
+//! in, decoding answers with a value, never with a panic. The messages of the negotiation are in [`options`].
 
 pub mod options;
 
@@ -189,8 +190,8 @@ impl Head {
         head
     }
 
-    /// The only structured part of a block status reply: `extents` of context `context` follow, as [`encode_extent`]
-    /// gives them.
+    /// The only structured part of a block status reply: `extents` of context `context` follow, as
+    /// [`encode_extent`] gives them.
     pub fn block_status(cookie: u64, context: u32, extents: u32) -> Head {
         let mut head = Head::structured(cookie, Part::Last, NBD_REPLY_TYPE_BLOCK_STATUS, 4 + extents * 8);
         head.put(&context.to_be_bytes());

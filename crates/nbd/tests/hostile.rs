@@ -268,7 +268,8 @@ fn a_client_beyond_the_limit_gets_a_reason_and_the_others_go_on() {
     oldest_way.send(&3u32.to_be_bytes());
     oldest_way.send(&encode_option(NBD_OPT_EXPORT_NAME, b""));
     oldest_way.expect_close();
-    // However many come, and say nothing: each is closed, and none of them holds up the clients that are served.
+    // However many come, and say nothing: each is closed, and none of them holds up the clients that are
+    // served.
     let mut silent: Vec<_> =
         (0..200).map(|_| UnixStream::connect(&server.socket).expect("it listens")).collect();
     server.wait_until("they are counted", |state| state.counters.refused == 203);

@@ -1,7 +1,9 @@
-//! What a guest's request costs a policy: `cargo bench -p braid-policy [-- NAME,key=value…]`, all policies by default.
+//! What a guest's request costs a policy: `cargo bench -p braid-policy [-- NAME,key=value…]`, all policies by
+//! default.
 //!
-//! Half reads, half writes of 4 KiB in 48,000 extents at random, by `place` and `completed`; and the longest `plan` in idle time after that, which a guest that
-//! comes back may have to wait for, and what plans cost in a second of idle time after ten.
+//! Half reads, half writes of 4 KiB in 48,000 extents at random, by `place` and `completed`; and the longest
+//! `plan` in idle time after that, which a guest that comes back may have to wait for, and what plans cost in
+//! a second of idle time after ten.
 
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos, Rng};
 use braid_policy::{

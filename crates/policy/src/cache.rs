@@ -1,9 +1,10 @@
-//! `cache`: all homes on the disks, and a cache of blocks on the SSDs. The baseline that Hystor and the exclusive tier with its cache are measured
-//! against, and what bcache and dm-cache do.
+//! `cache`: all homes on the disks, and a cache of blocks on the SSDs. The baseline that Hystor and the
+//! exclusive tier with its cache are measured against, and what bcache and dm-cache do.
 //!
-//! Reads that miss are admitted. Under `mode=write-through` a write goes to the disk, and to the extra copy if there is one, so that a lost SSD
-//! costs nothing. Under `mode=write-back` it goes to the SSD alone and is dirty until the disk gets it ([`WriteBack`]): what was flushed is
-//! safe from a power cut, but not from the loss of the SSD.
+//! Reads that miss are admitted. Under `mode=write-through` a write goes to the disk, and to the extra copy
+//! if there is one, so that a lost SSD costs nothing. Under `mode=write-back` it goes to the SSD alone and is
+//! dirty until the disk gets it ([`WriteBack`]): what was flushed is safe from a power cut, but not from the
+//! loss of the SSD.
 
 use crate::caching::{Admission, Eviction, Room, WriteBack};
 use crate::{
@@ -31,7 +32,8 @@ enum Mode {
 }
 
 impl Cache {
-    /// Settings: `cache` (100%), the share of the SSDs that it uses, `mode` (write-through), and those of [`Admission`], [`Eviction`] and, with mode=write-back, [`WriteBack`].
+    /// Settings: `cache` (100%), the share of the SSDs that it uses, `mode` (write-through), and those of
+    /// [`Admission`], [`Eviction`] and, with mode=write-back, [`WriteBack`].
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Cache, BadSetting> {
         let room = Room::new(settings.take_share("cache")?.unwrap_or(1.0), devices);
         if !DeviceView::are_of_both_classes(devices) {

@@ -1,8 +1,9 @@
-//! Extra copies in the order in which they were last used, or came: several lists, such as one for each device.
+//! Extra copies in the order in which they were last used, or came: several lists, such as one for each
+//! device.
 //!
-//! The engine numbers extra copies from 0 on ([`CellId`]) and finds that number by block and the block by number. So all that is kept
-//! here is which one comes before and after which: eight bytes for each extra copy. With the 15 that the engine needs at most, a cached
-//! block takes less than 24 bytes of memory.
+//! The engine numbers extra copies from 0 on ([`CellId`]) and finds that number by block and the block by
+//! number. So all that is kept here is which one comes before and after which: eight bytes for each extra
+//! copy. With the 15 that the engine needs at most, a cached block takes less than 24 bytes of memory.
 
 use crate::CellId;
 use std::iter;
@@ -46,7 +47,8 @@ impl CellLists {
         self.len == 0
     }
 
-    /// Makes a cell the newest of its list, adding it if it is new. A cell is in one list at a time, and only in that it is touched or removed.
+    /// Makes a cell the newest of its list, adding it if it is new. A cell is in one list at a time, and only
+    /// in that it is touched or removed.
     pub fn touch(&mut self, list: usize, cell: CellId) {
         self.remove(list, cell);
         let place = cell.0 as usize;

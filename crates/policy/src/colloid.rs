@@ -1,7 +1,8 @@
 //! `colloid`: extents move between SSDs and disks until both take equally long.
 //!
-//! Vuppalapati and Agarwal, "Tiered Memory Management: Access Latency is the Key!" (SOSP 2024), adapted from pages of memory to extents of
-//! devices. A tier is worth an access only as long as its *loaded* latency is the lower one. D is the default tier, the SSDs; A is the other one, the disks.
+//! Vuppalapati and Agarwal, "Tiered Memory Management: Access Latency is the Key!" (SOSP 2024), adapted from
+//! pages of memory to extents of devices. A tier is worth an access only as long as its *loaded* latency is
+//! the lower one. D is the default tier, the SSDs; A is the other one, the disks.
 //!
 //! | the paper | here |
 //! |---|---|
@@ -11,17 +12,24 @@
 //! | no more bytes in a round than the demand that shall move | `round` |
 //! | hotness by the counters of the system beneath, HeMem | [`Counters`] |
 //!
-//! The paper's text was not at hand: this follows the authors' code (the HeMem port), with the rule of water marks, which is that of the paper as we remember it,
-//! and not the code's last one, in proportion. For storage the details are those with which Tu et al. (FAST 2026) compare.
+//! The paper's text was not at hand: this follows the authors' code (the HeMem port), with the rule of water
+//! marks, which is that of the paper as we remember it, and not the code's last one, in proportion. For
+//! storage the details are those with which Tu et al. (FAST 2026) compare.
 //!
 //! Deviations:
 //! - A round lasts 200 ms, not 10 ms: Tu et al.
-//! - By default latency is that of reads, as in their Colloid; `latency=all` counts writes, as in their Colloid+.
-//! - Moves have a bound of `rate`, 100 MB/s: the paper's, 10 GB/s, is one for memory. Tu et al. use 100 MB/s, too.
-//! - What is left of a round's bytes, up to one extent, stays for the next: a disk serves less than an extent in a round.
-//! - A tier without requests in a round is probed, and is as fast as its probe. The authors' code takes constants for its hardware.
-//! - There may be several devices of a class: a tier is all of them together, and gives and takes extents where it has most room.
-//! - New extents go to the SSDs as long as they have room beyond what exchanges need (`spare`), as HeMem allocates.
+//! - By default latency is that of reads, as in their Colloid; `latency=all` counts writes, as in their
+//!   Colloid+.
+//! - Moves have a bound of `rate`, 100 MB/s: the paper's, 10 GB/s, is one for memory. Tu et al. use 100 MB/s,
+//!   too.
+//! - What is left of a round's bytes, up to one extent, stays for the next: a disk serves less than an extent
+//!   in a round.
+//! - A tier without requests in a round is probed, and is as fast as its probe. The authors' code takes
+//!   constants for its hardware.
+//! - There may be several devices of a class: a tier is all of them together, and gives and takes extents
+//!   where it has most room.
+//! - New extents go to the SSDs as long as they have room beyond what exchanges need (`spare`), as HeMem
+//!   allocates.
 
 mod watermarks;
 
@@ -70,7 +78,8 @@ const RATE: Bytes = Bytes(100_000_000);
 const COOLS_AT: u8 = 18;
 
 impl Colloid {
-    /// Settings: `round` (200ms), `weight` (0.0625), `delta` (0.05), `epsilon` (0.01), `rate` (100MB), `latency` (reads; or all).
+    /// Settings: `round` (200ms), `weight` (0.0625), `delta` (0.05), `epsilon` (0.01), `rate` (100MB),
+    /// `latency` (reads; or all).
     ///
     /// # Errors
     /// Without both classes of devices, and for settings that are none.
@@ -156,7 +165,8 @@ impl Colloid {
                 roomiest.filter(|device| free[device.index()] > 0)
             };
             let Some(target) = room(to, &free) else { break };
-            // The last free slots of the target are for exchanges, in which the hot extent may come before the cold one has gone.
+            // The last free slots of the target are for exchanges, in which the hot extent may come before
+            // the cold one has gone.
             let has_room = free[target.index()] > spare(&view.devices[target.index()]);
             let cold = match has_room {
                 true => None,
@@ -206,8 +216,8 @@ impl Colloid {
     }
 }
 
-/// Heats of an extent on the slower tier and of one on the other whose difference is the largest that is not more than `most`. What may be had on
-/// the other tier beside its warm extents has a heat of `least`.
+/// Heats of an extent on the slower tier and of one on the other whose difference is the largest that is not
+/// more than `most`. What may be had on the other tier beside its warm extents has a heat of `least`.
 fn best_pair(
     slow: &BTreeMap<u16, Vec<ExtentId>>,
     fast: &BTreeMap<u16, Vec<ExtentId>>,

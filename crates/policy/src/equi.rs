@@ -1,15 +1,16 @@
 //! `equi`: keep on the SSDs what would cost the disks most, as far as moving it pays.
 //!
-//! Not a published system: Braid's own, and the default, because of all policies it does least harm on real traces.
-//! docs/benchmarks.md says on which loads it is better than others, and on which it is not.
+//! Not a published system: Braid's own, and the default, because of all policies it does least harm on real
+//! traces. docs/benchmarks.md says on which loads it is better than others, and on which it is not.
 //!
-//! What a request is expected to take counts for the device of the home alone. With two required copies the device of the second copies
-//! therefore seems slower than it is, and less is moved than would pay.
+//! What a request is expected to take counts for the device of the home alone. With two required copies the
+//! device of the second copies therefore seems slower than it is, and less is moved than would pay.
 //!
-//! Each access adds the time that it would take an unloaded disk, and an unloaded SSD, to averages of its extent (`equi/demand.rs`). What is
-//! scattered takes a disk long, and what goes on where something else ended does not, so these averages tell apart what a count
-//! of accesses cannot. Times that devices take under load do not go into them: damage done by moves would justify more moves. The
-//! load counts as one factor for each device and direction, its slowness (`equi/slowness.rs`):
+//! Each access adds the time that it would take an unloaded disk, and an unloaded SSD, to averages of its
+//! extent (`equi/demand.rs`). What is scattered takes a disk long, and what goes on where something else
+//! ended does not, so these averages tell apart what a count of accesses cannot. Times that devices take
+//! under load do not go into them: damage done by moves would justify more moves. The load counts as one
+//! factor for each device and direction, its slowness (`equi/slowness.rs`):
 //!
 //! ```text
 //! cost of an extent on d  = Σ over directions of (time it would take d in a second) × (slowness of d)
@@ -17,24 +18,28 @@
 //! price of a move         = (time that reading takes a) × (waiting on a) + (time that writing takes b) × (waiting on b)
 //! ```
 //!
-//! What an extent was asked for lately need not be what it will be asked for: `equi/calibration.rs` learns, from all extents, which part of a
-//! demand of a certain size comes true. So a load of which nothing can be foreseen stops being moved. Twice a second (`equi/moves.rs`)
-//! the extents of which the gain over `horizon` exceeds the price move, neighbours together, which costs one positioning of a disk instead of
-//! many; what nobody asked for between them goes along. On a full device another extent must leave, whose loss
-//! counts. An SSD that is not saturated gives back only what costs several times as much there, a few extents in each plan: how
-//! disks respond to more load is measured, and not predicted. Free room on an SSD is filled while no guest waits: an idle
-//! device copies for next to nothing. A disk that has been saturated for a time is expected to be so for as long again, which is
-//! the horizon of what fills such room: else it would stay free for ever.
+//! What an extent was asked for lately need not be what it will be asked for: `equi/calibration.rs` learns,
+//! from all extents, which part of a demand of a certain size comes true. So a load of which nothing can be
+//! foreseen stops being moved. Twice a second (`equi/moves.rs`) the extents of which the gain over `horizon`
+//! exceeds the price move, neighbours together, which costs one positioning of a disk instead of many; what
+//! nobody asked for between them goes along. On a full device another extent must leave, whose loss counts.
+//! An SSD that is not saturated gives back only what costs several times as much there, a few extents in each
+//! plan: how disks respond to more load is measured, and not predicted. Free room on an SSD is filled while
+//! no guest waits: an idle device copies for next to nothing. A disk that has been saturated for a time is
+//! expected to be so for as long again, which is the horizon of what fills such room: else it would stay free
+//! for ever.
 //!
-//! In two of its modes (`equi/mode.rs`) a part of the SSDs, or all, holds copies of blocks of what has its home on a disk (`equi/copies.rs`). What a copy
-//! serves costs the disk nothing, so it is no reason to move a home.
+//! In two of its modes (`equi/mode.rs`) a part of the SSDs, or all, holds copies of blocks of what has its
+//! home on a disk (`equi/copies.rs`). What a copy serves costs the disk nothing, so it is no reason to move a
+//! home.
 //!
 //! Each number that this assumes is a field of [`Constants`], with its reason.
 //!
-//! An owner may bound what is done so (`equi/wishes.rs`): the writes to SSDs (`equi/wear.rs`), what guests wait for it (`equi/slo.rs`), and how often
-//! disks are woken (`equi/rest.rs`).
+//! An owner may bound what is done so (`equi/wishes.rs`): the writes to SSDs (`equi/wear.rs`), what guests
+//! wait for it (`equi/slo.rs`), and how often disks are woken (`equi/rest.rs`).
 //!
-//! New extents go to devices by shares, which grow where what guests ask for takes less time than on average (`equi/shares.rs`).
+//! New extents go to devices by shares, which grow where what guests ask for takes less time than on average
+//! (`equi/shares.rs`).
 
 mod calibration;
 mod constants;
@@ -81,7 +86,8 @@ pub struct Equi {
     shares: Shares,
     /// The share of the time in which requests wait on each device, and since when that is most of it.
     saturated: Vec<(f64, Option<Nanos>)>,
-    /// Devices that have answered, and failed no move since: others may be missing, and get nothing that needs room first.
+    /// Devices that have answered, and failed no move since: others may be missing, and get nothing that
+    /// needs room first.
     answers: Vec<bool>,
     /// Where the search for extents without requests goes on.
     hand: u32,
@@ -101,7 +107,8 @@ pub struct Equi {
 }
 
 impl Equi {
-    /// Settings: `mode` (tier), `wear` (none), `slo` (none), `quiet` (none), and for research those of `equi/constants.rs`.
+    /// Settings: `mode` (tier), `wear` (none), `slo` (none), `quiet` (none), and for research those of
+    /// `equi/constants.rs`.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Equi, BadSetting> {
         let constants = Constants::read(settings)?;
         let (mode, is_auto) = Mode::take(settings)?;
@@ -223,8 +230,8 @@ impl Equi {
         slowness::cost(demand, self.classes[device.index()], &self.slowness[device.index()])
     }
 
-    /// What guests wait longer, in milliseconds, for each millisecond that a device works for a move: at most the length of the
-    /// queue, since a device may be slow by nature, without a queue.
+    /// What guests wait longer, in milliseconds, for each millisecond that a device works for a move: at most
+    /// the length of the queue, since a device may be slow by nature, without a queue.
     fn waiting(&self, device: DeviceId) -> f64 {
         let [read, write] = self.slowness[device.index()].map(|slowness| slowness.factor());
         let queue = self.queues[device.index()].length();

@@ -1,7 +1,9 @@
-//! `exclusive`: an SSD tier for the busiest pages, and an SSD cache for what the disks have alone; `inclusive`, with which the paper compares.
+//! `exclusive`: an SSD tier for the busiest pages, and an SSD cache for what the disks have alone;
+//! `inclusive`, with which the paper compares.
 //!
-//! Hayashi and Komoda, "Evaluation of Exclusive Data Allocation Between SSD Tier and SSD Cache in Storage Systems" (ICEIS 2014). The paper's
-//! segment is the volume's block, its page a run of extents, and its two tiers are homes on SSDs and on disks.
+//! Hayashi and Komoda, "Evaluation of Exclusive Data Allocation Between SSD Tier and SSD Cache in Storage
+//! Systems" (ICEIS 2014). The paper's segment is the volume's block, its page a run of extents, and its two
+//! tiers are homes on SSDs and on disks.
 //!
 //! | what the paper says | where |
 //! |---|---|
@@ -17,16 +19,20 @@
 //! Volume tiering alone is `cache=0%`, and the SSD cache alone `cache=100%`.
 //!
 //! Where this differs, because it must:
-//! - No guest waits for a purge: dirty blocks whose turn is next are written back when the one before them goes, and a write that finds no room goes to its tier.
-//! - A new extent goes to the SSD tier as long as that has room. In the paper all pages exist from the beginning.
+//! - No guest waits for a purge: dirty blocks whose turn is next are written back when the one before them
+//!   goes, and a write that finds no room goes to its tier.
+//! - A new extent goes to the SSD tier as long as that has room. In the paper all pages exist from the
+//!   beginning.
 //! - What has migrated to the SSD tier is written back there soon, or it could not be purged first.
-//! - A write to the SSD tier drops what the cache still has of it: to keep that up to date would take a second write to the SSDs.
+//! - A write to the SSD tier drops what the cache still has of it: to keep that up to date would take a
+//!   second write to the SSDs.
 //! - There is no write-back DRAM cache in front (2.4, 4.2): a volume's memory cache is written through.
 //!
 //! Where the paper is silent: I/Os are counted above the SSD cache and below the memory cache, by extent.
 //!
 //! Where this differs by choice, unless `as-published` is set:
-//! - Pages without a request in a period are not migrated to the SSD tier even if it has room: that would cost and gain nothing (`fill=asked`).
+//! - Pages without a request in a period are not migrated to the SSD tier even if it has room: that would
+//!   cost and gain nothing (`fill=asked`).
 //! - Dirty blocks are written back ahead of need, as a guest would wait for the disk (`dirty-until=mark`).
 //! - Long streams, and writes of a part of a block, are left to the disks (`bypass`, `part-writes`).
 
@@ -55,7 +61,8 @@ pub struct Exclusive {
     admission: Admission,
     eviction: Eviction,
     write_back: WriteBack,
-    /// By device: blocks that have migrated to the SSD tier and may be in the cache still, each to be looked at once.
+    /// By device: blocks that have migrated to the SSD tier and may be in the cache still, each to be looked
+    /// at once.
     moved: Vec<VecDeque<Range<u64>>>,
     /// Extents that have just migrated there, or been written back after that.
     arrived: Vec<ExtentId>,
@@ -85,14 +92,17 @@ const AS_PUBLISHED: &str =
     "page=10MB,period=1h,rate=12MB,fill=all,mode=write-back,dirty-until=purge,bypass=off,part-writes=cache";
 /// Extents that are written back in one plan.
 const AT_ONCE: usize = 64;
-/// Runs of migrated blocks that are known for a device, at most: 1 MiB of memory. Those that came first are forgotten first, and purged as others are.
+/// Runs of migrated blocks that are known for a device, at most: 1 MiB of memory. Those that came first are
+/// forgotten first, and purged as others are.
 const MOST_MOVED: usize = 1 << 16;
 
 impl Exclusive {
-    /// Settings: `cache` (20%), the share of the SSDs for the cache; `page` (10MB); `period` (1h); `rate` (12MB), bytes that migrate each second
-    /// from and to each disk: a tenth of what disks of that time transfer; `fill` (asked; or all), the pages that the SSD tier takes; `mode` (write-back; or
-    /// write-through); with mode=write-back `dirty-until` (mark; or purge) and, until a mark, those of [`WriteBack`]; those of [`Admission`] and [`Eviction`];
-    /// and `as-published`, which sets them as the paper has them.
+    /// Settings: `cache` (20%), the share of the SSDs for the cache; `page` (10MB); `period` (1h); `rate`
+    /// (12MB), bytes that migrate each second from and to each disk: a tenth of what disks of that time
+    /// transfer; `fill` (asked; or all), the pages that the SSD tier takes; `mode` (write-back; or
+    /// write-through); with mode=write-back `dirty-until` (mark; or purge) and, until a mark, those of
+    /// [`WriteBack`]; those of [`Admission`] and [`Eviction`]; and `as-published`, which sets them as the
+    /// paper has them.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Exclusive, BadSetting> {
         let inclusive = settings.name() == "inclusive";
         let name = if inclusive { "inclusive" } else { "exclusive" };
@@ -178,7 +188,8 @@ impl Exclusive {
         match self.write_to(write, home, view) {
             Some(ssd) => Placement::write_back(ssd),
             None if self.caches(home) => Placement::KEEP,
-            // The cache is not for it any more: to write what that still has of it, too, would be a second write to the SSDs.
+            // The cache is not for it any more: to write what that still has of it, too, would be a second
+            // write to the SSDs.
             None => Placement::ALONE,
         }
     }
@@ -196,14 +207,15 @@ impl Exclusive {
         (goes && (self.constants.until_purge || has_room())).then(|| self.split.cache.next_ssd())
     }
 
-    /// Whether the cache is for an extent with this home: if that is on a disk, or under `inclusive` wherever it is.
+    /// Whether the cache is for an extent with this home: if that is on a disk, or under `inclusive` wherever
+    /// it is.
     fn caches(&self, home: Option<DeviceId>) -> bool {
         let admits = |home| self.constants.inclusive || self.split.is_disk(home);
         self.split.cache.share() > 0.0 && home.is_some_and(admits)
     }
 
-    /// Section 2.3: what is purged "writes the cached data onto the SSD or HDD tier". The engine purges clean copies, so the dirty ones whose turn is next
-    /// are written back once others have gone.
+    /// Section 2.3: what is purged "writes the cached data onto the SSD or HDD tier". The engine purges clean
+    /// copies, so the dirty ones whose turn is next are written back once others have gone.
     fn write_back_purged(&mut self, view: &View, moves: &mut Vec<Move>) {
         for (place, purged) in self.purged.iter_mut().enumerate() {
             let most = match std::mem::take(purged) {
@@ -235,8 +247,8 @@ impl Exclusive {
         None
     }
 
-    /// The clean blocks in the cache of what has come to the SSD tier go first. Those that are dirty now are looked at again once they are written
-    /// back.
+    /// The clean blocks in the cache of what has come to the SSD tier go first. Those that are dirty now are
+    /// looked at again once they are written back.
     fn purge_arrived_first(&mut self, view: &View) {
         for extent in self.arrived.drain(..) {
             let range = view.range_of_extent(extent);
@@ -401,7 +413,8 @@ impl Policy for Exclusive {
         self.ranking.memory() + self.admission.memory() + self.eviction.memory() + self.write_back.memory()
     }
 
-    /// How long the state of the ranking is (4 bytes, little-endian), that state, and the order of eviction with what room is left.
+    /// How long the state of the ranking is (4 bytes, little-endian), that state, and the order of eviction
+    /// with what room is left.
     fn save(&self, view: &View) -> Vec<u8> {
         let ranking = self.ranking.save(view.now, LONGEST_STATE.as_usize() / 2);
         let mut state = (ranking.len() as u32).to_le_bytes().to_vec();

@@ -1,10 +1,11 @@
 //! The baselines that place by a rule and never move: `ssd-only`, `hdd-only`, `stripe`, `static`.
 //!
-//! Wu and Reddy compare with these (sections II and III): all on the SSD; all on the disks, striped where there are
-//! several; striped over all devices alike; and split by fixed shares, 80/20 among others (figure 1).
+//! Wu and Reddy compare with these (sections II and III): all on the SSD; all on the disks, striped where
+//! there are several; striped over all devices alike; and split by fixed shares, 80/20 among others (figure
+//! 1).
 //!
-//! Shares count allocated extents: the device furthest below its share gets the next new one, so that every prefix of
-//! the allocations is split as closely as whole extents allow.
+//! Shares count allocated extents: the device furthest below its share gets the next new one, so that every
+//! prefix of the allocations is split as closely as whole extents allow.
 
 use crate::{BadSetting, DeviceView, Occasion, Placement, Plan, Policy, Settings, View};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
@@ -24,8 +25,8 @@ enum Rule {
 }
 
 impl Fixed {
-    /// Settings of `static`: `ssd=80%` splits between the classes, evenly within each; `d0=50%,d1=30%,…` names devices,
-    /// and those not named share the rest evenly. The others have none.
+    /// Settings of `static`: `ssd=80%` splits between the classes, evenly within each; `d0=50%,d1=30%,…`
+    /// names devices, and those not named share the rest evenly. The others have none.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Fixed, BadSetting> {
         let of_class = |class: DeviceClass| -> Result<Vec<DeviceId>, BadSetting> {
             let ids: Vec<DeviceId> = DeviceView::of_class(devices, class).map(|d| d.id).collect();
@@ -136,7 +137,8 @@ fn percent(share: f64) -> String {
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Shares are multiples of one over this, 10 digits of a per cent: finer than an extent of the largest volume.
+/// Shares are multiples of one over this, 10 digits of a per cent: finer than an extent of the largest
+/// volume.
 const FINENESS: f64 = 1e12;
 
 impl Policy for Fixed {

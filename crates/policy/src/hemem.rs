@@ -1,9 +1,9 @@
-//! How often extents are asked for, as HeMem counts accesses to pages (Raybuck et al., SOSP 2021), on which Colloid and MOST are built: a
-//! counter each for reads and writes. Once one has reached the *cooling threshold*, a clock ticks, and every counter is halved for each tick when it is
-//! next looked at.
+//! How often extents are asked for, as HeMem counts accesses to pages (Raybuck et al., SOSP 2021), on which
+//! Colloid and MOST are built: a counter each for reads and writes. Once one has reached the *cooling
+//! threshold*, a clock ticks, and every counter is halved for each tick when it is next looked at.
 //!
-//! Deviations: HeMem samples the accesses, and here each request counts; and no more than `KNOWN` extents have counters, those that were asked for
-//! last. An extent without counters is cold.
+//! Deviations: HeMem samples the accesses, and here each request counts; and no more than `KNOWN` extents
+//! have counters, those that were asked for last. An extent without counters is cold.
 
 use crate::{Direction, Lru};
 use braid_base::ExtentId;
@@ -59,7 +59,8 @@ impl Counters {
         self.known.value(extent).map_or(0, |count| count.cooled(self.clock).heat())
     }
 
-    /// The next cold extent of those in a place, round and round a volume of so many extents; none once a round has `searched` enough.
+    /// The next cold extent of those in a place, round and round a volume of so many extents; none once a
+    /// round has `searched` enough.
     pub fn next_cold(
         &mut self,
         extents: u32,

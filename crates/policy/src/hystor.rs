@@ -1,7 +1,8 @@
-//! `hystor`: the SSDs hold what costs most on the disks, the metadata of file systems, and what guests have just written.
+//! `hystor`: the SSDs hold what costs most on the disks, the metadata of file systems, and what guests have
+//! just written.
 //!
-//! Chen, Koufaty, Zhang, "Hystor: Making the Best Use of Solid State Drives in High Performance Storage Systems" (ICS 2011), as presented:
-//! the paper itself was not to be had, so headings of the talk are cited.
+//! Chen, Koufaty, Zhang, "Hystor: Making the Best Use of Solid State Drives in High Performance Storage
+//! Systems" (ICS 2011), as presented: the paper itself was not to be had, so headings of the talk are cited.
 //!
 //! | the talk | here |
 //! |---|---|
@@ -16,21 +17,25 @@
 //! | "Chunk size" 4 or 16 KiB | the volume's block size (`braid create --block 16KiB`) |
 //!
 //! What the talk leaves open, and what is done here:
-//! - A search begins every `period`, and chooses as many blocks as the remap area holds (`quota`). Blocks that were chosen before stay until room
-//!   is needed, the one that was chosen longest ago first.
+//! - A search begins every `period`, and chooses as many blocks as the remap area holds (`quota`). Blocks
+//!   that were chosen before stay until room is needed, the one that was chosen longest ago first.
 //! - The data mover reads what was chosen in the order of addresses.
-//! - A write of which only a part lies on the SSD, when the write-back area is full, goes to the disk, and the part is brought up to date: one
-//!   request to the disk either way.
+//! - A write of which only a part lies on the SSD, when the write-back area is full, goes to the disk, and
+//!   the part is brought up to date: one request to the disk either way.
 //! - Metadata has at most half of the remap area.
-//! - The block table has bounded memory (`memory`), and drops its coldest regions; the talk has it on the SSD, its pages in memory on demand.
-//! - Dirty blocks are written back in the order of addresses, and all of them once no guest has asked for anything for a second. A dirty block of the remap area is written back when it leaves it: until then a lost SSD loses it, as published.
-//! - After a restart nothing says which area a copy was in: clean ones are taken for high-cost blocks, dirty ones for the write-back area's, and
-//!   searches sort them out.
+//! - The block table has bounded memory (`memory`), and drops its coldest regions; the talk has it on the
+//!   SSD, its pages in memory on demand.
+//! - Dirty blocks are written back in the order of addresses, and all of them once no guest has asked for
+//!   anything for a second. A dirty block of the remap area is written back when it leaves it: until then a
+//!   lost SSD loses it, as published.
+//! - After a restart nothing says which area a copy was in: clean ones are taken for high-cost blocks, dirty
+//!   ones for the write-back area's, and searches sort them out.
 //!
 //! Where this differs by choice, unless `as-published` is set:
 //! - Long streams, and writes of a part of a block, are left to the disk (`bypass`, `part-writes`).
-//! - The data mover has `budget` of a disk's time while guests use it: little, for if a guest reads such a block first, or writes it, it need not be
-//!   read once more. With 20 % a scan took a fifth longer than on the disk alone.
+//! - The data mover has `budget` of a disk's time while guests use it: little, for if a guest reads such a
+//!   block first, or writes it, it need not be read once more. With 20 % a scan took a fifth longer than on
+//!   the disk alone.
 
 mod areas;
 mod block_table;
@@ -84,7 +89,8 @@ pub struct Hystor {
 const METADATA: u16 = 1;
 /// Of a block's flags: from here on the search that chose it last.
 const ROUND: u32 = 8;
-/// How often water marks are looked at. A fast SSD fills the quarter above the high one, of 20 % of 32 GB, in seconds.
+/// How often water marks are looked at. A fast SSD fills the quarter above the high one, of 20 % of 32 GB, in
+/// seconds.
 const LOOK_EVERY: Nanos = Nanos::from_millis(20);
 
 impl Hystor {
@@ -167,7 +173,8 @@ impl Hystor {
         }
     }
 
-    /// Guests write to the SSD what lies there, and what the write-back area has room for; all else to the disk.
+    /// Guests write to the SSD what lies there, and what the write-back area has room for; all else to the
+    /// disk.
     fn write_to(&mut self, write: &Piece, view: &View) -> Option<DeviceId> {
         if !self.admission.admits_write(write, view) {
             return None;

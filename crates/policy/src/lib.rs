@@ -1,8 +1,10 @@
-//! Policies: where a copy of what goes, and when it moves. One file per published system, which reads like its paper.
+//! Policies: where a copy of what goes, and when it moves. One file per published system, which reads like
+//! its paper.
 //!
-//! A policy decides; the engine does. The engine asks, the policy answers with values ([`Placement`], [`Plan`]). It has no
-//! clock, I/O or randomness of its own: time and the volume come as a [`View`], what happened as [`Request`] and
-//! [`Completion`]. So the same code serves a volume and a simulation, and a decision can be replayed.
+//! A policy decides; the engine does. The engine asks, the policy answers with values ([`Placement`],
+//! [`Plan`]). It has no clock, I/O or randomness of its own: time and the volume come as a [`View`], what
+//! happened as [`Request`] and [`Completion`]. So the same code serves a volume and a simulation, and a
+//! decision can be replayed.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -54,11 +56,12 @@ use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
 
 /// A policy. See the module of each for what it follows.
 ///
-/// The first group of methods is on the path of guests' requests: each takes constant time and allocates nothing in the
-/// steady state. None fails: an answer that cannot be carried out falls back as [`Placement`] and [`Outcome`] say.
+/// The first group of methods is on the path of guests' requests: each takes constant time and allocates
+/// nothing in the steady state. None fails: an answer that cannot be carried out falls back as [`Placement`]
+/// and [`Outcome`] say.
 pub trait Policy {
-    /// Whether `observe` and `throttle` are asked at all, read when the policy takes charge. That costs each request some 20 ns,
-    /// and most policies learn enough from `place`.
+    /// Whether `observe` and `throttle` are asked at all, read when the policy takes charge. That costs each
+    /// request some 20 ns, and most policies learn enough from `place`.
     fn observes(&self) -> bool {
         false
     }
@@ -66,13 +69,14 @@ pub trait Policy {
     /// Learns of a guest's request, once, before it waits for anything or is cut into pieces.
     fn observe(&mut self, _request: &Request, _view: &View) {}
 
-    /// How long a guest's request waits before it is served, asked once after `observe`: at most [`LONGEST_THROTTLE`].
+    /// How long a guest's request waits before it is served, asked once after `observe`: at most
+    /// [`LONGEST_THROTTLE`].
     fn throttle(&mut self, _request: &Request, _view: &View) -> Nanos {
         Nanos::ZERO
     }
 
-    /// Where the bytes of a piece go. Asked for each piece of a request, with the extent's lock held; of a write once more, as new,
-    /// if the extent has lost its home since.
+    /// Where the bytes of a piece go. Asked for each piece of a request, with the extent's lock held; of a
+    /// write once more, as new, if the extent has lost its home since.
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a>;
 
     /// Sorts the copies that hold the current bytes by which is read first; the others follow if it fails.
@@ -83,57 +87,62 @@ pub trait Policy {
     /// A device completed a request.
     fn completed(&mut self, _io: &Completion) {}
 
-    /// What to do in the background from now on, into an empty plan; returns when to ask again, which is at least 1 ms later.
+    /// What to do in the background from now on, into an empty plan; returns when to ask again, which is at
+    /// least 1 ms later.
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos;
 
-    /// A move of the last plan has ended. Told once of each, unless another policy has taken charge meanwhile.
+    /// A move of the last plan has ended. Told once of each, unless another policy has taken charge
+    /// meanwhile.
     fn done(&mut self, _job: &Move, _outcome: Outcome) {}
 
-    /// What the volume holds in a range, which [`Move::Inspect`] asked for. The bytes are fewer if the range goes on beyond the volume. They are
-    /// those of guests, and may be anything.
+    /// What the volume holds in a range, which [`Move::Inspect`] asked for. The bytes are fewer if the range
+    /// goes on beyond the volume. They are those of guests, and may be anything.
     fn inspected(&mut self, _range: ByteRange, _bytes: &[u8], _view: &View) {}
 
-    /// How many extent slots of a device may hold extra copies. If more do when it takes charge, copies go until no more do: clean ones
-    /// at once, dirty ones once they are written back.
+    /// How many extent slots of a device may hold extra copies. If more do when it takes charge, copies go
+    /// until no more do: clean ones at once, dirty ones once they are written back.
     fn extra_slots(&self, _device: &DeviceView) -> u32 {
         0
     }
 
-    /// The block whose extra copy on a device goes to make room for another. A dirty one stays, and no room is made.
+    /// The block whose extra copy on a device goes to make room for another. A dirty one stays, and no room
+    /// is made.
     fn evict(&mut self, _device: DeviceId, _view: &View) -> Option<BlockId> {
         None
     }
 
-    /// The extra copy of a block was one thing and is now the other: it was made, became dirty or clean, or is gone. Told once of each
-    /// change; a policy that takes charge is told of the copies that there are.
+    /// The extra copy of a block was one thing and is now the other: it was made, became dirty or clean, or
+    /// is gone. Told once of each change; a policy that takes charge is told of the copies that there are.
     fn extra_changed(&mut self, _block: BlockId, _before: Option<ExtraCopy>, _now: Option<ExtraCopy>) {}
 
-    /// Whether the disk that keeps addresses, with its journal, shall always be the volume as it was at a past instant: then it is written by
-    /// epochs alone, whatever `place` says of the second copies.
+    /// Whether the disk that keeps addresses, with its journal, shall always be the volume as it was at a
+    /// past instant: then it is written by epochs alone, whatever `place` says of the second copies.
     fn keeps_epochs(&self) -> bool {
         false
     }
 
-    /// How much that disk may lack, once all that is known. A write that would make it more waits for the end of an
-    /// epoch.
+    /// How much that disk may lack, once all that is known. A write that would make it more waits for the end
+    /// of an epoch.
     fn epoch_bound(&self, _view: &View) -> Bytes {
         Bytes(u64::MAX)
     }
 
-    /// How much that disk may lack of one write, which begins though nothing may be lacking beside it. The engine cuts
-    /// longer ones, but not below an extent. While the disk is compared, that is also the bound of all that it lacks.
+    /// How much that disk may lack of one write, which begins though nothing may be lacking beside it. The
+    /// engine cuts longer ones, but not below an extent. While the disk is compared, that is also the bound
+    /// of all that it lacks.
     fn longest_change(&self, _view: &View) -> Bytes {
         Bytes(u64::MAX)
     }
 
-    /// The class of which no device may be missing or failed: else what guests write, zero or discard fails, and they can read. None if the volume
-    /// goes on with the copies that are left.
+    /// The class of which no device may be missing or failed: else what guests write, zero or discard fails,
+    /// and they can read. None if the volume goes on with the copies that are left.
     fn stops_without(&self) -> Option<DeviceClass> {
         None
     }
 
-    /// The policy in each mode between which it can be switched while it is in charge, as [`written`]; none if it has no choice. Simulations of the
-    /// load tell which is the best; where time passes `haste` times as fast, times of the policy are as much shorter.
+    /// The policy in each mode between which it can be switched while it is in charge, as [`written`]; none
+    /// if it has no choice. Simulations of the load tell which is the best; where time passes `haste` times
+    /// as fast, times of the policy are as much shorter.
     fn modes(&self, _haste: u32) -> Vec<String> {
         Vec::new()
     }
@@ -143,10 +152,12 @@ pub trait Policy {
         0
     }
 
-    /// Goes on in another of these modes, with what it has learned. What it asks for next is for that mode, [`Policy::extra_slots`] included.
+    /// Goes on in another of these modes, with what it has learned. What it asks for next is for that mode,
+    /// [`Policy::extra_slots`] included.
     fn switch(&mut self, _mode: usize) {}
 
-    /// Whether it leaves homes where they are, wherever that is: only then it fits a disk that was adopted, where every byte stays in its place.
+    /// Whether it leaves homes where they are, wherever that is: only then it fits a disk that was adopted,
+    /// where every byte stays in its place.
     fn keeps_homes(&self) -> bool {
         false
     }
@@ -159,7 +170,8 @@ pub trait Policy {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Its settings with their present values, as `key=value,…`: with the name before it, the way to make it again.
+    /// Its settings with their present values, as `key=value,…`: with the name before it, the way to make it
+    /// again.
     fn settings(&self) -> String {
         String::new()
     }
@@ -182,16 +194,18 @@ pub trait Policy {
         true
     }
 
-    /// What it has learned, at most [`LONGEST_STATE`], for the next time that the volume is opened. Asked every few minutes, and when
-    /// the volume closes or gets other settings. The volume keeps it as of such a moment, so that it may be missing, or be older
-    /// than what the view shows. [`View::now`] begins anew at each opening: a policy saves ages, not times.
+    /// What it has learned, at most [`LONGEST_STATE`], for the next time that the volume is opened. Asked
+    /// every few minutes, and when the volume closes or gets other settings. The volume keeps it as of such a
+    /// moment, so that it may be missing, or be older than what the view shows. [`View::now`] begins anew at
+    /// each opening: a policy saves ages, not times.
     fn save(&self, _view: &View) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Takes back what `save` returned when a policy of this name was in charge, with the same settings or others, in this version or
-    /// another: what it does not understand it ignores. The bytes may be anything, and must neither make it panic nor take memory
-    /// beyond what the volume in the view needs. Called once, after `extra_changed` has told of the copies that there are.
+    /// Takes back what `save` returned when a policy of this name was in charge, with the same settings or
+    /// others, in this version or another: what it does not understand it ignores. The bytes may be anything,
+    /// and must neither make it panic nor take memory beyond what the volume in the view needs. Called once,
+    /// after `extra_changed` has told of the copies that there are.
     fn restore(&mut self, _state: &[u8], _view: &View) {}
 
     /// For the engine: `observe` and `throttle` in one dynamic call. Not to be overridden.
@@ -210,7 +224,8 @@ pub const LONGEST_INSPECTED: Bytes = Bytes(128 << 10);
 /// The most that a policy may save: it is written whole, twice.
 pub const LONGEST_STATE: Bytes = Bytes(255 << 10);
 
-/// A policy as `name` or `name,key=value,…` with all its settings: what [`parse`] makes it from again, as people write it.
+/// A policy as `name` or `name,key=value,…` with all its settings: what [`parse`] makes it from again, as
+/// people write it.
 pub fn written(policy: &dyn Policy) -> String {
     as_written(policy.name(), &policy.settings())
 }
@@ -281,8 +296,8 @@ fn take(settings: &mut Settings, devices: &[DeviceView]) -> Result<Box<dyn Polic
     })
 }
 
-/// As [`parse`], for a policy that has been in charge of these devices: it stays so if a class has no device with slots any more, and uses what there is. With what
-/// it lacks then.
+/// As [`parse`], for a policy that has been in charge of these devices: it stays so if a class has no device
+/// with slots any more, and uses what there is. With what it lacks then.
 ///
 /// # Errors
 /// For settings that are none.

@@ -1,9 +1,11 @@
-//! A set that remembers the order in which its members were last used, with a value for each where one is wanted.
+//! A set that remembers the order in which its members were last used, with a value for each where one is
+//! wanted.
 //!
-//! A policy asks it at every request of a guest, and for many of these the oldest member goes and a new one comes. So it is
-//! one table of nodes, which are in two lists each: a ring by age, and a chain of those whose keys have the same hash.
-//! A caller that knows a node is at its key without another search, and nothing is ever moved. In the ring the oldest comes next
-//! to the newest: to give its node to a member that is new changes nothing but where the ring begins.
+//! A policy asks it at every request of a guest, and for many of these the oldest member goes and a new one
+//! comes. So it is one table of nodes, which are in two lists each: a ring by age, and a chain of those whose
+//! keys have the same hash. A caller that knows a node is at its key without another search, and nothing is
+//! ever moved. In the ring the oldest comes next to the newest: to give its node to a member that is new
+//! changes nothing but where the ring begins.
 
 use foldhash::fast::FixedState;
 use std::hash::{BuildHasher, Hash};
@@ -34,8 +36,8 @@ struct Node<K, V> {
 
 /// No node.
 const NONE: u32 = u32::MAX;
-/// Chains for each node: most are empty, so that to find out that a key is new mostly takes one look, which a processor guesses
-/// right.
+/// Chains for each node: most are empty, so that to find out that a key is new mostly takes one look, which a
+/// processor guesses right.
 const SPARSE: usize = 4;
 /// Chains of the smallest table.
 const FEWEST: usize = 16;
@@ -93,8 +95,8 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         self.len == before
     }
 
-    /// As [`Lru::touch`], but gives its value; the default where it is new. A new one takes the place of the least recently
-    /// used where there are `most` members.
+    /// As [`Lru::touch`], but gives its value; the default where it is new. A new one takes the place of the
+    /// least recently used where there are `most` members.
     pub fn touch_value(&mut self, key: K, most: usize) -> &mut V {
         let place = match self.find(key) {
             Some(place) => {
@@ -166,7 +168,8 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         })
     }
 
-    /// All members with their values, in no order: in the order in which they lie in memory, which is much faster than by age.
+    /// All members with their values, in no order: in the order in which they lie in memory, which is much
+    /// faster than by age.
     pub fn values(&self) -> impl Iterator<Item = (K, &V)> {
         self.nodes.iter().filter(|node| node.newer != NONE).map(|node| (node.key, &node.value))
     }

@@ -1,9 +1,11 @@
-//! `most`: a small class of extents lies on both tiers, and requests for it go to whichever is not overloaded.
+//! `most`: a small class of extents lies on both tiers, and requests for it go to whichever is not
+//! overloaded.
 //!
-//! Tu, Wu, Arpaci-Dusseau, Arpaci-Dusseau, "Getting the MOST out of your Storage Hierarchy with Mirror-Optimized Storage Tiering" (FAST 2026; their
-//! implementation is Cerberus). P is the performance device, the SSDs; C is the
-//! capacity device, the disks. A *tiered* segment has one copy, on P or C; a *mirrored* one has a copy on each. When P becomes overloaded, requests
-//! for mirrored segments are routed to C at once: data moves only if that is not enough.
+//! Tu, Wu, Arpaci-Dusseau, Arpaci-Dusseau, "Getting the MOST out of your Storage Hierarchy with
+//! Mirror-Optimized Storage Tiering" (FAST 2026; their implementation is Cerberus). P is the performance
+//! device, the SSDs; C is the capacity device, the disks. A *tiered* segment has one copy, on P or C; a
+//! *mirrored* one has a copy on each. When P becomes overloaded, requests for mirrored segments are routed to
+//! C at once: data moves only if that is not enough.
 //!
 //! | the paper | here |
 //! |---|---|
@@ -17,21 +19,27 @@
 //! | counters of heat as in HeMem | [`Counters`] |
 //!
 //! Deviations, because the engine has one home for each extent, and extra copies on SSDs alone:
-//! - A mirrored extent has its home on a disk and extra copies on an SSD. To mirror an extent of P, its home migrates to the disk, and a round later its
-//!   blocks are read from there and copied to the SSD: one read of C, and one write of P, more than in the paper.
-//! - When the class shrinks, the copy on the SSD goes, whichever is fully valid: what is dirty is written back first. In the paper it is the copy on C if that
-//!   on P is fully valid.
-//! - A write of part of a block of which only the disk has the bytes goes to the disk, and one to a block of which both are valid may go to both copies.
+//! - A mirrored extent has its home on a disk and extra copies on an SSD. To mirror an extent of P, its home
+//!   migrates to the disk, and a round later its blocks are read from there and copied to the SSD: one read
+//!   of C, and one write of P, more than in the paper.
+//! - When the class shrinks, the copy on the SSD goes, whichever is fully valid: what is dirty is written
+//!   back first. In the paper it is the copy on C if that on P is fully valid.
+//! - A write of part of a block of which only the disk has the bytes goes to the disk, and one to a block of
+//!   which both are valid may go to both copies.
 //! - What is dirty survives a crash as all extra copies do; the paper's state is lost with power.
 //!
 //! Deviations by choice, and what the paper leaves open:
 //! - A segment is an extent, 128 KiB by default; the paper's is 2 MB.
-//! - Which request goes to C is not drawn by chance: it is every so-manieth, so that runs can be repeated. The share is the same.
-//! - The weight of a round in the average latency (`weight`), the reads for each write from which on an extent is cleaned (`clean`), the threshold at which counters
-//!   cool and that from which on an extent is hot are not in the paper. The ratio is 0 at first.
-//! - Latencies are those of guests' reads and writes, not of moves; a tier without requests in a round is probed.
+//! - Which request goes to C is not drawn by chance: it is every so-manieth, so that runs can be repeated.
+//!   The share is the same.
+//! - The weight of a round in the average latency (`weight`), the reads for each write from which on an
+//!   extent is cleaned (`clean`), the threshold at which counters cool and that from which on an extent is
+//!   hot are not in the paper. The ratio is 0 at first.
+//! - Latencies are those of guests' reads and writes, not of moves; a tier without requests in a round is
+//!   probed.
 //! - No more moves than `rate` allows: 100 MB/s, which a public configuration of theirs sets.
-//! - Exchanges with P for tiering are of a hot extent of C against the coldest of P, if P has no room: both directions, though only P gains.
+//! - Exchanges with P for tiering are of a hot extent of C against the coldest of P, if P has no room: both
+//!   directions, though only P gains.
 
 mod mirror;
 mod settings;

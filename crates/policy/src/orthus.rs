@@ -1,8 +1,9 @@
 //! `orthus`: a cache that leaves a part of its hits to the disks, as large a part as pays.
 //!
-//! Wu, Guo, Hu, Tu, Alagappan, Sen, Park, Arpaci-Dusseau, Arpaci-Dusseau, "The Storage Hierarchy is Not a Hierarchy: Optimizing Caching on
-//! Modern Storage Devices with Orthus" (FAST 2021): non-hierarchical caching. Where devices are nearly as fast as each other, a cache that serves
-//! all hits is the bottleneck, and what is below it idles.
+//! Wu, Guo, Hu, Tu, Alagappan, Sen, Park, Arpaci-Dusseau, Arpaci-Dusseau, "The Storage Hierarchy is Not a
+//! Hierarchy: Optimizing Caching on Modern Storage Devices with Orthus" (FAST 2021): non-hierarchical
+//! caching. Where devices are nearly as fast as each other, a cache that serves all hits is the bottleneck,
+//! and what is below it idles.
 //!
 //! | the paper | here |
 //! |---|---|
@@ -13,10 +14,12 @@
 //! | classic caching until the hit ratio is stable, then `data_admit` off and `load_admit` tuned by feedback; again from the beginning when the workload changes, or when the best is that the cache serves all | [`Tuner`] |
 //! | the target: throughput, or latency | `target` |
 //!
-//! The text of the paper was not at hand. Rules and numbers of the tuner are those of the authors' code for Open CAS, unless `tuner.rs` says otherwise.
+//! The text of the paper was not at hand. Rules and numbers of the tuner are those of the authors' code for
+//! Open CAS, unless `tuner.rs` says otherwise.
 //!
 //! Deviations:
-//! - Which hits the disks serve is not drawn by chance: they are every so-manieth, so that runs can be repeated. The share is the same.
+//! - Which hits the disks serve is not drawn by chance: they are every so-manieth, so that runs can be
+//!   repeated. The share is the same.
 //! - A read that is cached in part is a miss, and comes from the disk as far as the disk is current.
 //! - The tail of the latency, which the paper has as a third target, is none here.
 //! - What is the cache's own is Braid's by default, as under `cache`: streams are passed by (`bypass`).

@@ -1,6 +1,7 @@
 //! `pass`: everything runs at the speed of the SSDs, and a disk has a copy of it that is behind.
 //!
-//! Xiao, Lei, Li, Park, Lilja, "PASS: A Hybrid Storage System for Performance-Synchronization Tradeoffs Using SSDs".
+//! Xiao, Lei, Li, Park, Lilja, "PASS: A Hybrid Storage System for Performance-Synchronization Tradeoffs Using
+//! SSDs".
 //!
 //! | the paper | here |
 //! |---|---|
@@ -15,29 +16,32 @@
 //! Where this differs, because it must:
 //! - The paper's window and its tn_list are lost with power. Here what is behind is recorded durably.
 //! - What is behind is known by blocks, in at most 2^20 ranges: with more, writes go to both copies.
-//! - kcopyd gets a window as a whole, and a second one behind it. Here pieces of at most 128 KiB are requests of
-//!   their own, 16 at the same time, and one beside a single client; windows that fill meanwhile are one plan,
-//!   in the order of addresses.
+//! - kcopyd gets a window as a whole, and a second one behind it. Here pieces of at most 128 KiB are requests
+//!   of their own, 16 at the same time, and one beside a single client; windows that fill meanwhile are one
+//!   plan, in the order of addresses.
 //! - The paper has no numbers for base time, threshold and N.
 //!
 //! Where this differs by choice, unless `as-published` is set:
-//! - Not more than `max-lag` is behind, and nothing is for longer than `max-lag-time` (`age.rs`): then writes wait
-//!   for both copies. Before that guests are paced (`pace.rs`).
+//! - Not more than `max-lag` is behind, and nothing is for longer than `max-lag-time` (`age.rs`): then writes
+//!   wait for both copies. Before that guests are paced (`pace.rs`).
 //! - Only writes wait for what is outstanding (`blocking=writes`), in proportion, also below the threshold.
-//! - Short gaps between ranges are written through (`gap`): a disk passes over them in less time than it takes to
-//!   position.
-//! - In idle time a part of the window is duplicated before it is full (`idle`), which shortens the next duplication
-//!   and what a lost SSD costs.
+//! - Short gaps between ranges are written through (`gap`): a disk passes over them in less time than it
+//!   takes to position.
+//! - In idle time a part of the window is duplicated before it is full (`idle`), which shortens the next
+//!   duplication and what a lost SSD costs.
 //!
-//! As published, nothing bounds what the loss of the SSD costs: the window, and all that guests write beyond the rate
-//! of the disk. What is in the window stays there until it is full, for however long.
+//! As published, nothing bounds what the loss of the SSD costs: the window, and all that guests write beyond
+//! the rate of the disk. What is in the window stays there until it is full, for however long.
 //!
-//! The paper's order (`order=lba`) is that of addresses: the disk alone holds no state that the volume ever had until the window is empty. With
-//! `order=epoch` the disk, with its journal, always is the volume as it was at a past instant: what is behind is duplicated as a whole
-//! ([`Move::EndEpoch`]), and a write that would put more than `max-lag` behind waits. It needs a disk that keeps addresses (`layout=tail`). What is in the
-//! journal does not count as lost ([`crate::Homes::lag`]), but has to go to its place, and guests are held to the rate of that.
+//! The paper's order (`order=lba`) is that of addresses: the disk alone holds no state that the volume ever
+//! had until the window is empty. With `order=epoch` the disk, with its journal, always is the volume as it
+//! was at a past instant: what is behind is duplicated as a whole ([`Move::EndEpoch`]), and a write that
+//! would put more than `max-lag` behind waits. It needs a disk that keeps addresses (`layout=tail`). What is
+//! in the journal does not count as lost ([`crate::Homes::lag`]), but has to go to its place, and guests are
+//! held to the rate of that.
 //!
-//! Without the disk the volume goes on with the SSDs alone (`on-disk-failure=continue`), or gives its data to readers only (`stop`).
+//! Without the disk the volume goes on with the SSDs alone (`on-disk-failure=continue`), or gives its data to
+//! readers only (`stop`).
 
 mod age;
 mod amount;
@@ -74,8 +78,8 @@ pub struct Pass {
     bound: Option<Bytes>,
 }
 
-/// Ranges within so much of the volume are duplicated as one piece of work. Several pieces are copied at the same time: short ones lie near each
-/// other, and the disk gets them nearly in the order of their addresses.
+/// Ranges within so much of the volume are duplicated as one piece of work. Several pieces are copied at the
+/// same time: short ones lie near each other, and the disk gets them nearly in the order of their addresses.
 const PIECE: Bytes = Bytes(128 << 10);
 /// Pieces that are duplicated in idle time before the policy looks whether guests are back.
 const IDLE_PIECES: usize = 128;

@@ -1,7 +1,8 @@
 //! The questions on the path of a guest's request, and the answers to them.
 //!
-//! Every answer is a legal one. What an occasion has no use for is ignored, and what cannot be done falls back, by the
-//! rules at [`Placement`], which the methods at the end apply in one place for the engine and for tests.
+//! Every answer is a legal one. What an occasion has no use for is ignored, and what cannot be done falls
+//! back, by the rules at [`Placement`], which the methods at the end apply in one place for the engine and
+//! for tests.
 
 use crate::{Piece, WholeInMemory};
 use braid_base::{Bytes, DeviceId, ExtentId};
@@ -9,7 +10,8 @@ use braid_base::{Bytes, DeviceId, ExtentId};
 /// Why the engine asks where bytes go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Occasion<'a> {
-    /// An extent without a home gets one: for a piece of a guest's write, or for none if a guest only wants room to be kept.
+    /// An extent without a home gets one: for a piece of a guest's write, or for none if a guest only wants
+    /// room to be kept.
     New {
         /// Which extent.
         extent: ExtentId,
@@ -20,7 +22,8 @@ pub enum Occasion<'a> {
     Write(Piece<'a>),
     /// A piece is read that the memory cache holds: no device is touched.
     ReadHit(Piece<'a>),
-    /// A piece is read that the memory cache does not hold. The extent may have no home: then it reads as zeros.
+    /// A piece is read that the memory cache does not hold. The extent may have no home: then it reads as
+    /// zeros.
     ReadMiss(Piece<'a>),
 }
 
@@ -63,7 +66,8 @@ pub enum Home<'a> {
     Moved(DeviceId, WholeInMemory<'a>),
     /// It is brought up to date later: only the extra copy is written now, and is dirty (write-back).
     Later,
-    /// It alone: a write drops the extra copies of blocks that it covers whole; a read takes clean extra copies only if the home cannot be read.
+    /// It alone: a write drops the extra copies of blocks that it covers whole; a read takes clean extra
+    /// copies only if the home cannot be read.
     Alone,
 }
 
@@ -73,14 +77,16 @@ pub enum Second {
     /// What the volume requires: none with one copy; with two, `Sync` on the roomiest other device.
     #[default]
     None,
-    /// It is written before the guest is answered. A new one goes to this device, if that has room and is not the home's;
-    /// otherwise to the roomiest other one.
+    /// It is written before the guest is answered. A new one goes to this device, if that has room and is not
+    /// the home's; otherwise to the roomiest other one.
     Sync(DeviceId),
-    /// It is brought up to date later: the range is recorded as behind before the guest is answered. A new one goes where `Sync` says.
+    /// It is brought up to date later: the range is recorded as behind before the guest is answered. A new
+    /// one goes where `Sync` says.
     Behind {
         /// Where a new one goes.
         device: DeviceId,
-        /// What may be behind with this write, of the volume: if it would be more, the write goes to both copies before it is answered.
+        /// What may be behind with this write, of the volume: if it would be more, the write goes to both
+        /// copies before it is answered.
         most: Bytes,
     },
 }
@@ -135,7 +141,8 @@ impl<'a> Placement<'a> {
         Placement { home: Home::Keep, second: Second::None, extra: device }
     }
 
-    /// A new home, to which nothing is written yet if there is an extra copy: the write goes there alone, which is dirty then.
+    /// A new home, to which nothing is written yet if there is an extra copy: the write goes there alone,
+    /// which is dirty then.
     pub const fn with_extra(self, extra: Option<DeviceId>) -> Placement<'a> {
         Placement { extra, ..self }
     }

@@ -3,8 +3,8 @@
 use crate::{ByteRange, Direction};
 use braid_base::{Bytes, DeviceId, ExtentId};
 
-/// One piece of background work. The engine does it later than guests' requests, and not at all if it has become impossible
-/// or a guest's write has overtaken it: [`crate::Policy::done`] tells.
+/// One piece of background work. The engine does it later than guests' requests, and not at all if it has
+/// become impossible or a guest's write has overtaken it: [`crate::Policy::done`] tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Move {
     /// Give an extent a new home.
@@ -33,8 +33,8 @@ pub enum Move {
         /// Which bytes of the volume.
         range: ByteRange,
     },
-    /// Bring the required copies of all dirty blocks that a range touches up to date, in the order of their addresses. The
-    /// extra copies stay, clean.
+    /// Bring the required copies of all dirty blocks that a range touches up to date, in the order of their
+    /// addresses. The extra copies stay, clean.
     WriteBack {
         /// Which bytes of the volume.
         range: ByteRange,
@@ -65,7 +65,8 @@ pub enum Move {
 }
 
 impl Move {
-    /// The usual gap of [`Move::Resync`]: a disk passes over less in less time than it takes to position anew.
+    /// The usual gap of [`Move::Resync`]: a disk passes over less in less time than it takes to position
+    /// anew.
     pub const GAP: Bytes = Bytes(64 << 10);
 }
 
@@ -74,8 +75,8 @@ impl Move {
 pub enum Outcome {
     /// It was done, or there was nothing to do.
     Finished,
-    /// It was given up: a guest's write came first, there was no room, it was no longer possible, or a newer plan replaced it.
-    /// Nothing has changed, or, of a range, only a part.
+    /// It was given up: a guest's write came first, there was no room, it was no longer possible, or a newer
+    /// plan replaced it. Nothing has changed, or, of a range, only a part.
     Stopped,
     /// A device failed. Nothing has changed, or, of a range, only a part.
     Failed,
@@ -84,30 +85,34 @@ pub enum Outcome {
 /// What to do until the policy is asked again.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// In order of importance. The engine carries out some at the same time, and sorts the next thousand or so migrations by where their
-    /// extents lie now.
+    /// In order of importance. The engine carries out some at the same time, and sorts the next thousand or
+    /// so migrations by where their extents lie now.
     pub moves: Vec<Move>,
-    /// Whether the policy is asked again at the time that it named, even if not all moves have begun by then: those that have
-    /// not are given up. Otherwise it is asked only after all have ended.
+    /// Whether the policy is asked again at the time that it named, even if not all moves have begun by then:
+    /// those that have not are given up. Otherwise it is asked only after all have ended.
     pub revise: bool,
-    /// Whether the moves are for idle time: a request of a guest, to any device, ends the plan. What has not begun by then is given up; what has begun ends within the
-    /// engine's budget. Until then a device serves one request of such a plan at a time, of 256 KiB at most.
+    /// Whether the moves are for idle time: a request of a guest, to any device, ends the plan. What has not
+    /// begun by then is given up; what has begun ends within the engine's budget. Until then a device serves
+    /// one request of such a plan at a time, of 256 KiB at most.
     pub yields: bool,
-    /// Whether the policy is asked again as soon as so much is behind, once all moves have ended, and before the time that it named.
+    /// Whether the policy is asked again as soon as so much is behind, once all moves have ended, and before
+    /// the time that it named.
     pub wake: Option<Bytes>,
     /// By device: the share of its time for moves, where the policy says it.
     shares: Vec<Option<f64>>,
 }
 
 impl Plan {
-    /// Limits the moves on a device to a share of its time, between 0 and 1, until the next plan. The least share is
-    /// [`Plan::LEAST_SHARE`]: a policy that wants nothing moved plans no moves.
+    /// Limits the moves on a device to a share of its time, between 0 and 1, until the next plan. The least
+    /// share is [`Plan::LEAST_SHARE`]: a policy that wants nothing moved plans no moves.
     ///
-    /// Below 1, the engine runs one move, or one run of migrations, at a time on such a device. After each step of it (a request of up to
-    /// 1 MiB) that took the device a time `t`, the next one waits for `t (1 / share − 1)`, also if the plan changes meanwhile. Moves on other
-    /// devices go on. A plan without `revise` lasts until its moves have ended, however long that takes.
+    /// Below 1, the engine runs one move, or one run of migrations, at a time on such a device. After each
+    /// step of it (a request of up to 1 MiB) that took the device a time `t`, the next one waits for `t (1 /
+    /// share − 1)`, also if the plan changes meanwhile. Moves on other devices go on. A plan without `revise`
+    /// lasts until its moves have ended, however long that takes.
     ///
-    /// A device without a limit gives migrations and second copies half of its time while guests use it, and all of it otherwise.
+    /// A device without a limit gives migrations and second copies half of its time while guests use it, and
+    /// all of it otherwise.
     pub fn limit(&mut self, device: DeviceId, share: f64) {
         if self.shares.len() <= device.index() {
             self.shares.resize(device.index() + 1, None);

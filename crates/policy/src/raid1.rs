@@ -1,14 +1,16 @@
 //! `raid1`: the mirror that PASS is compared with (Xiao et al., section V), as Linux md has it.
 //!
-//! Each extent has a copy on an SSD, if the volume has one, and the other on a disk. A write is answered once both have it, and a read comes from
-//! the copy that is expected to answer first. `reads=md`: by the rule of md before Linux 3.x, which takes all devices to be alike. A read
-//! that follows the last one, or the last request of the device that served it, comes from that device; any other from another device
-//! that is idle, or else from the one whose last request lies nearest. So half of all random reads come from the disk, and the mirror that
-//! PASS was measured against was hardly faster than a disk alone.
+//! Each extent has a copy on an SSD, if the volume has one, and the other on a disk. A write is answered once
+//! both have it, and a read comes from the copy that is expected to answer first. `reads=md`: by the rule of
+//! md before Linux 3.x, which takes all devices to be alike. A read that follows the last one, or the last
+//! request of the device that served it, comes from that device; any other from another device that is idle,
+//! or else from the one whose last request lies nearest. So half of all random reads come from the disk, and
+//! the mirror that PASS was measured against was hardly faster than a disk alone.
 //!
-//! `raid1,write-behind`: the disk is written later, as soon as it can, and up to `limit` may be on the way; beyond that a write waits for both
-//! copies. The disk is then also *write-mostly*: it is read only if the SSD cannot be. md keeps the bytes of these writes in memory; here
-//! they are read from the SSD again, and after a crash they are still known to be missing.
+//! `raid1,write-behind`: the disk is written later, as soon as it can, and up to `limit` may be on the way;
+//! beyond that a write waits for both copies. The disk is then also *write-mostly*: it is read only if the
+//! SSD cannot be. md keeps the bytes of these writes in memory; here they are read from the SSD again, and
+//! after a crash they are still known to be missing.
 
 use crate::{
     BadSetting, ByteRange, CurrentCopy, DeviceView, Move, Occasion, Placement, Plan, Policy, Request, Second,

@@ -4,8 +4,8 @@ use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos, Op};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A request as the volume receives it, before it is cut where extents meet. A frontend passes on a request that is longer
-/// than its largest buffer as several.
+/// A request as the volume receives it, before it is cut where extents meet. A frontend passes on a request
+/// that is longer than its largest buffer as several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Read, write, flush, or discard.
@@ -16,8 +16,8 @@ pub struct Request {
     pub flags: Flags,
 }
 
-/// What a guest says of a request. A flag is not set where the frontend cannot tell: NBD and FUSE carry neither `metadata` nor
-/// `sequential`.
+/// What a guest says of a request. A flag is not set where the frontend cannot tell: NBD and FUSE carry
+/// neither `metadata` nor `sequential`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// The request is durable before it is answered (forced unit access).
@@ -69,7 +69,8 @@ pub struct Piece<'a> {
     pub blocks: u32,
     /// The bytes of the volume that the guest asked for with this piece.
     pub request: ByteRange,
-    /// Whether the memory cache holds all of the extent, so that it can be written to a new home without being read.
+    /// Whether the memory cache holds all of the extent, so that it can be written to a new home without
+    /// being read.
     pub whole: Option<WholeInMemory<'a>>,
 }
 
@@ -80,13 +81,15 @@ impl Piece<'_> {
     }
 }
 
-/// The memory cache holds all of the extent that is being placed: without this a policy cannot ask for a new home in the
-/// path of a write. It is valid for one question, so that it cannot be kept for another extent or a later time.
+/// The memory cache holds all of the extent that is being placed: without this a policy cannot ask for a new
+/// home in the path of a write. It is valid for one question, so that it cannot be kept for another extent or
+/// a later time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WholeInMemory<'a>(PhantomData<&'a ()>);
 
 impl WholeInMemory<'_> {
-    /// For the engine, and for tests in its place: the caller holds the extent's lock and has looked into the memory cache.
+    /// For the engine, and for tests in its place: the caller holds the extent's lock and has looked into the
+    /// memory cache.
     pub fn vouched_by_the_engine() -> Self {
         WholeInMemory(PhantomData)
     }

@@ -1,9 +1,10 @@
 //! `ssd-first`: fill the SSDs, then the disks; once the SSDs are full, cache reads from the disks on them.
 //!
-//! The first of the two systems that Wu and Reddy compare with (section II): capacity on the SSD is allocated first, and
-//! caching on the SSD begins when that is exhausted. The paper does not say where the cache finds room on a full SSD:
-//! here a share of its slots (`cache`) is kept for it. Blocks are admitted at the first read, written through, and
-//! evicted least recently used first; `evict=s3-fifo` and `bypass=1MiB` are Braid's own.
+//! The first of the two systems that Wu and Reddy compare with (section II): capacity on the SSD is allocated
+//! first, and caching on the SSD begins when that is exhausted. The paper does not say where the cache finds
+//! room on a full SSD: here a share of its slots (`cache`) is kept for it. Blocks are admitted at the first
+//! read, written through, and evicted least recently used first; `evict=s3-fifo` and `bypass=1MiB` are
+//! Braid's own.
 
 use crate::caching::{Admission, Eviction, Room, WriteBack};
 use crate::{
@@ -23,7 +24,8 @@ pub struct SsdFirst {
 }
 
 impl SsdFirst {
-    /// Settings: `cache` (10%), the share of the SSDs that is kept for caching, and those of [`Admission`] and [`Eviction`].
+    /// Settings: `cache` (10%), the share of the SSDs that is kept for caching, and those of [`Admission`]
+    /// and [`Eviction`].
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<SsdFirst, BadSetting> {
         let kept = Room::new(settings.take_share("cache")?.unwrap_or(0.1), devices);
         if kept.ssds().is_empty() {
@@ -48,7 +50,8 @@ impl SsdFirst {
         roomiest.or_else(|| view.with_room().next()).map_or(view.devices[0].id, |d| d.id)
     }
 
-    /// The SSD on which blocks that are read get an extra copy, if they come from a disk and the SSDs are full.
+    /// The SSD on which blocks that are read get an extra copy, if they come from a disk and the SSDs are
+    /// full.
     fn admit(&mut self, read: &Piece, view: &View) -> Option<DeviceId> {
         let home = view.homes.home(read.extent)?;
         let full = view.devices.iter().all(|d| !self.kept.is_ssd(d.id) || !self.has_room_for_homes(d));

@@ -1,8 +1,9 @@
 //! A tier: the devices of a class together, and their latency by Little's law, L = O / R, as Colloid has it.
 //!
-//! O is the mean number of requests in flight in a round, R the rate at which they complete. Both are averaged over rounds, and divided then:
-//! rounds with few requests make no spikes. The sum of the response times of what completes in a round is the integral of what is in flight, but
-//! for requests under way at its ends.
+//! O is the mean number of requests in flight in a round, R the rate at which they complete. Both are
+//! averaged over rounds, and divided then: rounds with few requests make no spikes. The sum of the response
+//! times of what completes in a round is the integral of what is in flight, but for requests under way at its
+//! ends.
 
 use crate::DeviceView;
 use braid_base::Nanos;
@@ -84,8 +85,8 @@ impl Tier {
 mod tests {
     use super::*;
 
-    /// In 200 ms 100 requests of 4 ms: 2 in flight, 0.5 per ms, 4 ms. Then 10 of 40 ms, by a weight of a half: O = (2 + 2) / 2, R = (0.5 + 0.05) / 2. The
-    /// mean of both latencies would be 22 ms.
+    /// In 200 ms 100 requests of 4 ms: 2 in flight, 0.5 per ms, 4 ms. Then 10 of 40 ms, by a weight of a
+    /// half: O = (2 + 2) / 2, R = (0.5 + 0.05) / 2. The mean of both latencies would be 22 ms.
     #[test]
     fn in_flight_and_rate_are_averaged_and_then_divided() {
         let mut tier = Tier::default();

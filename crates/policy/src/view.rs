@@ -11,7 +11,8 @@ pub struct DeviceView {
     pub id: DeviceId,
     /// What kind.
     pub class: DeviceClass,
-    /// The machine that it is on; none for the host's own. What moves between devices of one node does not cross the network.
+    /// The machine that it is on; none for the host's own. What moves between devices of one node does not
+    /// cross the network.
     pub node: Option<NodeId>,
     /// Extent slots in all.
     pub slots: u32,
@@ -21,11 +22,13 @@ pub struct DeviceView {
     pub in_flight: u32,
     /// Response time of guests' reads and of read probes, exponentially averaged; none before the first.
     pub read_latency: Option<Nanos>,
-    /// All bytes written to it since the volume was opened, metadata included, as of the last [`crate::Policy::plan`].
+    /// All bytes written to it since the volume was opened, metadata included, as of the last
+    /// [`crate::Policy::plan`].
     pub written: Bytes,
 }
 
-/// One read in so many counts in the mean: long enough to be steady, short enough to follow the load within some 100 reads.
+/// One read in so many counts in the mean: long enough to be steady, short enough to follow the load within
+/// some 100 reads.
 const READS_AVERAGED: u64 = 32;
 
 impl DeviceView {
@@ -63,8 +66,8 @@ impl DeviceView {
         self.read_latency = Some(Nanos(mean));
     }
 
-    /// How long one more read would take: the mean response time, for each request in flight and for itself. Zero for a
-    /// device that has not been measured: it is tried, and is measured then.
+    /// How long one more read would take: the mean response time, for each request in flight and for itself.
+    /// Zero for a device that has not been measured: it is tried, and is measured then.
     #[inline]
     pub fn expected_read_wait(&self) -> Nanos {
         let mean = self.read_latency.map_or(0, |mean| mean.0);
@@ -98,8 +101,8 @@ pub trait Homes {
         None
     }
 
-    /// How many bytes of the volume are behind: of these the second required copy may differ from the home. It counts
-    /// whole regions, in the size in which they are recorded durably.
+    /// How many bytes of the volume are behind: of these the second required copy may differ from the home.
+    /// It counts whole regions, in the size in which they are recorded durably.
     fn behind(&self) -> Bytes {
         Bytes::ZERO
     }
@@ -109,7 +112,8 @@ pub trait Homes {
         self.behind()
     }
 
-    /// How much of the journal of epochs is in use or asked for, and how much epochs may hold before guests have to wait for its room. None without one.
+    /// How much of the journal of epochs is in use or asked for, and how much epochs may hold before guests
+    /// have to wait for its room. None without one.
     fn epoch_journal(&self) -> Option<(Bytes, Bytes)> {
         None
     }
@@ -119,8 +123,9 @@ pub trait Homes {
         true
     }
 
-    /// The first range at or after `from` that is behind, as long as it goes on; none if there is none up to the end of
-    /// the volume. Ranges come in the order of their addresses if `from` is the end of the last one.
+    /// The first range at or after `from` that is behind, as long as it goes on; none if there is none up to
+    /// the end of the volume. Ranges come in the order of their addresses if `from` is the end of the last
+    /// one.
     fn next_behind(&self, _from: Bytes) -> Option<ByteRange> {
         None
     }
@@ -167,8 +172,8 @@ impl View<'_> {
         (range.start.0 / size..range.end.0.div_ceil(size)).map(BlockId)
     }
 
-    /// Sorts copies by how long a read of each is expected to take, the shortest first; among equals the extra copy, then
-    /// the home. Constant time for the few copies that a block has; does not allocate.
+    /// Sorts copies by how long a read of each is expected to take, the shortest first; among equals the
+    /// extra copy, then the home. Constant time for the few copies that a block has; does not allocate.
     pub fn sort_by_read_wait(&self, copies: &mut [CurrentCopy]) {
         let wait = |device: DeviceId| self.devices[device.index()].expected_read_wait();
         copies.sort_unstable_by_key(|copy| (wait(copy.device), Reverse(copy.kind)));
@@ -195,8 +200,8 @@ pub struct ExtraCopy {
     pub cell: CellId,
 }
 
-/// The number of an extra copy, as long as it exists: from 0 on and without large gaps, so that a policy can keep what it knows of extra
-/// copies in an array.
+/// The number of an extra copy, as long as it exists: from 0 on and without large gaps, so that a policy can
+/// keep what it knows of extra copies in an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CellId(pub u32);
 
@@ -230,7 +235,8 @@ mod tests {
         }
     }
 
-    /// The order of an extra copy on the SSD and the home on the disk, for mean read latencies and requests in flight.
+    /// The order of an extra copy on the SSD and the home on the disk, for mean read latencies and requests
+    /// in flight.
     fn first(latencies_ms: [Option<u64>; 2], in_flight: [u32; 2]) -> DeviceId {
         let device = |(id, class): (DeviceId, DeviceClass)| DeviceView {
             in_flight: in_flight[id.index()],

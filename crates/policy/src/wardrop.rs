@@ -1,7 +1,8 @@
 //! `wardrop`: balance devices until their response times are equal.
 //!
-//! Wu and Reddy, "A Novel Approach to Manage A Hybrid Storage System", section II, in the order of the paper. In its timer routine,
-//! every sample period of 2 s, with R_d the average response time of device d and Q_d its share of the requests:
+//! Wu and Reddy, "A Novel Approach to Manage A Hybrid Storage System", section II, in the order of the paper.
+//! In its timer routine, every sample period of 2 s, with R_d the average response time of device d and Q_d
+//! its share of the requests:
 //!
 //! ```text
 //! R̄ = Σ R_d Q_d        P_d = Q_d + α (R̄ − R_d) Q_d        tokens of d = |P_d − Q_d| β        (1)
@@ -26,14 +27,18 @@
 //! | the engine: "migration requires only the last operation", for memory has the extent | `moves/together.rs` |
 //!
 //! Where this differs, because it must:
-//! - N devices: each has its own P and tokens. A migration takes one of the device that gains and one of the device that loses; what is
-//!   new goes to the one that gains with most tokens. With two devices this is equation (1). Tokens are rounded to whole ones.
-//! - α = 10 per ms takes P out of [0, 1] once response times are more than 0.1 ms apart. P is kept at or above the lower bound, `floor`,
-//!   for which the paper has no number (here 1 %), and what is above is scaled so that the sum is 1.
-//! - Nor has it one for "filling up": below `free-low` of free slots a device sheds cold extents until it has `free-high`.
+//! - N devices: each has its own P and tokens. A migration takes one of the device that gains and one of the
+//!   device that loses; what is new goes to the one that gains with most tokens. With two devices this is
+//!   equation (1). Tokens are rounded to whole ones.
+//! - α = 10 per ms takes P out of [0, 1] once response times are more than 0.1 ms apart. P is kept at or
+//!   above the lower bound, `floor`, for which the paper has no number (here 1 %), and what is above is
+//!   scaled so that the sum is 1.
+//! - Nor has it one for "filling up": below `free-low` of free slots a device sheds cold extents until it has
+//!   `free-high`.
 //!
-//! Where the paper leaves it open, the weight of 0.01 is that of a request, or with `average=period` that of a period's mean. Flushes do
-//! not count: its ext2 sent none. `no-migration` and `allocation-only` are ablations.
+//! Where the paper leaves it open, the weight of 0.01 is that of a request, or with `average=period` that of
+//! a period's mean. Flushes do not count: its ext2 sent none. `no-migration` and `allocation-only` are
+//! ablations.
 
 mod device;
 mod settings;
@@ -54,7 +59,8 @@ pub struct Wardrop {
     hand: u32,
 }
 
-/// Cold extents that leave a device in one period, at most, and extents that are looked at to find them, which takes about a millisecond.
+/// Cold extents that leave a device in one period, at most, and extents that are looked at to find them,
+/// which takes about a millisecond.
 const COLD_BATCH: usize = 256;
 const COLD_SEARCHED: u32 = 1 << 16;
 
@@ -71,7 +77,8 @@ impl Wardrop {
         Ok(wardrop)
     }
 
-    /// R̄, P, tokens and direction for the next period. Those of the last one are gone. A period without requests says nothing.
+    /// R̄, P, tokens and direction for the next period. Those of the last one are gone. A period without
+    /// requests says nothing.
     fn equation_1(&mut self) {
         let Constants { alpha, beta, average, weight, .. } = self.constants;
         self.devices.iter_mut().for_each(|d| d.tokens = 0);
@@ -107,7 +114,8 @@ impl Wardrop {
         }
     }
 
-    /// The device of a new extent: the one that shall gain most, at the price of a token, or by P. None if all are full.
+    /// The device of a new extent: the one that shall gain most, at the price of a token, or by P. None if
+    /// all are full.
     fn place_new(&mut self, view: &View) -> Option<DeviceId> {
         let gains = self.lighter_loaded(view.with_room().map(|d| d.id));
         gains.inspect(|d| self.devices[d.index()].tokens -= 1).or_else(|| self.next_by_target(view))
@@ -132,7 +140,8 @@ impl Wardrop {
         Some(next)
     }
 
-    /// A write that hits an extent in memory takes it along, from a device that shall lose to one that shall gain.
+    /// A write that hits an extent in memory takes it along, from a device that shall lose to one that shall
+    /// gain.
     fn place_write<'a>(&mut self, write: &Piece<'a>, view: &View) -> Placement<'a> {
         let Some(whole) = write.whole.filter(|_| self.constants.moves != Moves::None) else {
             return Placement::KEEP;
@@ -153,7 +162,8 @@ impl Wardrop {
         home.is_some()
     }
 
-    /// Hot data: with the tokens that allocation has left, the extents that memory holds, the last used first.
+    /// Hot data: with the tokens that allocation has left, the extents that memory holds, the last used
+    /// first.
     fn migrate_hot(&mut self, view: &View, moves: &mut Vec<Move>) {
         let mut free: Vec<u32> = view.devices.iter().map(|d| d.free).collect();
         view.homes.visit_memory(&mut |extent| {
@@ -166,7 +176,8 @@ impl Wardrop {
         });
     }
 
-    /// Cold data, which is what memory does not hold: off devices that fill up, to the lightest-loaded of those that do not.
+    /// Cold data, which is what memory does not hold: off devices that fill up, to the lightest-loaded of
+    /// those that do not.
     fn migrate_cold(&mut self, view: &View, moves: &mut Vec<Move>) {
         let Constants { free_low, free_high, .. } = self.constants;
         let spare = |d: &DeviceView| f64::from(d.free) - free_high * f64::from(d.slots);

@@ -1,6 +1,8 @@
-//! `working-set`: write everywhere at once; then, in idle time, what will be read goes to the SSDs, and what will be written to the disks.
+//! `working-set`: write everywhere at once; then, in idle time, what will be read goes to the SSDs, and what
+//! will be written to the disks.
 //!
-//! Chen, Liu, Roth, Chen, "Using Working Set Reorganization to Manage Storage Systems with Hard and Solid State Disks" (WS-ROS).
+//! Chen, Liu, Roth, Chen, "Using Working Set Reorganization to Manage Storage Systems with Hard and Solid
+//! State Disks" (WS-ROS).
 //!
 //! | what the paper says | where |
 //! |---|---|
@@ -13,24 +15,29 @@
 //! | III-C: it runs when the system is idle and enough new data was written, or the working set changed enough | `trigger.rs`, [`WorkingSet::plan`] |
 //! | table II: threshold-H 3, threshold-L 2, SSD capacity threshold 20 GB | `settings.rs` |
 //!
-//! A stripe of the paper, 64 KiB (not GB, as table II has it), is an extent here, of 128 KiB: it lies and moves as a whole, and an item of a locality table is
-//! a part of one. Where the paper is silent, or this differs because it must:
+//! A stripe of the paper, 64 KiB (not GB, as table II has it), is an extent here, of 128 KiB: it lies and
+//! moves as a whole, and an item of a locality table is a part of one. Where the paper is silent, or this
+//! differs because it must:
 //!
-//! - It does not say how τ is adjusted, what "idle" is, or how much is "enough": `window`, `idle`, `new-data`, `change`.
-//! - What is hot in both tables is moved to an SSD and back in one run of algorithm 2. Here it moves once at most, to where it would end (`both=hdd`), or to an SSD (`both=ssd`).
-//! - The text has cold items of the write region leave the SSDs too, the algorithm does not: here what is not read counts as cold, whether it is written or not, and what is
-//!   written often leaves at once.
+//! - It does not say how τ is adjusted, what "idle" is, or how much is "enough": `window`, `idle`,
+//!   `new-data`, `change`.
+//! - What is hot in both tables is moved to an SSD and back in one run of algorithm 2. Here it moves once at
+//!   most, to where it would end (`both=hdd`), or to an SSD (`both=ssd`).
+//! - The text has cold items of the write region leave the SSDs too, the algorithm does not: here what is not
+//!   read counts as cold, whether it is written or not, and what is written often leaves at once.
 //! - A water mark of 20 GB is that of SSDs of 64 GB: smaller SSDs have 5/16 of their size.
 //! - Tables have bounded memory (`rows`), and a restart forgets marks.
-//! - It does not say what follows from the cost of moves between nodes. Here an extent leaves its node only if that has no room for it on a device of the class.
+//! - It does not say what follows from the cost of moves between nodes. Here an extent leaves its node only
+//!   if that has no room for it on a device of the class.
 //! - No hot extent makes room for a hotter one: the paper has none leave for that.
 //!
 //! Where this differs by choice, unless `as-published` is set:
 //!
-//! - New data goes to each device by its share of the write bandwidth. The paper says that all bandwidth is used, and stripes evenly, which uses as much as the slowest device
-//!   allows (`stripe`).
-//! - All that is not read counts as cold, tabled or not, and is looked for when an SSD is below its mark. Algorithm 2 marks cold items of the table of reads, and deletes them from the tables (`cold`);
-//!   here they leave with the window, as otherwise the working set would look changed because it was reorganized.
+//! - New data goes to each device by its share of the write bandwidth. The paper says that all bandwidth is
+//!   used, and stripes evenly, which uses as much as the slowest device allows (`stripe`).
+//! - All that is not read counts as cold, tabled or not, and is looked for when an SSD is below its mark.
+//!   Algorithm 2 marks cold items of the table of reads, and deletes them from the tables (`cold`); here they
+//!   leave with the window, as otherwise the working set would look changed because it was reorganized.
 
 mod marks;
 mod reorganize;
@@ -187,7 +194,8 @@ impl WorkingSet {
         WorkingSets::of(reads, writes, window.half(), constants, lacking)
     }
 
-    /// The last round has ended. If it achieved something, or a guest came between, the next one may achieve something, too.
+    /// The last round has ended. If it achieved something, or a guest came between, the next one may achieve
+    /// something, too.
     fn end_round(&mut self) {
         let Some(Running { began, finished, .. }) = self.round.take() else { return };
         if finished > 0 {

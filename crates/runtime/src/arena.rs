@@ -1,9 +1,10 @@
 //! Memory for I/O: one arena, allocated once, so that the kernel can register it and its size is the bound.
 //!
-//! A buddy allocator hands out [`Buf`]s of 4 KiB to 1 MiB, aligned to 4 KiB. A `Buf` is a counted view: clones and
-//! slices share the bytes, and a task that does I/O keeps a clone until the kernel is done, so memory that the kernel
-//! still writes to is never handed out again. Where the arena is exhausted, [`Arena::alloc`] waits its turn: a task that
-//! holds a buffer must not wait for a second one of the same arena, or all may wait for each other.
+//! A buddy allocator hands out [`Buf`]s of 4 KiB to 1 MiB, aligned to 4 KiB. A `Buf` is a counted view:
+//! clones and slices share the bytes, and a task that does I/O keeps a clone until the kernel is done, so
+//! memory that the kernel still writes to is never handed out again. Where the arena is exhausted,
+//! [`Arena::alloc`] waits its turn: a task that holds a buffer must not wait for a second one of the same
+//! arena, or all may wait for each other.
 #![allow(unsafe_code)]
 
 use crate::Semaphore;
@@ -54,8 +55,9 @@ impl Arena {
     /// The largest buffer that an arena gives.
     pub const LARGEST: Bytes = Bytes(LARGEST as u64);
 
-    /// An arena of at least `size` bytes, rounded up to whole MiB. The process ends if there is no such memory. Pages are
-    /// zeroed when they are handed out for the first time: a large arena of which little is used costs little.
+    /// An arena of at least `size` bytes, rounded up to whole MiB. The process ends if there is no such
+    /// memory. Pages are zeroed when they are handed out for the first time: a large arena of which little is
+    /// used costs little.
     pub fn new(size: Bytes) -> Arena {
         Arena::try_new(size).unwrap_or_else(|| handle_alloc_error(layout(size)))
     }
@@ -114,8 +116,8 @@ impl Arena {
         Some(self.view(page, order, len))
     }
 
-    /// Where the arena's bytes lie, for registration with the kernel. They stay there until the last handle and
-    /// buffer are gone.
+    /// Where the arena's bytes lie, for registration with the kernel. They stay there until the last handle
+    /// and buffer are gone.
     pub fn region(&self) -> (*mut u8, usize) {
         (self.inner.start.as_ptr(), self.inner.layout.size())
     }
@@ -162,12 +164,14 @@ impl Inner {
         Some(page)
     }
 
-    /// Zeroes the pages that were never handed out: a buffer's bytes may be looked at before anything was written there.
+    /// Zeroes the pages that were never handed out: a buffer's bytes may be looked at before anything was
+    /// written there.
     #[cold]
     fn define(&self, pages: Range<usize>) {
         for page in pages.filter(|&page| !self.is_defined[page].replace(true)) {
             self.undefined.set(self.undefined.get() - 1);
-            // SAFETY: the page lies in the arena, and no `Buf` shows it: it has just been taken out of the free lists.
+            // SAFETY: the page lies in the arena, and no `Buf` shows it: it has just been taken out of the
+            // free lists.
             unsafe { self.start.as_ptr().add(page * PAGE).write_bytes(0, PAGE) };
         }
     }
@@ -198,7 +202,8 @@ impl Drop for Inner {
     }
 }
 
-/// A counted view of bytes in an [`Arena`]. Clones and slices share the bytes; they are free once the last is dropped.
+/// A counted view of bytes in an [`Arena`]. Clones and slices share the bytes; they are free once the last is
+/// dropped.
 pub struct Buf {
     arena: Rc<Inner>,
     /// The first page of the allocation that this is a view of.
@@ -253,9 +258,9 @@ impl Buf {
     /// Where called inside [`Buf::with_bytes_mut`].
     pub fn with_bytes<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         let _borrow = Borrow::shared(&self.arena.borrowed);
-        // SAFETY: the range lies in the arena, which lives as long as `self`; no `&mut` to any of it exists, for
-        // `borrowed` says so. The kernel may write to it while a read is in flight; a reader then sees old or new
-        // bytes, as with any shared mapping.
+        // SAFETY: the range lies in the arena, which lives as long as `self`; no `&mut` to any of it exists,
+        // for `borrowed` says so. The kernel may write to it while a read is in flight; a reader then sees
+        // old or new bytes, as with any shared mapping.
         look(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) })
     }
 

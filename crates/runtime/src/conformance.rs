@@ -1,7 +1,7 @@
 //! What every device must do, as one test body for all of them: real, modelled and wrapped.
 //!
-//! `conformance::device(&runtime, device, seed)` runs to its end, or panics with what the device did wrong and the
-//! seed that shows it again. It overwrites the first MiB of the device and its last block.
+//! `conformance::device(&runtime, device, seed)` runs to its end, or panics with what the device did wrong
+//! and the seed that shows it again. It overwrites the first MiB of the device and its last block.
 
 use crate::{Arena, Buf, Device, Event, Geometry, Runtime};
 use braid_base::{Bytes, MIB, Rng};
@@ -112,7 +112,8 @@ fn is_used(result: io::Result<()>, lead: Bytes, memory_alignment: Bytes) -> bool
     kind.is_ok()
 }
 
-/// Tasks write, read, flush and compare at random places, at the same time, each against its own memory of its part.
+/// Tasks write, read, flush and compare at random places, at the same time, each against its own memory of
+/// its part.
 async fn reads_what_was_written<R: Runtime, D: Device>(
     runtime: &R,
     arena: &Arena,

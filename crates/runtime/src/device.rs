@@ -1,5 +1,5 @@
-//! The one interface of everything that stores bytes: real devices, modelled ones, and the wrappers that emulate
-//! timing, inject faults or record. A wrapper has the same shape as what it wraps.
+//! The one interface of everything that stores bytes: real devices, modelled ones, and the wrappers that
+//! emulate timing, inject faults or record. A wrapper has the same shape as what it wraps.
 
 use crate::Buf;
 use braid_base::{Bytes, DeviceClass, NodeId};
@@ -14,8 +14,8 @@ pub struct Geometry {
     pub size: Bytes,
     /// What kind of device it is.
     pub class: DeviceClass,
-    /// Offsets and lengths of reads and writes must be multiples of this power of two: 1 for memory, 512 or 4096 with
-    /// direct I/O.
+    /// Offsets and lengths of reads and writes must be multiples of this power of two: 1 for memory, 512 or
+    /// 4096 with direct I/O.
     pub alignment: Bytes,
     /// The address in memory of a buffer of a read or write must be a multiple of this power of two: 1 for
     /// memory and models, often 4 to 4096 with direct I/O. At most [`Buf::ALIGNMENT`].
@@ -65,22 +65,22 @@ impl Geometry {
 ///
 /// Offsets and lengths are multiples of the alignment and lie within the size; anything else is
 /// `InvalidInput`. A buffer whose address is not a multiple of the memory alignment is `InvalidInput`, too,
-/// or else the request works. Requests
-/// may run at the same time and complete in any order; overlapping ones that run at the same time leave either's bytes.
-/// A write is volatile until a flush that starts after it completed has itself completed.
+/// or else the request works. Requests may run at the same time and complete in any order; overlapping ones
+/// that run at the same time leave either's bytes. A write is volatile until a flush that starts after it
+/// completed has itself completed.
 ///
-/// A future that has started must be polled to its end: the kernel may be working on its buffer. (The buffer itself
-/// stays allocated in any case, so that an abandoned future is a lost result, never a memory error.)
+/// A future that has started must be polled to its end: the kernel may be working on its buffer. (The buffer
+/// itself stays allocated in any case, so that an abandoned future is a lost result, never a memory error.)
 pub trait Device: 'static {
-    /// Whether every request ends in bounded time whatever happens outside of this process, as with a model or memory: then no
-    /// deadlines are kept for it.
+    /// Whether every request ends in bounded time whatever happens outside of this process, as with a model
+    /// or memory: then no deadlines are kept for it.
     const ALWAYS_ANSWERS: bool = false;
 
     /// What this device is.
     fn geometry(&self) -> Geometry;
 
-    /// Says that a read or write at `offset` follows at once. A device that lies in memory may begin to bring what it
-    /// needs for that into the processor's cache; others have nothing to do.
+    /// Says that a read or write at `offset` follows at once. A device that lies in memory may begin to bring
+    /// what it needs for that into the processor's cache; others have nothing to do.
     fn expect(&self, offset: Bytes) {
         let _ = offset;
     }
@@ -96,13 +96,14 @@ pub trait Device: 'static {
     /// Writes all of `from` at `offset`.
     fn write(&self, offset: Bytes, from: &Buf) -> impl Future<Output = io::Result<()>>;
 
-    /// As [`Device::read`], of bytes that [`Device::write_moved`] then writes to another device, and that the host does not look at: a device on
-    /// a node leaves them there.
+    /// As [`Device::read`], of bytes that [`Device::write_moved`] then writes to another device, and that the
+    /// host does not look at: a device on a node leaves them there.
     fn read_to_move(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {
         self.read(offset, into)
     }
 
-    /// As [`Device::write`], of bytes that lie on `node`: what [`Device::read_to_move`] of a device there has read.
+    /// As [`Device::write`], of bytes that lie on `node`: what [`Device::read_to_move`] of a device there has
+    /// read.
     fn write_moved(
         &self,
         offset: Bytes,
@@ -116,12 +117,13 @@ pub trait Device: 'static {
     /// Makes every write that completed before this call durable.
     fn flush(&self) -> impl Future<Output = io::Result<()>>;
 
-    /// Says that a range's bytes are no longer needed: a hint that costs little. What the range reads as afterwards is
-    /// not defined. A device without such a command does nothing.
+    /// Says that a range's bytes are no longer needed: a hint that costs little. What the range reads as
+    /// afterwards is not defined. A device without such a command does nothing.
     fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = io::Result<()>>;
 }
 
-/// A handle to a device is a device: so that the code that opened it can still ask it things while a volume owns it.
+/// A handle to a device is a device: so that the code that opened it can still ask it things while a volume
+/// owns it.
 impl<D: Device> Device for Rc<D> {
     const ALWAYS_ANSWERS: bool = D::ALWAYS_ANSWERS;
 

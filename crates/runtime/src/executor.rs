@@ -1,8 +1,8 @@
 //! The executor that the real and the virtual world share: tasks by number, those that are ready, timers.
 //!
-//! A waker is a task's number, not an `Arc`: waking adds the number to those that are ready in the executor that the
-//! task belongs to. Wakers must stay on the thread of their executor; waking from another thread panics (cross-thread
-//! messages come in through the reactor). A task woken twice before it runs, runs once.
+//! A waker is a task's number, not an `Arc`: waking adds the number to those that are ready in the executor
+//! that the task belongs to. Wakers must stay on the thread of their executor; waking from another thread
+//! panics (cross-thread messages come in through the reactor). A task woken twice before it runs, runs once.
 #![allow(unsafe_code)]
 
 use crate::ready::{Order, Ready};
@@ -21,8 +21,8 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 /// Tasks and timers of one shard. Cheap to clone: a handle.
 ///
-/// It has no clock and no I/O: its owner calls [`Executor::run_ready`], finds out by [`Executor::next_timer`] how long
-/// it may sleep, and tells the time with [`Executor::fire_timers`].
+/// It has no clock and no I/O: its owner calls [`Executor::run_ready`], finds out by [`Executor::next_timer`]
+/// how long it may sleep, and tells the time with [`Executor::fire_timers`].
 #[derive(Clone)]
 pub struct Executor {
     inner: Rc<Inner>,
@@ -68,8 +68,8 @@ impl Executor {
         true
     }
 
-    /// Runs the tasks that are ready now, but not those that these make ready: so that a task which yields does not
-    /// keep the reactor from looking at the kernel. Returns how many polls that took.
+    /// Runs the tasks that are ready now, but not those that these make ready: so that a task which yields
+    /// does not keep the reactor from looking at the kernel. Returns how many polls that took.
     pub fn run_round(&self) -> usize {
         let round = self.inner.ready.len();
         (0..round).map_while(|_| self.inner.ready.pop()).map(|key| self.poll_task(key)).count()
@@ -155,8 +155,8 @@ impl Sleep {
         }
     }
 
-    /// Waits for `deadline` from now on, and wakes `waker` then: [`Sleep::reset`] and a poll at once, for alarms that are set
-    /// again and again. False if the deadline has passed: then nobody is woken.
+    /// Waits for `deadline` from now on, and wakes `waker` then: [`Sleep::reset`] and a poll at once, for
+    /// alarms that are set again and again. False if the deadline has passed: then nobody is woken.
     #[inline]
     pub fn wake_at(&mut self, deadline: Nanos, waker: &Waker) -> bool {
         let mut timers = self.executor.inner.timers.borrow_mut();
@@ -170,9 +170,9 @@ impl Sleep {
         true
     }
 
-    /// Lets the deadline come at once, if somebody was to be woken then, and nothing else happens up to it: no task is ready,
-    /// and no other timer fires. Nobody is woken. Gives the deadline, of which the caller tells the clock; none if it is
-    /// later than `end`.
+    /// Lets the deadline come at once, if somebody was to be woken then, and nothing else happens up to it:
+    /// no task is ready, and no other timer fires. Nobody is woken. Gives the deadline, of which the caller
+    /// tells the clock; none if it is later than `end`.
     #[inline]
     pub fn pass(&mut self, end: Nanos) -> Option<Nanos> {
         let Inner { ready, timers, .. } = &*self.executor.inner;
@@ -214,16 +214,17 @@ pub async fn yield_now() {
 thread_local! {
     /// The executors of this thread: one in a daemon, a few in tests that crash one world and open the next.
     static EXECUTORS: RefCell<Vec<Rc<Ready>>> = const { RefCell::new(Vec::new()) };
-    /// The executor of this thread that was last woken, with its number: zero for none. It is one of `EXECUTORS`.
+    /// The executor of this thread that was last woken, with its number: zero for none. It is one of
+    /// `EXECUTORS`.
     static LAST: Cell<(u64, *const Ready)> = const { Cell::new((0, std::ptr::null())) };
 }
 
-/// The executors of all threads, to tell a wake from the wrong thread from one that comes too late. Looked at when an
-/// executor is made, ends, or is not found among those of the thread.
+/// The executors of all threads, to tell a wake from the wrong thread from one that comes too late. Looked at
+/// when an executor is made, ends, or is not found among those of the thread.
 static LIVE: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
-/// The number of the next executor. One process may run simulations for weeks, each on an executor of its own: 40 bits
-/// last for 34 years at a thousand a second, so no number is ever used twice.
+/// The number of the next executor. One process may run simulations for weeks, each on an executor of its
+/// own: 40 bits last for 34 years at a thousand a second, so no number is ever used twice.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// The ready tasks of a new executor, known to the wakers of this thread until [`forget`].
@@ -264,8 +265,8 @@ const MOST_TASKS: usize = 1 << TASK_BITS;
 
 fn waker_of(executor: u64, task: u32) -> Waker {
     let number = (executor << TASK_BITS | u64::from(task)) as usize;
-    // SAFETY: the pointer is a number that is never followed; all functions of the table accept any number, from any
-    // thread (a foreign one panics).
+    // SAFETY: the pointer is a number that is never followed; all functions of the table accept any number,
+    // from any thread (a foreign one panics).
     unsafe { Waker::from_raw(RawWaker::new(std::ptr::without_provenance(number), &VTABLE)) }
 }
 
@@ -277,8 +278,8 @@ fn wake(number: *const ()) {
     let (executor, task) = (number >> TASK_BITS, (number % MOST_TASKS as u64) as u32);
     let (last, ready) = LAST.get();
     if last == executor {
-        // SAFETY: `LAST` belongs to this thread, and points to one that `EXECUTORS` keeps: `forget` clears both. No
-        // executor has the number zero, which stands for none.
+        // SAFETY: `LAST` belongs to this thread, and points to one that `EXECUTORS` keeps: `forget` clears
+        // both. No executor has the number zero, which stands for none.
         unsafe { &*ready }.push(task);
     } else {
         wake_other(executor, task);
@@ -384,9 +385,9 @@ mod tests {
         assert!(waited.get());
     }
 
-    /// A thread, and an executor of a thread, had a number of 16 bits each. After 65,535 threads, as in a long sweep, an
-    /// executor got the number zero, for "no executor was woken yet", and its first wake followed a null pointer; after
-    /// 65,536 executors of one thread, wakes went to another executor.
+    /// A thread, and an executor of a thread, had a number of 16 bits each. After 65,535 threads, as in a
+    /// long sweep, an executor got the number zero, for "no executor was woken yet", and its first wake
+    /// followed a null pointer; after 65,536 executors of one thread, wakes went to another executor.
     #[test]
     fn no_number_of_executors_makes_two_of_them_share_a_number() {
         let first = Executor::new(Order::Fifo);

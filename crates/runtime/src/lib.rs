@@ -1,8 +1,9 @@
-//! What a shard runs on, in the real world and in the virtual one: the traits [`Runtime`] and [`Device`], buffers,
-//! the executor that both worlds share, and the locks of the engine.
+//! What a shard runs on, in the real world and in the virtual one: the traits [`Runtime`] and [`Device`],
+//! buffers, the executor that both worlds share, and the locks of the engine.
 //!
-//! A shard is one thread. Nothing here is `Send`; there are no atomics on a request's path, no allocation per request
-//! in steady state, and no clock: the world above (`uring` or `sim`) supplies time, and completes I/O.
+//! A shard is one thread. Nothing here is `Send`; there are no atomics on a request's path, no allocation per
+//! request in steady state, and no clock: the world above (`uring` or `sim`) supplies time, and completes
+//! I/O.
 
 mod arena;
 #[cfg(feature = "conformance")]
@@ -41,12 +42,14 @@ pub trait Runtime: Clone + 'static {
     /// The time now: monotonic, from an arbitrary start.
     fn now(&self) -> Nanos;
 
-    /// The time since 1970, as far as the machine's clock tells it; none where time is not that of any calendar.
+    /// The time since 1970, as far as the machine's clock tells it; none where time is not that of any
+    /// calendar.
     fn calendar(&self) -> Option<Nanos> {
         None
     }
 
-    /// Completes at `deadline`, or at once where that has passed. Precise to a few microseconds in the real world.
+    /// Completes at `deadline`, or at once where that has passed. Precise to a few microseconds in the real
+    /// world.
     fn sleep_until(&self, deadline: Nanos) -> Sleep;
 
     /// Runs a task beside the others of this shard until it ends.

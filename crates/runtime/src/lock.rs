@@ -1,8 +1,8 @@
 //! Locks by number: many readers or one writer for each extent, first come, first served.
 //!
-//! Only extents that someone holds or waits for take any room. Once the tables have grown to what the load needs,
-//! taking and waiting allocate nothing. A lock has a place of its own, which it shares with few others; only where
-//! another of these is held does it go into a table.
+//! Only extents that someone holds or waits for take any room. Once the tables have grown to what the load
+//! needs, taking and waiting allocate nothing. A lock has a place of its own, which it shares with few
+//! others; only where another of these is held does it go into a table.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -46,7 +46,8 @@ impl Default for Inner {
     }
 }
 
-/// The holders of a lock, and the waiting tasks, as a list through `Waiter::next`. One that nobody holds is free.
+/// The holders of a lock, and the waiting tasks, as a list through `Waiter::next`. One that nobody holds is
+/// free.
 #[derive(Clone, Copy)]
 struct Lock {
     holders: Holders,
@@ -155,7 +156,8 @@ impl Inner {
         self.grant(number, lock);
     }
 
-    /// Grants the waiters at the head of the list as far as they go together. `lock` is the lock as it is now.
+    /// Grants the waiters at the head of the list as far as they go together. `lock` is the lock as it is
+    /// now.
     fn grant(&mut self, number: u64, mut lock: Lock) {
         while let Some((first, last)) = lock.waiting {
             let waiter = &mut self.waiters[first];
@@ -250,7 +252,8 @@ impl Drop for Locking<'_> {
 
 /// A lock held; given back when dropped.
 ///
-/// Two words, which move in registers: a third would make each move one through memory, for which the processor waits.
+/// Two words, which move in registers: a third would make each move one through memory, for which the
+/// processor waits.
 #[must_use]
 pub struct LockGuard {
     table: LockTable,
@@ -270,7 +273,8 @@ impl LockGuard {
         if self.held & 1 == 0 { Mode::Shared } else { Mode::Exclusive }
     }
 
-    /// Whether nobody else holds the lock: until the task waits for something, that is as good as holding it exclusive.
+    /// Whether nobody else holds the lock: until the task waits for something, that is as good as holding it
+    /// exclusive.
     pub fn is_only(&self) -> bool {
         self.table.inner.borrow_mut().held(self.held >> 1).holders == Holders::of(self.mode())
     }

@@ -1,5 +1,5 @@
-//! How often an event that repeats itself is told: a device that fails fails thousands of times a second, and one line says
-//! as much as all of them.
+//! How often an event that repeats itself is told: a device that fails fails thousands of times a second, and
+//! one line says as much as all of them.
 
 use braid_base::Nanos;
 use std::cell::Cell;
@@ -17,7 +17,8 @@ impl LogLimit {
         LogLimit { interval, next: Cell::new(Nanos::ZERO), held_back: Cell::new(0) }
     }
 
-    /// Whether to tell an event at `now`: how many were held back since the last that was told, or none to be silent.
+    /// Whether to tell an event at `now`: how many were held back since the last that was told, or none to be
+    /// silent.
     pub fn admit(&self, now: Nanos) -> Option<u64> {
         if now < self.next.get() {
             self.held_back.set(self.held_back.get() + 1);

@@ -1,14 +1,15 @@
 //! A word to the processor about memory that is going to be read.
 #![allow(unsafe_code)]
 
-/// Begins to bring a value's first bytes into the processor's cache. A read of it some 100 ns later does not wait for
-/// memory; nothing else comes of it.
+/// Begins to bring a value's first bytes into the processor's cache. A read of it some 100 ns later does not
+/// wait for memory; nothing else comes of it.
 #[inline]
 pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: it changes nothing that a program can see, whatever the address; and this one is a reference's.
+        // SAFETY: it changes nothing that a program can see, whatever the address; and this one is a
+        // reference's.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -1,7 +1,8 @@
-//! Ranges of bytes, by number of an extent: a write waits for the writes that it overlaps, first come, first served.
+//! Ranges of bytes, by number of an extent: a write waits for the writes that it overlaps, first come, first
+//! served.
 //!
-//! For places that have several copies: two writes that overlap must reach all copies in the same order, and a read must not
-//! return from one copy what another does not have yet. Only ranges in use take any room.
+//! For places that have several copies: two writes that overlap must reach all copies in the same order, and
+//! a read must not return from one copy what another does not have yet. Only ranges in use take any room.
 
 use crate::Event;
 use braid_base::Bytes;

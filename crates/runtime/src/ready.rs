@@ -1,7 +1,7 @@
 //! The tasks of an executor that wait to run, each once, and in which order they do.
 //!
-//! Mostly there is one: a timer wakes a task, which runs and waits again. So the first has a place of its own, and
-//! the queue is for those behind it.
+//! Mostly there is one: a timer wakes a task, which runs and waits again. So the first has a place of its
+//! own, and the queue is for those behind it.
 
 use braid_base::Rng;
 use std::cell::{Cell, RefCell};

@@ -1,18 +1,19 @@
-//! The timers of an executor: the next few in a sorted list, the others on a timing wheel of eleven levels with 64 places
-//! each, and a bit for each place that is in use.
+//! The timers of an executor: the next few in a sorted list, the others on a timing wheel of eleven levels
+//! with 64 places each, and a bit for each place that is in use.
 //!
 //! A timer belongs to the task that added it until it is removed, and may be set again and again.
 //!
-//! Every timer of the list comes before every timer of the wheel. A new one goes to the list if it comes before those of
-//! the wheel, and when the list is full, its later half goes to the wheel: so a world with few timers has them all in a
-//! line of memory, and one with thousands has them on the wheel.
+//! Every timer of the list comes before every timer of the wheel. A new one goes to the list if it comes
+//! before those of the wheel, and when the list is full, its later half goes to the wheel: so a world with
+//! few timers has them all in a line of memory, and one with thousands has them on the wheel.
 //!
-//! On the wheel, a timer stands on the level of the highest group of six bits in which its deadline differs from the time that has
-//! been told, at the place that this group says. So all timers of a level come before all of the next one, those of a
-//! place before those of the next place, and on the lowest level a place is one nanosecond. As time goes on, the timers
-//! of the place that it enters move to lower levels, in their order: timers with the same deadline fire in the order in
-//! which they were set. Setting and cancelling take constant time, however many there are; so does firing, where timers
-//! are spread over time, for a place is searched at most once before time enters it.
+//! On the wheel, a timer stands on the level of the highest group of six bits in which its deadline differs
+//! from the time that has been told, at the place that this group says. So all timers of a level come before
+//! all of the next one, those of a place before those of the next place, and on the lowest level a place is
+//! one nanosecond. As time goes on, the timers of the place that it enters move to lower levels, in their
+//! order: timers with the same deadline fire in the order in which they were set. Setting and cancelling take
+//! constant time, however many there are; so does firing, where timers are spread over time, for a place is
+//! searched at most once before time enters it.
 
 use braid_base::Nanos;
 use std::task::Waker;
@@ -106,8 +107,8 @@ impl Timers {
         self.timers[id.0 as usize].next = std::mem::replace(&mut self.free, id.0);
     }
 
-    /// Sets a timer to wake a task at `deadline`, which must be later than the time that has been told, and no longer what
-    /// it was set to before.
+    /// Sets a timer to wake a task at `deadline`, which must be later than the time that has been told, and
+    /// no longer what it was set to before.
     #[inline]
     pub(crate) fn set(&mut self, TimerId(key): TimerId, deadline: Nanos, waker: &Waker) {
         debug_assert!(deadline > self.fired, "a deadline that has passed");
@@ -131,7 +132,8 @@ impl Timers {
         }
     }
 
-    /// Tells the time that a timer is set to and forgets it, if it is the next one, and the only one of that time.
+    /// Tells the time that a timer is set to and forgets it, if it is the next one, and the only one of that
+    /// time.
     pub(crate) fn pass(&mut self, TimerId(key): TimerId) -> bool {
         let [others @ .., (deadline, first)] = &self.near[..] else { return false };
         let (deadline, is_first, then) = (*deadline, *first == key, others.last().copied());
@@ -153,8 +155,8 @@ impl Timers {
         }
     }
 
-    /// Wakes the tasks that wait for a time up to `now`, earliest first. To wake a task is to note its number: no timer changes
-    /// meanwhile.
+    /// Wakes the tasks that wait for a time up to `now`, earliest first. To wake a task is to note its
+    /// number: no timer changes meanwhile.
     #[inline]
     pub(crate) fn fire(&mut self, now: Nanos) {
         while let Some(waker) = self.take_due(now) {
@@ -162,7 +164,8 @@ impl Timers {
         }
     }
 
-    /// Takes the earliest timer that is due at `now`; once there is none, `now` is the time that has been told.
+    /// Takes the earliest timer that is due at `now`; once there is none, `now` is the time that has been
+    /// told.
     #[inline]
     fn take_due(&mut self, now: Nanos) -> Option<Waker> {
         let due = match self.near.is_empty() {

@@ -2,15 +2,15 @@
 //!
 //! What it promises, and no more:
 //! - A write is volatile until a flush that began after it completed has itself completed.
-//! - At a power cut, each 512 B sector of each volatile write is kept, lost, or torn (part new, part old), on its own.
-//!   An earlier write may survive a later one; of two overlapping ones either may be on top; writes that never
-//!   completed are no different.
+//! - At a power cut, each 512 B sector of each volatile write is kept, lost, or torn (part new, part old), on
+//!   its own. An earlier write may survive a later one; of two overlapping ones either may be on top; writes
+//!   that never completed are no different.
 //! - A discarded range reads as anything: what it held, zeros, garbage, by sector.
-//! - Operations take a random time, overlap, and overtake each other. When within that time a write takes effect,
-//!   and when a read looks, is random too.
+//! - Operations take a random time, overlap, and overtake each other. When within that time a write takes
+//!   effect, and when a read looks, is random too.
 //!
-//! A write that takes effect before it completes is caught by a flush that begins in between, as in a real disk's
-//! cache; by seed it takes effect late and is not, so that no test can rely on it.
+//! A write that takes effect before it completes is caught by a flush that begins in between, as in a real
+//! disk's cache; by seed it takes effect late and is not, so that no test can rely on it.
 //!
 //! Beyond that it does what its [`Faults`] say. [`Disk::store`] takes a snapshot while the disk is in use.
 
@@ -85,7 +85,8 @@ pub struct Disk {
     faults: Faults,
 }
 
-/// A disk between two worlds: what it holds, durable or not. Cheap to clone: bytes are shared until they change.
+/// A disk between two worlds: what it holds, durable or not. Cheap to clone: bytes are shared until they
+/// change.
 pub struct StoredDisk {
     options: Rc<DiskOptions>,
     media: Media,
@@ -105,14 +106,14 @@ impl Disk {
         Disk::with_media(world, Rc::new(options), Rc::new(RefCell::new(media)))
     }
 
-    /// Decides what a power cut leaves of everything that is not flushed. The disk's world has ended then: go on with
-    /// [`Disk::restart`].
+    /// Decides what a power cut leaves of everything that is not flushed. The disk's world has ended then: go
+    /// on with [`Disk::restart`].
     pub fn power_cut(&self, rng: &mut Rng) {
         self.media.borrow_mut().power_cut(rng);
     }
 
-    /// This disk in the next world, with what [`Disk::power_cut`] left. Without a power cut before, nothing is lost and
-    /// what was in flight takes effect: as if only the software had been killed.
+    /// This disk in the next world, with what [`Disk::power_cut`] left. Without a power cut before, nothing
+    /// is lost and what was in flight takes effect: as if only the software had been killed.
     pub fn restart(&self, world: &World) -> Disk {
         self.media.borrow_mut().finish_in_flight();
         Disk::with_media(world, self.options.clone(), self.media.clone())

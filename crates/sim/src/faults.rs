@@ -1,6 +1,8 @@
-//! What goes wrong with a device: errors, lost caches, stalls, writes that go nowhere or elsewhere, by plan and by seed.
+//! What goes wrong with a device: errors, lost caches, stalls, writes that go nowhere or elsewhere, by plan
+//! and by seed.
 //!
-//! A write that fails may have changed what it should: nothing, a first part, or all of it, as on a real device.
+//! A write that fails may have changed what it should: nothing, a first part, or all of it, as on a real
+//! device.
 
 use braid_base::{Bytes, MIB, Nanos, Rng, SECTOR};
 use braid_runtime::Event;

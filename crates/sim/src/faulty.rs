@@ -1,6 +1,6 @@
-//! A wrapper of the same shape as a device: [`Faulty`] makes the requests of any device fail by seed, and writes
-//! down what is asked if a test wants that. Faults that reach into a disk's cache are the disk's own: see
-//! [`crate::Disk::faults`].
+//! A wrapper of the same shape as a device: [`Faulty`] makes the requests of any device fail by seed, and
+//! writes down what is asked if a test wants that. Faults that reach into a disk's cache are the disk's own:
+//! see [`crate::Disk::faults`].
 
 use crate::faults::{Faults, Operation};
 use braid_base::{Bytes, NodeId};
@@ -122,7 +122,8 @@ pub enum Step {
     Fail(Operation),
 }
 
-/// What was asked of a device, in order. Shared: keep a clone to look at it. It grows with every request: for tests.
+/// What was asked of a device, in order. Shared: keep a clone to look at it. It grows with every request: for
+/// tests.
 #[derive(Clone, Default)]
 pub struct Trace {
     steps: Rc<RefCell<Vec<Step>>>,
@@ -235,7 +236,8 @@ mod tests {
         }
     }
 
-    /// A device behind this wrapper was one of the host: no policy saw its node, and what moved inside of that crossed the network.
+    /// A device behind this wrapper was one of the host: no policy saw its node, and what moved inside of
+    /// that crossed the network.
     #[test]
     fn a_wrapped_device_stays_on_its_node() {
         let world = World::new(1);

@@ -1,11 +1,11 @@
 //! A device without bytes: what a volume writes about itself is kept whole, what guests write is not.
 //!
-//! For simulations, where it counts where data goes and not what it is. Of guests' data a tag of 8 bytes is kept for each
-//! sector (see [`SectorTags`]), or nothing at all; so the memory that a simulation takes follows the data that is mapped,
-//! or not even that, and never the number of requests.
+//! For simulations, where it counts where data goes and not what it is. Of guests' data a tag of 8 bytes is
+//! kept for each sector (see [`SectorTags`]), or nothing at all; so the memory that a simulation takes
+//! follows the data that is mapped, or not even that, and never the number of requests.
 //!
-//! It takes no time: [`braid_emulated`](../braid_emulated/index.html) gives it some. It loses nothing at a power cut,
-//! for nobody cuts the power here: [`crate::Disk`] is for that.
+//! It takes no time: [`braid_emulated`](../braid_emulated/index.html) gives it some. It loses nothing at a
+//! power cut, for nobody cuts the power here: [`crate::Disk`] is for that.
 
 use crate::image::{Blank, Image};
 use crate::sector_tags::SectorTags;
@@ -57,7 +57,8 @@ impl Hollow {
         }
     }
 
-    /// A fault: the write of guests' data that is so many from now is reported as done, and is not. The first one is 1.
+    /// A fault: the write of guests' data that is so many from now is reported as done, and is not. The first
+    /// one is 1.
     pub fn lose_write(&self, number: u64) {
         self.lost_write.set(number);
     }
@@ -68,7 +69,8 @@ impl Hollow {
         left == 1
     }
 
-    /// From now on, only the payload of these slots is kept, except of those that regions take. What it holds so far is forgotten.
+    /// From now on, only the payload of these slots is kept, except of those that regions take. What it holds
+    /// so far is forgotten.
     pub fn set_data(&self, slots: Range<Bytes>, regions: impl IntoIterator<Item = Range<Bytes>>) {
         let mut regions: Vec<Range<Bytes>> = regions.into_iter().collect();
         regions.sort_by_key(|region| region.start);

@@ -1,6 +1,8 @@
-//! Bytes of a disk, kept sparse: only pages that were written take memory, so that a disk of 4 TiB costs nothing.
+//! Bytes of a disk, kept sparse: only pages that were written take memory, so that a disk of 4 TiB costs
+//! nothing.
 //!
-//! A clone shares all pages with its original until one of the two writes to them: a snapshot of a disk is cheap.
+//! A clone shares all pages with its original until one of the two writes to them: a snapshot of a disk is
+//! cheap.
 
 use braid_base::{Bytes, Rng};
 use foldhash::fast::FixedState;
@@ -89,8 +91,9 @@ impl Image {
         self.pages.clear();
     }
 
-    /// Makes a range hold what a discarded range may hold, by sector: what it held, zeros, or anything. The same `seed`
-    /// gives the same bytes. Where this image lies over another, pages that it lacks begin as those of `under`.
+    /// Makes a range hold what a discarded range may hold, by sector: what it held, zeros, or anything. The
+    /// same `seed` gives the same bytes. Where this image lies over another, pages that it lacks begin as
+    /// those of `under`.
     pub(crate) fn discard(&mut self, offset: Bytes, len: Bytes, seed: u64, under: Option<&Image>) {
         let pages = offset.0 / PAGE as u64..(offset + len).0.div_ceil(PAGE as u64);
         let touched: Vec<u64> = if pages.end - pages.start <= BLANK_PAGES_DISCARDED {

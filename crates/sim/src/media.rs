@@ -129,7 +129,8 @@ impl Media {
         changes.into_values().for_each(|change| self.apply(change));
     }
 
-    /// The software died: of what began, some takes effect, some does not, and some does by sector. Nothing that took effect is lost.
+    /// The software died: of what began, some takes effect, some does not, and some does by sector. Nothing
+    /// that took effect is lost.
     pub(crate) fn end_in_flight(&mut self, rng: &mut Rng) {
         let changes: Vec<Change> = std::mem::take(&mut self.in_flight).into_values().collect();
         let fates = Fates::choose(changes.len(), rng);

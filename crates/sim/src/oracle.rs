@@ -1,20 +1,23 @@
 //! What a volume may answer: a byte-exact model of every legal value of every byte.
 //!
-//! Each write has a beginning, an acknowledgement (none while in flight) and may be durable: by a flush that began after
-//! the acknowledgement and has ended, or by FUA. Write A *comes before* write B where A was acknowledged before B
-//! began; otherwise they overlap in time and either's byte may be on top. Then a byte may hold
-//! - after a crash: the value of any write that does not come before a durable one; what was there before all of
-//!   them, if none is durable. So: the last flushed value, or any later write's, acknowledged or not.
-//! - without a crash: the value of any write that does not come before one acknowledged before the read began; what
-//!   was there before, if there is none.
+//! Each write has a beginning, an acknowledgement (none while in flight) and may be durable: by a flush that
+//! began after the acknowledgement and has ended, or by FUA. Write A *comes before* write B where A was
+//! acknowledged before B began; otherwise they overlap in time and either's byte may be on top. Then a byte
+//! may hold
+//! - after a crash: the value of any write that does not come before a durable one; what was there before all
+//!   of them, if none is durable. So: the last flushed value, or any later write's, acknowledged or not.
+//! - without a crash: the value of any write that does not come before one acknowledged before the read
+//!   began; what was there before, if there is none.
 //!
-//! Discards and zeroing are writes of zeros. A failed write may or may not have happened: it makes its value legal and
-//! displaces no other. What was read once stays: if several values were legal and nothing was in flight, the value
-//! found counts as written; and after a crash what was found becomes the truth, piece by piece.
+//! Discards and zeroing are writes of zeros. A failed write may or may not have happened: it makes its value
+//! legal and displaces no other. What was read once stays: if several values were legal and nothing was in
+//! flight, the value found counts as written; and after a crash what was found becomes the truth, piece by
+//! piece.
 //!
-//! When a device loses what it had accepted ([`Oracle::doubt`]), no engine can know at that instant, and reads prove nothing
-//! until a flush succeeds that began afterwards: it promises all that was acknowledged before, whatever the devices lost. Or until one fails:
-//! then what is not durable may have happened or not, and is nothing else.
+//! When a device loses what it had accepted ([`Oracle::doubt`]), no engine can know at that instant, and
+//! reads prove nothing until a flush succeeds that began afterwards: it promises all that was acknowledged
+//! before, whatever the devices lost. Or until one fails: then what is not durable may have happened or not,
+//! and is nothing else.
 //!
 //! A clone shares all bytes with its original: it costs a list of the writes that still matter.
 
@@ -181,8 +184,9 @@ impl Oracle {
         self.settle_if_many();
     }
 
-    /// A flush ended with an error: it makes nothing durable. If a device had lost what it had accepted, the engine knows that now: what is not
-    /// durable may have happened or not, and what is read from now on is one of that.
+    /// A flush ended with an error: it makes nothing durable. If a device had lost what it had accepted, the
+    /// engine knows that now: what is not durable may have happened or not, and what is read from now on is
+    /// one of that.
     pub fn fail_flush(&mut self, id: FlushId) {
         take_open(&mut self.flushes, id);
         let now = self.tick();

@@ -1,10 +1,12 @@
 //! The power supply of a world: counts what its devices do, and cuts the power at a chosen point.
 //!
-//! Each start and each completion of a device operation is a *cut point*, numbered from 1. With the cut at point `k`,
-//! points 1 to k − 1 happen and point `k` does not: an operation that would have started then never starts, one that
-//! would have completed stays in flight for ever. Every state that the devices pass through lies between two points.
+//! Each start and each completion of a device operation is a *cut point*, numbered from 1. With the cut at
+//! point `k`, points 1 to k − 1 happen and point `k` does not: an operation that would have started then
+//! never starts, one that would have completed stays in flight for ever. Every state that the devices pass
+//! through lies between two points.
 //!
-//! A store in memory that outlives the software ([`crate::LastingBytes`]) is a cut point, too, of a world that has such memory.
+//! A store in memory that outlives the software ([`crate::LastingBytes`]) is a cut point, too, of a world
+//! that has such memory.
 //!
 //! A watcher sees the same states without ending the run: it is called at a point just before that happens.
 
@@ -48,8 +50,8 @@ impl Power {
         self.inner.is_off.set(true);
     }
 
-    /// Calls `watcher` when `point` is next, before it happens, and again at the later points that it asks for. It must not
-    /// wait, nor use this world's devices.
+    /// Calls `watcher` when `point` is next, before it happens, and again at the later points that it asks
+    /// for. It must not wait, nor use this world's devices.
     pub(crate) fn watch(&self, point: u64, watcher: impl FnMut(u64) -> Option<u64> + 'static) {
         self.inner.watched.set(point);
         *self.inner.watcher.borrow_mut() = Some(Box::new(watcher));
@@ -88,8 +90,9 @@ impl Power {
         inner.points.set(point);
     }
 
-    /// Passes one cut point at which something is stored in memory that outlives the software. Whether it is stored: not after the cut. A cut waits
-    /// for the next operation of a device, for the task that stores goes on until it waits.
+    /// Passes one cut point at which something is stored in memory that outlives the software. Whether it is
+    /// stored: not after the cut. A cut waits for the next operation of a device, for the task that stores
+    /// goes on until it waits.
     pub(crate) fn pass_store(&self) -> bool {
         let inner = &self.inner;
         if inner.is_off.get() {

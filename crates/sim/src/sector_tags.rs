@@ -1,7 +1,7 @@
 //! A number for each sector, kept dense by block: what is left of bytes where only their identity counts.
 //!
-//! Eight bytes for each block whose sectors are alike, which is the rule; a block whose sectors differ takes eight times
-//! as much beside. Blocks that were never set take nothing by the MiB, and read as zero.
+//! Eight bytes for each block whose sectors are alike, which is the rule; a block whose sectors differ takes
+//! eight times as much beside. Blocks that were never set take nothing by the MiB, and read as zero.
 
 use braid_base::{Bytes, KIB, SECTOR};
 use braid_runtime::prefetch;
@@ -37,7 +37,8 @@ impl SectorTags {
         }
     }
 
-    /// Says that the tag at `offset` will be asked for soon. There are more tags than fit in the processor's cache.
+    /// Says that the tag at `offset` will be asked for soon. There are more tags than fit in the processor's
+    /// cache.
     pub fn expect(&self, offset: Bytes) {
         let (chunk, place) = place_of(offset / BLOCK);
         if let Some(Some(chunk)) = self.chunks.get(chunk) {
@@ -65,7 +66,8 @@ impl SectorTags {
         });
     }
 
-    /// Puts the tags into bytes that lie at `offset`, and leaves all but the first word of each sector as it is.
+    /// Puts the tags into bytes that lie at `offset`, and leaves all but the first word of each sector as it
+    /// is.
     pub fn read(&self, offset: Bytes, bytes: &mut [u8]) {
         let (mut at, mut rest) = (offset, bytes);
         while !rest.is_empty() {

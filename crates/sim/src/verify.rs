@@ -20,8 +20,8 @@ pub(crate) struct Verify {
 }
 
 impl Verify {
-    /// Reads all after a crash, which is the truth from then on. What cannot be read stays undetermined, if errors are
-    /// tolerated.
+    /// Reads all after a crash, which is the truth from then on. What cannot be read stays undetermined, if
+    /// errors are tolerated.
     ///
     /// # Errors
     /// The first wrong byte, forbidden error, or read that does not end, as a sentence.

@@ -1,5 +1,5 @@
-//! A seeded guest: clients that read, write, flush, discard and zero at the same time, in places where they meet, and
-//! check every byte they read against the [`Oracle`].
+//! A seeded guest: clients that read, write, flush, discard and zero at the same time, in places where they
+//! meet, and check every byte they read against the [`Oracle`].
 
 use crate::{Mismatch, Oracle, World};
 use braid_base::{Bytes, KIB, Nanos, Rng};
@@ -28,7 +28,8 @@ pub struct Workload {
     pub bursts_every: Nanos,
     /// How often each kind of request comes.
     pub mix: Mix,
-    /// The share of requests that are instead the next read of a stream, in order or by a stride: each client has one.
+    /// The share of requests that are instead the next read of a stream, in order or by a stride: each client
+    /// has one.
     pub streams: f64,
     /// What an error of the export means.
     pub errors: Errors,
@@ -70,9 +71,9 @@ impl Default for Mix {
     }
 }
 
-/// What the engine's deadlines allow on two devices. One that does not answer is late after 61 s, and silent 61 s later: from then on it
-/// is not asked. So all requests that need it end within 122 s, however many of them wait for one another, and those that need the
-/// other as well within 244 s.
+/// What the engine's deadlines allow on two devices. One that does not answer is late after 61 s, and silent
+/// 61 s later: from then on it is not asked. So all requests that need it end within 122 s, however many of
+/// them wait for one another, and those that need the other as well within 244 s.
 const LONGEST_REQUEST: Nanos = Nanos::from_secs(250);
 
 /// Requests of a burst begin within so much time.

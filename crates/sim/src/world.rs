@@ -1,7 +1,8 @@
-//! The runtime of the virtual world: the shared executor, ready tasks in seed order, and a clock that jumps to the next
-//! timer as soon as nothing is ready.
+//! The runtime of the virtual world: the shared executor, ready tasks in seed order, and a clock that jumps
+//! to the next timer as soon as nothing is ready.
 //!
-//! Tasks hold the world and the world holds the tasks: call [`World::halt`] at its end, or both stay in memory.
+//! Tasks hold the world and the world holds the tasks: call [`World::halt`] at its end, or both stay in
+//! memory.
 
 use crate::{LastingBytes, Power, StoredMemory};
 use braid_base::{Nanos, Rng};
@@ -30,7 +31,8 @@ struct Inner {
     lasting: RefCell<Option<LastingBytes>>,
 }
 
-/// Polls without any passing of time after which tasks are taken to be spinning: far more than a burst of real work.
+/// Polls without any passing of time after which tasks are taken to be spinning: far more than a burst of
+/// real work.
 const POLLS_AT_ONE_TIME: usize = 20_000_000;
 
 /// How a future ended that a world was run for.
@@ -56,16 +58,16 @@ enum Stop {
 }
 
 impl World {
-    /// A world at time zero, with the power on. Ready tasks run in an order that the seed decides: the same seed gives the
-    /// same schedule.
+    /// A world at time zero, with the power on. Ready tasks run in an order that the seed decides: the same
+    /// seed gives the same schedule.
     pub fn new(seed: u64) -> World {
         let mut rng = Rng::new(seed);
         let order = Order::Random(rng.fork());
         World::with_order(seed, rng, order)
     }
 
-    /// As [`World::new`], but ready tasks run first come, first served: for measuring, where one schedule is as good as
-    /// another and speed counts.
+    /// As [`World::new`], but ready tasks run first come, first served: for measuring, where one schedule is
+    /// as good as another and speed counts.
     pub fn in_order(seed: u64) -> World {
         World::with_order(seed, Rng::new(seed), Order::Fifo)
     }
@@ -98,8 +100,8 @@ impl World {
         output.unwrap_or_else(|| panic!("seed {seed}: the power was cut before the future ended"))
     }
 
-    /// As [`World::block_on`], but gives `None` if the power is cut before the future has ended. The world stands
-    /// still then: [`World::halt`] it.
+    /// As [`World::block_on`], but gives `None` if the power is cut before the future has ended. The world
+    /// stands still then: [`World::halt`] it.
     pub fn block_on_until_cut<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Option<T> {
         match self.run_until(future) {
             Ended::Done(output) => Some(output),
@@ -129,8 +131,8 @@ impl World {
         }
     }
 
-    /// Waits for `work` for at most `limit` of this world's time. Work that takes longer gives `None`, and stays in memory:
-    /// an engine's futures must not be dropped half-way.
+    /// Waits for `work` for at most `limit` of this world's time. Work that takes longer gives `None`, and
+    /// stays in memory: an engine's futures must not be dropped half-way.
     pub async fn within<T>(&self, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
         let mut work = Box::pin(work);
         let mut alarm = pin!(self.sleep(limit));
@@ -154,8 +156,8 @@ impl World {
         }
     }
 
-    /// Lets time pass at once up to an alarm of this world that is set, if nothing happens until then; nobody is woken. For a
-    /// task that waits for this alone, and would be the next to run: it need not wait.
+    /// Lets time pass at once up to an alarm of this world that is set, if nothing happens until then; nobody
+    /// is woken. For a task that waits for this alone, and would be the next to run: it need not wait.
     #[inline]
     pub fn pass_to(&self, alarm: &mut Sleep) -> bool {
         let passed = alarm.pass(self.inner.end.get());

@@ -1,5 +1,5 @@
-//! Campaigns of crashes on toy engines: the crash model and the oracle must find every classical mistake, and none in an
-//! engine that is right. The real engine's campaigns are in `engine.rs`.
+//! Campaigns of crashes on toy engines: the crash model and the oracle must find every classical mistake, and
+//! none in an engine that is right. The real engine's campaigns are in `engine.rs`.
 
 mod toy;
 
@@ -136,7 +136,8 @@ fn a_failed_flush_that_is_forgotten_is_found() {
     fails_on_failing_disks(Mistake::FailedFlushIsForgotten);
 }
 
-/// After a kill the newest map may lie in the disk's cache alone. Slots that it says are free still belong to the map before it.
+/// After a kill the newest map may lie in the disk's cache alone. Slots that it says are free still belong to
+/// the map before it.
 #[test]
 fn a_map_that_is_relied_on_before_it_is_durable_is_found() {
     let toy = Toy { layout: Layout::Mapped, mistake: Mistake::FoundMapIsNotFlushed };
@@ -171,7 +172,8 @@ fn a_listed_regression_runs_before_all_seeds() {
     assert_eq!((again.trial, again.message), (found.trial, found.message));
 }
 
-/// What a crash leaves of a toy: all guests have ended, and nothing that is not flushed is kept or lost by plan.
+/// What a crash leaves of a toy: all guests have ended, and nothing that is not flushed is kept or lost by
+/// plan.
 fn flush_after_a_crash(layout: Layout, seed: u64) -> (Option<u64>, u64) {
     let (toy, world) = (Toy { layout, mistake: Mistake::None }, World::new(seed));
     let disks = vec![Disk::new(&world, DiskOptions::ssd(DISK))];

@@ -1,4 +1,5 @@
-//! The crash model itself: it must be able to lose, keep, tear and reorder what was not flushed, and nothing else.
+//! The crash model itself: it must be able to lose, keep, tear and reorder what was not flushed, and nothing
+//! else.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,8 +23,8 @@ fn durable(disk: &Disk, offset: Bytes, len: Bytes) -> Vec<u8> {
     bytes
 }
 
-/// Writes each `(offset, len, fill)` after the one before, flushes before number `flush_before`, cuts the power, and
-/// gives what is left.
+/// Writes each `(offset, len, fill)` after the one before, flushes before number `flush_before`, cuts the
+/// power, and gives what is left.
 fn written_and_cut(seed: u64, writes: &[(Bytes, Bytes, u8)], flush_before: usize) -> Disk {
     let world = World::new(seed);
     let disk = Disk::new(&world, DiskOptions::ssd(MIB));

@@ -1,7 +1,8 @@
-//! The engine against the crash model: power cuts, kills and disturbances, then every byte against the oracle.
+//! The engine against the crash model: power cuts, kills and disturbances, then every byte against the
+//! oracle.
 //!
-//! Each campaign has as many seeds as some ten seconds of a processor allow. `BRAID_CRASH_SEEDS=n` runs n seeds of
-//! each (`make crash SEEDS=n`).
+//! Each campaign has as many seeds as some ten seconds of a processor allow. `BRAID_CRASH_SEEDS=n` runs n
+//! seeds of each (`make crash SEEDS=n`).
 
 mod campaigns;
 mod chaos;
@@ -69,7 +70,8 @@ fn a_journal_that_goes_round_many_times_loses_nothing_flushed() {
     run(&campaign, &Engine { checkpoints: false, ..Engine::wardrop() });
 }
 
-/// Clients that read streams among others that write: what was read ahead is dropped in time, also where the memory for it is short.
+/// Clients that read streams among others that write: what was read ahead is dropped in time, also where the
+/// memory for it is short.
 #[test]
 fn what_is_read_ahead_of_streams_is_never_older_than_what_was_written() {
     let test = "what_is_read_ahead_of_streams_is_never_older_than_what_was_written";
@@ -117,7 +119,8 @@ fn nothing_is_read_that_a_failed_flush_may_have_lost() {
     run(&campaign, &Engine { chaos: true, past: false, ..Engine::wardrop() });
 }
 
-/// Many blocks are dirty, or clean, and some writes go past them to the home, on disks that fail in every way.
+/// Many blocks are dirty, or clean, and some writes go past them to the home, on disks that fail in every
+/// way.
 #[test]
 fn writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised";
@@ -134,8 +137,8 @@ fn fail(campaign: &mut Campaign, errors: Errors) {
     campaign.setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
 }
 
-/// Two SSDs and two disks, between which extents move in every pause of some milliseconds, and the marks and thresholds of the policy are such that
-/// something always has to.
+/// Two SSDs and two disks, between which extents move in every pause of some milliseconds, and the marks and
+/// thresholds of the policy are such that something always has to.
 fn reorganized(mut campaign: Campaign, engine: Engine) -> (Campaign, Engine) {
     let disk = |class| match class {
         DeviceClass::Ssd => DiskOptions::ssd(MIB * 6).with_blank(Blank::Garbage(1)),
@@ -176,7 +179,8 @@ fn devices_that_keep_addresses_lose_nothing_flushed() {
     run(&campaign, &Engine { addresses: true, ..Engine::random(4) });
 }
 
-/// Two interrupted openings of a volume of three devices must not leave a device two openings behind, which would be refused.
+/// Two interrupted openings of a volume of three devices must not leave a device two openings behind, which
+/// would be refused.
 #[test]
 fn any_configuration_of_five_devices_loses_nothing_flushed() {
     let mut campaign = campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 6);
@@ -185,8 +189,9 @@ fn any_configuration_of_five_devices_loses_nothing_flushed() {
     run(&campaign, &Engine { past: false, ..Engine::random(5) });
 }
 
-/// A kill leaves the new superblock of one device in its cache alone. If the next opening counted on it and wrote that of the
-/// other device, a power cut would take the first, which would be two openings behind, and refused.
+/// A kill leaves the new superblock of one device in its cache alone. If the next opening counted on it and
+/// wrote that of the other device, a power cut would take the first, which would be two openings behind, and
+/// refused.
 #[test]
 fn openings_that_end_early_in_a_row_leave_no_device_behind() {
     let mut campaign = campaign("early-ends", "openings_that_end_early_in_a_row_leave_no_device_behind", 15);
@@ -194,7 +199,8 @@ fn openings_that_end_early_in_a_row_leave_no_device_behind() {
     run(&campaign, &Engine::wardrop());
 }
 
-/// The flush of a checkpoint that an administrator asks for fails and loses data: the flushes after it must not hide that.
+/// The flush of a checkpoint that an administrator asks for fails and loses data: the flushes after it must
+/// not hide that.
 #[test]
 fn a_failed_flush_of_a_checkpoint_is_remembered() {
     let mut campaign = campaign("failed-checkpoints", "a_failed_flush_of_a_checkpoint_is_remembered", 37);
@@ -202,8 +208,8 @@ fn a_failed_flush_of_a_checkpoint_is_remembered() {
     run(&campaign, &Engine::wardrop());
 }
 
-/// A device loses a dirty extra copy that is not durable. A write-back that went on after that would read what is left in its
-/// place, and write it over the home, whose bytes were durable.
+/// A device loses a dirty extra copy that is not durable. A write-back that went on after that would read
+/// what is left in its place, and write it over the home, whose bytes were durable.
 #[test]
 fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
     let test = "what_a_failed_flush_lost_is_not_written_back_over_durable_bytes";
@@ -212,7 +218,8 @@ fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
     run(&campaign, &Engine { chaos: true, past: false, checkpoints: false, ..Engine::wardrop() });
 }
 
-/// Most of the volume is dirty: pages of the cache table are torn in checkpoints, and block slots are used again and again.
+/// Most of the volume is dirty: pages of the cache table are torn in checkpoints, and block slots are used
+/// again and again.
 #[test]
 fn a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed() {
     let test = "a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed";
@@ -228,7 +235,8 @@ fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
     run(&campaign, &Engine::write_back());
 }
 
-/// Clean copies are trusted after crashes: but for those in spans that were written to, and never a block slot's earlier block.
+/// Clean copies are trusted after crashes: but for those in spans that were written to, and never a block
+/// slot's earlier block.
 #[test]
 fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
     let test = "clean_extra_copies_that_survive_crashes_are_never_older_than_the_home";
@@ -237,7 +245,8 @@ fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
     run(&campaign, &Engine::read_cache());
 }
 
-/// A disk that was there before, with a write-back cache before it: it gets what guests write, and what the cache holds is never older.
+/// A disk that was there before, with a write-back cache before it: it gets what guests write, and what the
+/// cache holds is never older.
 #[test]
 fn an_adopted_disk_loses_nothing_flushed() {
     let campaign = adopted("adopted", "an_adopted_disk_loses_nothing_flushed", 2);
@@ -261,8 +270,9 @@ fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
     run(&campaign, &Engine { copies: 2, past: false, ..Engine::read_cache() });
 }
 
-/// What is behind differs on purpose, a window of it at most: guests never read the copy that lacks something, also where the window's ranges
-/// come and go while they are copied, a device is away for a while, or another policy takes over.
+/// What is behind differs on purpose, a window of it at most: guests never read the copy that lacks
+/// something, also where the window's ranges come and go while they are copied, a device is away for a while,
+/// or another policy takes over.
 #[test]
 fn a_mirror_that_is_behind_by_a_window_loses_nothing_flushed() {
     let campaign = campaign("pass", "a_mirror_that_is_behind_by_a_window_loses_nothing_flushed", 7);
@@ -276,7 +286,8 @@ fn a_write_behind_mirror_loses_nothing_flushed() {
     run_behind(campaign, "raid1,write-behind,limit=48KiB");
 }
 
-/// Pages change tiers, blocks come to the cache, become dirty and are purged, and the split of the SSD changes meanwhile.
+/// Pages change tiers, blocks come to the cache, become dirty and are purged, and the split of the SSD
+/// changes meanwhile.
 #[test]
 fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
     let test = "tier_and_cache_on_one_ssd_lose_nothing_flushed";
@@ -292,7 +303,8 @@ fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
     );
 }
 
-/// Homes leave the SSD for copies of blocks and come back, and what is dirty is written back, from one mode to the next.
+/// Homes leave the SSD for copies of blocks and come back, and what is dirty is written back, from one mode
+/// to the next.
 #[test]
 fn a_policy_that_is_switched_between_its_modes_loses_nothing_flushed() {
     let test = "a_policy_that_is_switched_between_its_modes_loses_nothing_flushed";
@@ -347,7 +359,8 @@ fn dirty(mut campaign: Campaign) -> Campaign {
     campaign
 }
 
-/// Blocks are promoted, dirtied in both areas, handed from one to the other, written back and evicted, also while another policy takes over.
+/// Blocks are promoted, dirtied in both areas, handed from one to the other, written back and evicted, also
+/// while another policy takes over.
 #[test]
 fn hystor_loses_nothing_flushed() {
     let mut campaign = hystor(campaign("hystor", "hystor_loses_nothing_flushed", 12));
@@ -383,7 +396,8 @@ fn two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
     run(&campaign, &Engine { copies: 2, ..Engine::wardrop() });
 }
 
-/// On several devices extents move, and are cached, beside a device that fails: what was copied from it since it lost writes is no better.
+/// On several devices extents move, and are cached, beside a device that fails: what was copied from it since
+/// it lost writes is no better.
 #[test]
 fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised";
@@ -392,7 +406,8 @@ fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
     run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
 }
 
-/// Extents with two copies move to a third device, and are cached there, while flushes lose what they were to keep.
+/// Extents with two copies move to a third device, and are cached there, while flushes lose what they were to
+/// keep.
 #[test]
 fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised";
@@ -404,7 +419,8 @@ fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promis
     run(&campaign, &Engine { chaos: true, past: false, copies: 2, ..Engine::wardrop() });
 }
 
-/// Blocks smaller than parts: a write or a discard changes, with the zeros around it, blocks that it does not touch, and their extra copies.
+/// Blocks smaller than parts: a write or a discard changes, with the zeros around it, blocks that it does not
+/// touch, and their extra copies.
 #[test]
 fn blocks_smaller_than_parts_lose_nothing_flushed() {
     let mut campaign = campaign("small-blocks", "blocks_smaller_than_parts_lose_nothing_flushed", 6);
@@ -427,7 +443,8 @@ fn two_copies_lose_nothing_while_a_device_is_missing() {
     run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
 }
 
-/// A device that came back is current only once its journal and its map images are: the other one may go next.
+/// A device that came back is current only once its journal and its map images are: the other one may go
+/// next.
 #[test]
 fn a_device_that_came_back_serves_alone_when_the_other_goes() {
     let test = "a_device_that_came_back_serves_alone_when_the_other_goes";
@@ -470,8 +487,8 @@ fn two_copies_on_disks_that_do_not_answer_lose_nothing_flushed() {
     run(&campaign, &Engine { copies: 2, ..Engine::wardrop() });
 }
 
-/// All homes on the disk, and room for a part of the blocks on the SSD. Under write-back much of what is written lies on the SSD alone for a
-/// while, and is written back beside guests.
+/// All homes on the disk, and room for a part of the blocks on the SSD. Under write-back much of what is
+/// written lies on the SSD alone for a while, and is written back beside guests.
 #[test]
 fn a_cache_in_either_mode_loses_nothing_flushed() {
     let test = "a_cache_in_either_mode_loses_nothing_flushed";

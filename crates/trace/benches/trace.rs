@@ -1,4 +1,5 @@
-//! How quickly traces are read and measured: millions of records per second on one thread, the best of five runs.
+//! How quickly traces are read and measured: millions of records per second on one thread, the best of five
+//! runs.
 //!
 //! `cargo bench -p braid-trace`
 

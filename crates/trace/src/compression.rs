@@ -1,8 +1,8 @@
-//! Compression, told by the first bytes and undone as a stream: nothing is ever held decompressed as a whole, so a small
-//! file that unpacks to terabytes costs time and no memory.
+//! Compression, told by the first bytes and undone as a stream: nothing is ever held decompressed as a whole,
+//! so a small file that unpacks to terabytes costs time and no memory.
 //!
-//! A decompressor's own memory is bounded too: 128 MiB of window for zstd (what `zstd` itself writes without `--long=28` or
-//! more), 128 MiB in all for xz (its dictionary at `-9` is 64 MiB).
+//! A decompressor's own memory is bounded too: 128 MiB of window for zstd (what `zstd` itself writes without
+//! `--long=28` or more), 128 MiB in all for xz (its dictionary at `-9` is 64 MiB).
 
 use std::fmt;
 use std::io::{self, Cursor, Read};
@@ -89,7 +89,8 @@ const UNSUPPORTED: [(&[u8], &str); 7] = [
 /// Where the mark of a tar archive stands in its first header.
 const TAR_MARK: usize = 257;
 
-/// Names the compression, archive or encoding of a content that no format of traces begins with; `None` for all else.
+/// Names the compression, archive or encoding of a content that no format of traces begins with; `None` for
+/// all else.
 pub(crate) fn unsupported(beginning: &[u8]) -> Option<&'static str> {
     if beginning.get(TAR_MARK..).is_some_and(|rest| rest.starts_with(b"ustar")) {
         return Some("a tar archive: unpack it into a folder, and name the folder or one of its files");

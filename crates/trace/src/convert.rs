@@ -1,9 +1,10 @@
 //! Writing a trace in another format.
 //!
-//! *compact* keeps everything. The texts are for other programs and keep less: `spc` (see `formats/spc.rs`) has neither
-//! flushes nor discards, and addresses in sectors; `fio2` and `fio3` (see `formats/fio.rs`) have times in milliseconds, as fio
-//! itself takes the waits of version 2, and in microseconds. What was left out or rounded is counted. A device keeps its
-//! number as ASU, its label as file name; one that is no number gets the next ASU that is free from 1000 on.
+//! *compact* keeps everything. The texts are for other programs and keep less: `spc` (see `formats/spc.rs`)
+//! has neither flushes nor discards, and addresses in sectors; `fio2` and `fio3` (see `formats/fio.rs`) have
+//! times in milliseconds, as fio itself takes the waits of version 2, and in microseconds. What was left out
+//! or rounded is counted. A device keeps its number as ASU, its label as file name; one that is no number
+//! gets the next ASU that is free from 1000 on.
 
 use crate::compact::{BlockCompression, CompactWriter, Header};
 use crate::error::Error;

@@ -1,4 +1,5 @@
-//! What every format does: turn the next piece of content into records. Text formats only say what a line means.
+//! What every format does: turn the next piece of content into records. Text formats only say what a line
+//! means.
 
 use crate::Error;
 use crate::devices::Devices;

@@ -2,10 +2,11 @@
 //!
 //! 0. Compressions, archives and encodings that are not read are named.
 //! 1. A magic number or heading decides: compact, blktrace, fio, srt (of which two records do, too).
-//! 2. What is not text is vscsi or oracleGeneral, if its first records make sense as such. Bare binary numbers (`blocks-u32`,
-//!    `blocks-u64`) make sense of anything, and are never guessed.
-//! 3. Each text format is shown the lines within the first 64 KiB (at most 200); the one that finds most records wins, if
-//!    it finds them in at least half of the lines that are not empty. So a heading, or some bad lines, do no harm.
+//! 2. What is not text is vscsi or oracleGeneral, if its first records make sense as such. Bare binary
+//!    numbers (`blocks-u32`, `blocks-u64`) make sense of anything, and are never guessed.
+//! 3. Each text format is shown the lines within the first 64 KiB (at most 200); the one that finds most
+//!    records wins, if it finds them in at least half of the lines that are not empty. So a heading, or some
+//!    bad lines, do no harm.
 //! 4. Of the three formats with five columns, the rule in `formats/columns.rs` finds the right one.
 
 use crate::Error;

@@ -1,5 +1,5 @@
-//! The devices of a trace: ASUs, disks, files. Each has a label, by which people select it, and a number in order of first
-//! appearance, by which this crate keeps it.
+//! The devices of a trace: ASUs, disks, files. Each has a label, by which people select it, and a number in
+//! order of first appearance, by which this crate keeps it.
 
 use crate::Error;
 use crate::problems::Reason;
@@ -18,7 +18,8 @@ pub(crate) struct Devices {
     is_overrun: bool,
 }
 
-/// As many as a number of 16 bits tells apart: traces of clouds have some thousands of disks. A trace with more ends with an error.
+/// As many as a number of 16 bits tells apart: traces of clouds have some thousands of disks. A trace with
+/// more ends with an error.
 pub(crate) const MOST_DEVICES: usize = 1 << 16;
 const LONGEST_LABEL: usize = 255;
 

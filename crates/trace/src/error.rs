@@ -1,4 +1,5 @@
-//! What ends a trace: the thing, the value, the limit, the remedy. A bad record alone does not; see [`crate::Problems`].
+//! What ends a trace: the thing, the value, the limit, the remedy. A bad record alone does not; see
+//! [`crate::Problems`].
 
 use std::io;
 

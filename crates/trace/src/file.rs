@@ -13,7 +13,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A trace in a file, or in several. Its devices are laid one after another, each with the room that it needs.
+/// A trace in a file, or in several. Its devices are laid one after another, each with the room that it
+/// needs.
 pub struct TraceFile {
     path: PathBuf,
     options: Options,
@@ -25,8 +26,9 @@ pub struct TraceFile {
 pub type Watch = Arc<dyn Fn(u64) + Send + Sync>;
 
 impl TraceFile {
-    /// Opens a trace and reads it once through: a file, all files of a folder, or several joined by `+`. One complete file of
-    /// the compact format says by itself what there is to know. The layout of `options` is not used.
+    /// Opens a trace and reads it once through: a file, all files of a folder, or several joined by `+`. One
+    /// complete file of the compact format says by itself what there is to know. The layout of `options` is
+    /// not used.
     pub fn open(path: &Path, options: &Options, watch: Option<Watch>) -> Result<TraceFile, Error> {
         let survey = match compact_survey(path, options)? {
             Some(survey) => survey,
@@ -120,8 +122,8 @@ fn refuse_pipe(path: &Path) -> Result<File, Error> {
     File::open(path).map_err(|error| named(path, error))
 }
 
-/// Header and end of an uncompressed compact trace are enough, unless a device is to be picked out, or the records looked
-/// at one by one.
+/// Header and end of an uncompressed compact trace are enough, unless a device is to be picked out, or the
+/// records looked at one by one.
 fn compact_survey(path: &Path, options: &Options) -> Result<Option<Survey>, Error> {
     const AS_LONG_AS_A_HEADER: u64 = 1 << 20;
     let files = refuse_pipes(path)?;

@@ -1,9 +1,10 @@
-//! Several files that are one trace, merged by time. blktrace writes a file for each processor; other traces come cut by
-//! device or by hour.
+//! Several files that are one trace, merged by time. blktrace writes a file for each processor; other traces
+//! come cut by device or by hour.
 //!
-//! All parts are read side by side, and the earliest next record of all is given. Each part must therefore be in order by
-//! itself, as far as the window of records that are held back reaches, and the clocks of all must be one. Of records of one
-//! time, the record of the part that was named first comes first. Devices of one label are one device.
+//! All parts are read side by side, and the earliest next record of all is given. Each part must therefore be
+//! in order by itself, as far as the window of records that are held back reaches, and the clocks of all must
+//! be one. Of records of one time, the record of the part that was named first comes first. Devices of one
+//! label are one device.
 
 use crate::Error;
 use crate::compression::Compression;

@@ -30,8 +30,8 @@ pub(crate) fn hexadecimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// A decimal number of units, as nanoseconds: `0.026214` of a unit of 1 s is 26,214,000 ns. Exact as far as nanoseconds go,
-/// which a number with exponent (read through floating point) is not.
+/// A decimal number of units, as nanoseconds: `0.026214` of a unit of 1 s is 26,214,000 ns. Exact as far as
+/// nanoseconds go, which a number with exponent (read through floating point) is not.
 pub(crate) fn time(text: &[u8], unit: Nanos) -> Option<u64> {
     let point = text.iter().position(|&byte| byte == b'.').unwrap_or(text.len());
     let fraction = text.get(point + 1..).unwrap_or_default();

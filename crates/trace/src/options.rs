@@ -30,10 +30,12 @@ pub struct Options {
 /// Where the devices of a trace lie in one address space.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Layout {
-    /// As the trace itself says, where it does (compact). Otherwise the device that appears n-th (from 0) begins at n times
-    /// this span, or, beyond 2 EiB, 32 TiB after the one before; a request beyond its room is a bad record. For sources that can be read only once.
+    /// As the trace itself says, where it does (compact). Otherwise the device that appears n-th (from 0)
+    /// begins at n times this span, or, beyond 2 EiB, 32 TiB after the one before; a request beyond its room
+    /// is a bad record. For sources that can be read only once.
     Apart(Bytes),
-    /// One after another, each with the room that it needs, as a first pass over the trace found out ([`crate::Survey`]).
+    /// One after another, each with the room that it needs, as a first pass over the trace found out
+    /// ([`crate::Survey`]).
     Packed(Vec<Place>),
 }
 

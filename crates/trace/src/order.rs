@@ -1,8 +1,9 @@
 //! Times that run backwards.
 //!
-//! Many real traces are not quite in order: several processors note events, or completions are noted with the time of
-//! arrival. A window of records is held back and put into order; the order of records with equal times stays. What is older
-//! than a record that has already left the window gets that record's time, and is counted: it is *late*.
+//! Many real traces are not quite in order: several processors note events, or completions are noted with the
+//! time of arrival. A window of records is held back and put into order; the order of records with equal
+//! times stays. What is older than a record that has already left the window gets that record's time, and is
+//! counted: it is *late*.
 
 use crate::decode::Raw;
 use std::collections::VecDeque;

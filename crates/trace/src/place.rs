@@ -99,7 +99,8 @@ impl Placer {
     }
 }
 
-/// Where a device lies, and its span: one span after another up to the middle of all addresses, and what comes then in equal parts of the rest.
+/// Where a device lies, and its span: one span after another up to the middle of all addresses, and what
+/// comes then in equal parts of the rest.
 fn apart(number: u64, span: u64) -> (u64, u64) {
     const MIDDLE: u64 = LAST / 2;
     const REST: u64 = MIDDLE / MOST_DEVICES as u64;
@@ -122,7 +123,8 @@ pub struct Seen {
     pub end: Bytes,
 }
 
-/// Devices one after another, each with the room that it was seen to need: numbered ones first, by number, then by name.
+/// Devices one after another, each with the room that it was seen to need: numbered ones first, by number,
+/// then by name.
 pub(crate) fn pack(seen: &[Seen]) -> Vec<Place> {
     let mut seen: Vec<&Seen> = seen.iter().collect();
     seen.sort_by(|a, b| layout_order(&a.place.device, &b.place.device));

@@ -1,5 +1,5 @@
-//! Bad records: the first are kept with number and reason, the rest counted, so that a trace of nothing but rubbish costs
-//! no memory.
+//! Bad records: the first are kept with number and reason, the rest counted, so that a trace of nothing but
+//! rubbish costs no memory.
 
 use crate::Error;
 use crate::format::Format;
@@ -56,8 +56,8 @@ impl Problems {
         format!("{} {}: {}", self.format.word_for_record(), problem.record_number, problem.problem)
     }
 
-    /// Takes over the problems of a part of the trace that came since the last call, each with the name of the part. `taken`
-    /// says how many were taken over before.
+    /// Takes over the problems of a part of the trace that came since the last call, each with the name of
+    /// the part. `taken` says how many were taken over before.
     pub(crate) fn take_over(&mut self, name: &str, part: &Problems, taken: &mut u64) {
         let new = part.kept.iter().skip(usize::try_from(*taken).unwrap_or(usize::MAX));
         self.count += part.count - *taken;

@@ -19,8 +19,8 @@ use std::io::Read;
 
 /// Reads a trace from any source, in memory that does not depend on its length.
 ///
-/// An iterator over records in order of time. The first one comes at time zero. An error ends it; a bad record does not, but
-/// where reading is strict.
+/// An iterator over records in order of time. The first one comes at time zero. An error ends it; a bad
+/// record does not, but where reading is strict.
 pub struct Reader<'a> {
     name: Option<String>,
     source: Source<'a>,
@@ -107,7 +107,8 @@ impl<'a> Reader<'a> {
         Ok(Reader::new(source, decoder, (format, compression), window, options))
     }
 
-    /// Reads traces that are parts of one, merged by time: they must have been opened at the speed of the trace.
+    /// Reads traces that are parts of one, merged by time: they must have been opened at the speed of the
+    /// trace.
     pub(crate) fn merge(parts: Vec<Reader<'static>>, options: &Options) -> Result<Reader<'static>, Error> {
         options.check()?;
         let merged = Merged::new(parts);
@@ -273,8 +274,8 @@ impl<'a> Reader<'a> {
         self.end_after_batch(error);
     }
 
-    /// An error if all lines or records were bad: said once, at the end. A compact trace has its mark, and is not taken for
-    /// another format: without a whole block, its recording was interrupted.
+    /// An error if all lines or records were bad: said once, at the end. A compact trace has its mark, and is
+    /// not taken for another format: without a whole block, its recording was interrupted.
     fn nothing_read(&mut self) -> Option<Error> {
         if self.format == Format::Compact {
             return None;

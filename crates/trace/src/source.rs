@@ -64,7 +64,8 @@ impl<'a> Source<'a> {
         self.start += len;
     }
 
-    /// Goes on, by at least a byte, to where something begins that `begins` knows by its first `len` bytes; says by how many bytes.
+    /// Goes on, by at least a byte, to where something begins that `begins` knows by its first `len` bytes;
+    /// says by how many bytes.
     pub(crate) fn skip_until(&mut self, len: usize, begins: impl Fn(&[u8]) -> bool) -> io::Result<u64> {
         const VIEW: usize = 4096;
         let mut skipped = 0;
@@ -83,7 +84,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The next line, `None` at the end. The last one need not end with a line feed; a carriage return before it goes.
+    /// The next line, `None` at the end. The last one need not end with a line feed; a carriage return before
+    /// it goes.
     pub(crate) fn line(&mut self) -> io::Result<Option<Line<'_>>> {
         let mut searched = 0;
         loop {

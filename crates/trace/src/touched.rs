@@ -1,14 +1,16 @@
 //! Which extents a trace touches, and their numbers without the gaps between them.
 //!
-//! A trace of a server touches some gigabytes of a disk of terabytes. Simulated as it stands it would need devices as large as that
-//! disk. Here the extents that reads and writes touch are numbered in order of address, device after device, so that they
-//! make up a dense volume. Places within an extent stay, and neighbours stay neighbours; extents that were apart may become
-//! neighbours, and seeks between them become shorter.
+//! A trace of a server touches some gigabytes of a disk of terabytes. Simulated as it stands it would need
+//! devices as large as that disk. Here the extents that reads and writes touch are numbered in order of
+//! address, device after device, so that they make up a dense volume. Places within an extent stay, and
+//! neighbours stay neighbours; extents that were apart may become neighbours, and seeks between them become
+//! shorter.
 //!
-//! A discard touches nothing: it is narrowed to the touched extents within it, to no bytes where there are none.
+//! A discard touches nothing: it is narrowed to the touched extents within it, to no bytes where there are
+//! none.
 //!
-//! Extents are kept in groups of 64, of 17 bytes each, with room to grow: at most some 300 MiB while the trace is read, and 200 MiB
-//! afterwards, for the [`MOST_GROUPS`] groups that a trace may touch.
+//! Extents are kept in groups of 64, of 17 bytes each, with room to grow: at most some 300 MiB while the
+//! trace is read, and 200 MiB afterwards, for the [`MOST_GROUPS`] groups that a trace may touch.
 
 use crate::Error;
 use crate::devices::layout_order;
@@ -25,14 +27,15 @@ pub(crate) struct Touched {
     most: usize,
 }
 
-/// Groups that a trace may touch: 8,388,608, which is 1 TiB of extents of 128 KiB where no two are near one another, and 64 TiB
-/// where all are.
+/// Groups that a trace may touch: 8,388,608, which is 1 TiB of extents of 128 KiB where no two are near one
+/// another, and 64 TiB where all are.
 pub const MOST_GROUPS: usize = 1 << 23;
 
 /// Extents in a group: the bits of a word.
 const GROUP: u64 = 64;
 
-/// Where the number of a device stands in the key of a group. Addresses end at 64 PiB, extents have 512 bytes at least.
+/// Where the number of a device stands in the key of a group. Addresses end at 64 PiB, extents have 512 bytes
+/// at least.
 const DEVICE_SHIFT: u32 = 48;
 
 impl Touched {
@@ -125,8 +128,8 @@ impl Compaction {
         self.extent * self.extents
     }
 
-    /// What a record of the same trace asks for in that space. `None` for a read or write beyond what was touched, which only
-    /// another trace has.
+    /// What a record of the same trace asks for in that space. `None` for a read or write beyond what was
+    /// touched, which only another trace has.
     pub fn place(&self, record: &Record) -> Option<Request> {
         let request = record.arrival.request;
         if request.op == Op::Flush {

@@ -1,8 +1,9 @@
-//! What the software costs: processor time of this thread for each random 4 KiB read that needs no disk, and how
-//! late sleeps end.
+//! What the software costs: processor time of this thread for each random 4 KiB read that needs no disk, and
+//! how late sleeps end.
 //!
-//! `cargo bench -p braid-uring` prints the table; `-- FILE` reads FILE (at least 64 MiB, in the page cache) instead of
-//! a temporary file in the target directory. Not for files in memory: the kernel hands those to a thread of its own.
+//! `cargo bench -p braid-uring` prints the table; `-- FILE` reads FILE (at least 64 MiB, in the page cache)
+//! instead of a temporary file in the target directory. Not for files in memory: the kernel hands those to a
+//! thread of its own.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot be made has nobody to tell")]
 
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Rng};

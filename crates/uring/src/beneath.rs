@@ -1,8 +1,9 @@
-//! What lies beneath a loop device, however many of them lie over each other: a range of a file, or of another block
-//! device.
+//! What lies beneath a loop device, however many of them lie over each other: a range of a file, or of
+//! another block device.
 //!
-//! A daemon on the loop device shares the lock of the file, which excludes a daemon on the file's own path: such a
-//! daemon takes the lock alone. And the daemon locks the range, against other loop devices over the same bytes.
+//! A daemon on the loop device shares the lock of the file, which excludes a daemon on the file's own path:
+//! such a daemon takes the lock alone. And the daemon locks the range, against other loop devices over the
+//! same bytes.
 
 use rustix::fs::{major, minor};
 use std::ffi::OsString;
@@ -52,7 +53,8 @@ pub(crate) struct Beneath {
 /// Devices over devices that are followed: more is a circle.
 const DEEPEST: u32 = 8;
 
-/// What lies at the bottom, by the number of a block device. None for what is no loop device, and lies on none.
+/// What lies at the bottom, by the number of a block device. None for what is no loop device, and lies on
+/// none.
 pub(crate) fn beneath(mut number: u64) -> Option<Beneath> {
     let (mut start, mut bottom) = (0u64, None);
     for _ in 0..DEEPEST {

@@ -15,7 +15,8 @@ use std::sync::OnceLock;
 /// Something that has a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Content {
-    /// `ext4`, `linux_raid_member`, `LVM2_member`, `crypto_LUKS`, `swap` …; of a partition table `gpt` or `dos`.
+    /// `ext4`, `linux_raid_member`, `LVM2_member`, `crypto_LUKS`, `swap` …; of a partition table `gpt` or
+    /// `dos`.
     pub kind: String,
     /// What it is used for.
     pub usage: Usage,

@@ -15,21 +15,22 @@ use std::path::{Path, PathBuf};
 pub enum Flush {
     /// To the disk: what was flushed survives a power cut.
     ToDisk,
-    /// To the host's page cache, at no cost: what was flushed survives the death of the daemon (kill -9), but not a
-    /// power cut or crash of the host. For files that stand for a device, whose flush time a model charges.
+    /// To the host's page cache, at no cost: what was flushed survives the death of the daemon (kill -9), but
+    /// not a power cut or crash of the host. For files that stand for a device, whose flush time a model
+    /// charges.
     ToPageCache,
 }
 
 /// A block device, or a regular file that stands for one. It is locked while open.
 ///
-/// A flush that failed fails for ever: the kernel forgets what it could not write, and a later flush that succeeds
-/// would hide it. Opening the device anew starts afresh.
+/// A flush that failed fails for ever: the kernel forgets what it could not write, and a later flush that
+/// succeeds would hide it. Opening the device anew starts afresh.
 ///
-/// A file that has become shorter has lost bytes, and a write could extend it again with a hole in their place. So its
-/// length is looked at before each write and after each flush, at 0.1 to 0.5 µs each (by a worker of the
-/// kernel, if its file system may wait for others), and once it was too short, every write and flush fails. A
-/// write that was under way while the file was truncated may still extend it: the next flush notices,
-/// unless that write ended where the file did.
+/// A file that has become shorter has lost bytes, and a write could extend it again with a hole in their
+/// place. So its length is looked at before each write and after each flush, at 0.1 to 0.5 µs each (by a
+/// worker of the kernel, if its file system may wait for others), and once it was too short, every write and
+/// flush fails. A write that was under way while the file was truncated may still extend it: the next flush
+/// notices, unless that write ended where the file did.
 pub struct FileDevice {
     file: RingFile,
     path: PathBuf,
@@ -45,14 +46,14 @@ pub struct FileDevice {
     _beneath: Option<File>,
 }
 
-/// How this file takes a discard. Tried in this order, so that an older kernel or a device without it is found out by
-/// the first discard.
+/// How this file takes a discard. Tried in this order, so that an older kernel or a device without it is
+/// found out by the first discard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Discard {
     /// By command: block devices, Linux 6.12.
     Command,
-    /// By punching a hole: files. Block devices do it by a write of zeros that costs them no writing. The kernel does
-    /// this in a thread of its own, so it does not hold up the shard.
+    /// By punching a hole: files. Block devices do it by a write of zeros that costs them no writing. The
+    /// kernel does this in a thread of its own, so it does not hold up the shard.
     Hole,
     /// Not at all.
     Never,
@@ -61,13 +62,13 @@ enum Discard {
 impl FileDevice {
     /// Opens a block device or regular file, and locks it against a second opening.
     ///
-    /// The size is that of the block device, or the length of the file now, down to a multiple of the alignment:
-    /// what the kernel says for direct access, else 512 bytes.
+    /// The size is that of the block device, or the length of the file now, down to a multiple of the
+    /// alignment: what the kernel says for direct access, else 512 bytes.
     ///
     /// # Errors
-    /// `ResourceBusy` if another process has it; `NotFound`, `PermissionDenied`, `InvalidInput` (empty, or not a
-    /// file) and `Unsupported` (direct access). Messages name the path and the remedy. Blocks the shard while it opens,
-    /// at most a fifth of a second where the device is in use.
+    /// `ResourceBusy` if another process has it; `NotFound`, `PermissionDenied`, `InvalidInput` (empty, or
+    /// not a file) and `Unsupported` (direct access). Messages name the path and the remedy. Blocks the shard
+    /// while it opens, at most a fifth of a second where the device is in use.
     pub fn open(ring: &Ring, path: &Path, class: DeviceClass, access: Access) -> io::Result<FileDevice> {
         FileDevice::open_with(ring, path, class, access, Permission::ReadWrite)
     }
@@ -123,7 +124,8 @@ impl FileDevice {
         &self.path
     }
 
-    /// How far a request of `len` bytes has come after `count` more: where the rest must start aligned, maybe less.
+    /// How far a request of `len` bytes has come after `count` more: where the rest must start aligned, maybe
+    /// less.
     async fn advance(&self, done: Bytes, count: u32, len: Bytes) -> io::Result<Bytes> {
         let reached = done + Bytes(count.into());
         let next = if reached == len { len } else { reached.align_down(self.geometry.alignment) };

@@ -35,8 +35,8 @@ pub enum Address {
 }
 
 impl Listener {
-    /// Listens on a Unix socket at `path`, which only its owner and root may connect to, whatever the umask says. A socket
-    /// file on which no process listens any more is replaced.
+    /// Listens on a Unix socket at `path`, which only its owner and root may connect to, whatever the umask
+    /// says. A socket file on which no process listens any more is replaced.
     ///
     /// # Errors
     /// `AddrInUse` if somebody listens there, `AlreadyExists` if another kind of file is there.
@@ -48,8 +48,8 @@ impl Listener {
         Ok(Listener { ring: ring.clone(), socket, address, file })
     }
 
-    /// Listens on a TCP address; port 0 lets the system choose one. Waits up to two seconds for an address in use, which may be
-    /// that of a killed process.
+    /// Listens on a TCP address; port 0 lets the system choose one. Waits up to two seconds for an address in
+    /// use, which may be that of a killed process.
     ///
     /// # Errors
     /// `AddrInUse` if somebody listens there, `AddrNotAvailable`, `PermissionDenied` for ports below 1024.
@@ -76,8 +76,8 @@ impl Listener {
     /// The next connection. May be dropped at any time.
     ///
     /// # Errors
-    /// If the process has too many open files; the connection then waits, and the caller should too before it tries
-    /// again.
+    /// If the process has too many open files; the connection then waits, and the caller should too before it
+    /// tries again.
     pub async fn accept(&self) -> io::Result<Stream> {
         loop {
             match accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -111,7 +111,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// A socket file takes the mode of its socket, less the umask: set before the file appears, it is never wider.
+/// A socket file takes the mode of its socket, less the umask: set before the file appears, it is never
+/// wider.
 fn listen_unix(path: &Path) -> io::Result<OwnedFd> {
     let short = ShortPath::of(path)?;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

@@ -1,7 +1,7 @@
 //! Messages from other threads into the shard.
 //!
-//! A bounded queue behind a mutex. The receiver takes all that is there at once, and senders raise the eventfd only for
-//! a receiver that sleeps: a busy mailbox costs a lock for each message, and no system call.
+//! A bounded queue behind a mutex. The receiver takes all that is there at once, and senders raise the
+//! eventfd only for a receiver that sleeps: a busy mailbox costs a lock for each message, and no system call.
 
 use crate::Ring;
 use crate::operation::Operation;
@@ -134,8 +134,8 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    /// Tells the senders that the receiver goes to sleep. `Busy` if a message came in between, `Gone` if nobody
-    /// can send any more.
+    /// Tells the senders that the receiver goes to sleep. `Busy` if a message came in between, `Gone` if
+    /// nobody can send any more.
     fn try_sleep(&self) -> Listening {
         let mut queue = self.lock();
         if !queue.messages.is_empty() {
@@ -173,8 +173,8 @@ pub struct Receiver<T> {
 }
 
 impl<T: Send> Receiver<T> {
-    /// The next message; `None` once all senders are gone and all messages received. May be dropped at any time
-    /// without losing a message.
+    /// The next message; `None` once all senders are gone and all messages received. May be dropped at any
+    /// time without losing a message.
     pub async fn recv(&mut self) -> Option<T> {
         loop {
             if let Some(message) = self.try_recv() {

@@ -7,15 +7,16 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
 use std::ptr::NonNull;
 
-/// Bytes in memory, all zero at first. Only what was written takes room. Requests complete at once; nothing survives
-/// the process, and a flush promises nothing.
+/// Bytes in memory, all zero at first. Only what was written takes room. Requests complete at once; nothing
+/// survives the process, and a flush promises nothing.
 pub struct MemoryDevice {
     start: NonNull<u8>,
     geometry: Geometry,
 }
 
 impl MemoryDevice {
-    /// A device of `size` bytes, with alignment 1. The size may exceed the machine's memory; what is written must not.
+    /// A device of `size` bytes, with alignment 1. The size may exceed the machine's memory; what is written
+    /// must not.
     ///
     /// # Errors
     /// `InvalidInput` if the size is zero; where the address space is too small for it.
@@ -56,8 +57,8 @@ impl Device for MemoryDevice {
 
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
         self.geometry.check(offset, into.len())?;
-        // SAFETY: the range was checked and lies in the mapping, which nobody else refers to; a buffer lies in its
-        // arena, never in this mapping.
+        // SAFETY: the range was checked and lies in the mapping, which nobody else refers to; a buffer lies
+        // in its arena, never in this mapping.
         into.with_bytes_mut(|bytes| unsafe {
             std::ptr::copy_nonoverlapping(self.at(offset), bytes.as_mut_ptr(), bytes.len());
         });
@@ -84,7 +85,8 @@ impl Device for MemoryDevice {
         if first >= end {
             return Ok(());
         }
-        // SAFETY: the range lies in the mapping; the kernel replaces its bytes by zeros, and nobody refers to them.
+        // SAFETY: the range lies in the mapping; the kernel replaces its bytes by zeros, and nobody refers to
+        // them.
         unsafe { madvise(self.at(first).cast(), (end - first).as_usize(), Advice::LinuxDontNeed) }?;
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Opening a block device or file as a device: its size, its alignment, and the lock that keeps a second daemon away.
+//! Opening a block device or file as a device: its size, its alignment, and the lock that keeps a second
+//! daemon away.
 #![allow(unsafe_code)]
 
 use crate::beneath::{Beneath, beneath};
@@ -19,10 +20,12 @@ use std::time::Duration;
 /// How a file is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Past the host's page cache (O_DIRECT): what is written once is in memory once, and a device's speed is seen.
+    /// Past the host's page cache (O_DIRECT): what is written once is in memory once, and a device's speed is
+    /// seen.
     Direct,
-    /// Through the host's page cache: for files that stand for a device, and file systems without direct I/O. On ext4
-    /// the kernel hands such writes to threads of its own, which cost 6 to 15 µs of processor time each, not 1.
+    /// Through the host's page cache: for files that stand for a device, and file systems without direct I/O.
+    /// On ext4 the kernel hands such writes to threads of its own, which cost 6 to 15 µs of processor time
+    /// each, not 1.
     Cached,
 }
 
@@ -143,10 +146,10 @@ fn busy(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, problem)
 }
 
-/// Takes the advisory lock that every daemon takes; readers share it. A block device's may be held for a moment by udev,
-/// which looks at each device that was closed after writing: hence a few tries. And the kernel gives back the lock of a
-/// process with an io_uring some time after that process was killed, on a busy machine much later: hence many tries if
-/// the one that has it is dead.
+/// Takes the advisory lock that every daemon takes; readers share it. A block device's may be held for a
+/// moment by udev, which looks at each device that was closed after writing: hence a few tries. And the
+/// kernel gives back the lock of a process with an io_uring some time after that process was killed, on a
+/// busy machine much later: hence many tries if the one that has it is dead.
 fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
     let operation = match permission {
         Permission::ReadWrite => FlockOperation::NonBlockingLockExclusive,
@@ -155,8 +158,8 @@ fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
     take(path, file, operation)
 }
 
-/// Shares the lock of what a loop device lies over, and locks the range of the device there: several loop devices and
-/// partitions may lie over parts of one file.
+/// Shares the lock of what a loop device lies over, and locks the range of the device there: several loop
+/// devices and partitions may lie over parts of one file.
 fn lock_beneath(path: &Path, device: &File, permission: Permission) -> io::Result<Option<File>> {
     let number = device.metadata().map_err(|e| failed(path, "look at", e))?.rdev();
     let Some(Beneath { path: lower, start }) = beneath(number) else { return Ok(None) };
@@ -201,8 +204,9 @@ fn take(path: &Path, file: &File, operation: FlockOperation) -> io::Result<()> {
     })
 }
 
-/// Takes a lock, `operation` being one that does not wait, and waits for it all the same: for half a second, and as long as
-/// the processes that hold it are dead, at most half a minute. The kernel releases the locks of a killed process with a delay.
+/// Takes a lock, `operation` being one that does not wait, and waits for it all the same: for half a second,
+/// and as long as the processes that hold it are dead, at most half a minute. The kernel releases the locks
+/// of a killed process with a delay.
 ///
 /// # Errors
 /// `WouldBlock` if another process has it; those of `flock`.
@@ -219,7 +223,8 @@ pub fn lock_patiently(file: &File, operation: FlockOperation) -> io::Result<()> 
     Ok(rustix::fs::flock(file, operation)?)
 }
 
-/// Opens a file; a block device again and again for a while if it is busy, for the reason that [`lock`] has to wait.
+/// Opens a file; a block device again and again for a while if it is busy, for the reason that [`lock`] has
+/// to wait.
 fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
     for _ in 1..TRIES {
         match options.open(path) {
@@ -230,13 +235,14 @@ fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Between two tries, how many there are, and how many while the process that has the lock is dead: at most half a
-/// minute.
+/// Between two tries, how many there are, and how many while the process that has the lock is dead: at most
+/// half a minute.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 const TRIES: u32 = 25;
 const DEAD_TRIES: u32 = 1_500;
 
-/// Whether every process that has a lock on a file, as `/proc/locks` tells, has ended. No if that cannot be seen.
+/// Whether every process that has a lock on a file, as `/proc/locks` tells, has ended. No if that cannot be
+/// seen.
 fn holders_are_dead(file: &File) -> bool {
     let Ok(found) = rustix::fs::fstat(file) else { return false };
     let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));

@@ -8,8 +8,8 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The result of an operation: what the system call of the same name would return. Started when made, not when first
-/// polled.
+/// The result of an operation: what the system call of the same name would return. Started when made, not
+/// when first polled.
 pub(crate) struct Operation {
     ring: Ring,
     key: Option<usize>,

@@ -7,8 +7,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The process that listens at the other end, or that connected. `None` for a TCP socket, and for a process of
-/// another PID namespace.
+/// The process that listens at the other end, or that connected. `None` for a TCP socket, and for a process
+/// of another PID namespace.
 ///
 /// The function of `rustix` has no value for such a process: the kernel's 0 is no `Pid`.
 pub(crate) fn process_of(socket: impl AsFd) -> Option<Pid> {

@@ -1,8 +1,8 @@
 //! The reactor: the ring's two queues, and the operations in flight.
 //!
-//! Operations are queued as they are started and submitted together: one system call for each turn of the loop
-//! submits them and waits. An operation is a place in a slab that owns what the kernel works on until its completion
-//! is reaped; the place's number is the `user_data` of its submission.
+//! Operations are queued as they are started and submitted together: one system call for each turn of the
+//! loop submits them and waits. An operation is a place in a slab that owns what the kernel works on until
+//! its completion is reaped; the place's number is the `user_data` of its submission.
 #![allow(unsafe_code)]
 
 use crate::setup::{self, FILES, REGION};
@@ -107,7 +107,8 @@ impl Reactor {
         &self.fallbacks
     }
 
-    /// Queues an operation. It is submitted at the end of this turn of the loop, or now where the queue is full.
+    /// Queues an operation. It is submitted at the end of this turn of the loop, or now where the queue is
+    /// full.
     ///
     /// Every pointer in `entry` must lead into what `keep` holds.
     pub(crate) fn start(&mut self, entry: squeue::Entry, keep: Keep) -> usize {
@@ -137,8 +138,8 @@ impl Reactor {
         }
     }
 
-    /// Gives up the result of an operation. What it works on is kept until the kernel is done; a wait that may never
-    /// end otherwise is cancelled.
+    /// Gives up the result of an operation. What it works on is kept until the kernel is done; a wait that
+    /// may never end otherwise is cancelled.
     pub(crate) fn abandon(&mut self, key: usize, cancel: bool) {
         let place = &mut self.operations[key];
         if matches!(place.progress, Progress::Done(_)) {
@@ -174,7 +175,8 @@ impl Reactor {
     pub(crate) fn unregister_file(&mut self, place: u32) {
         // What is queued names the file by its place, and must find it there.
         self.submit_queued();
-        // Where this fails the place is lost, and the file stays open as long as the ring: no harm beyond that.
+        // Where this fails the place is lost, and the file stays open as long as the ring: no harm beyond
+        // that.
         if self.uring.submitter().register_files_update(place, &[-1]).is_ok() {
             self.free_files.push(place);
         }
@@ -225,15 +227,16 @@ impl Reactor {
         }
     }
 
-    /// Whether entering the kernel would move anything on: queued operations, or completions it has to work off.
+    /// Whether entering the kernel would move anything on: queued operations, or completions it has to work
+    /// off.
     fn has_kernel_work(&mut self) -> bool {
         let queue = self.uring.submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
     fn push(&mut self, entry: squeue::Entry) {
-        // SAFETY: what the entry points to is kept in its place until its completion is reaped; `open` and `start`
-        // say so. A cancellation points to nothing.
+        // SAFETY: what the entry points to is kept in its place until its completion is reaped; `open` and
+        // `start` say so. A cancellation points to nothing.
         while unsafe { self.uring.submission().push(&entry) }.is_err() {
             self.enter(Patience::None);
             self.reap();
@@ -248,7 +251,8 @@ impl Reactor {
         let queued = self.uring.submission().len() as u32;
         let (want, flags) = match patience {
             Patience::None => (0, EnterFlags::GETEVENTS),
-            // A thread that only waits for guests is idle, and must not look busy with I/O in the system's statistics.
+            // A thread that only waits for guests is idle, and must not look busy with I/O in the system's
+            // statistics.
             _ if self.device_operations == 0 && self.uring.params().is_feature_no_iowait() => {
                 (1, EnterFlags::GETEVENTS | EnterFlags::EXT_ARG | EnterFlags::NO_IOWAIT)
             }
@@ -265,8 +269,8 @@ impl Reactor {
             _ => types::SubmitArgs::new(),
         };
         let args = (want > 0).then_some(&args);
-        // SAFETY: the argument is the structure that EXT_ARG announces, and lives until the call returns; without
-        // EXT_ARG there is none.
+        // SAFETY: the argument is the structure that EXT_ARG announces, and lives until the call returns;
+        // without EXT_ARG there is none.
         let entered = unsafe { self.uring.submitter().enter(queued, want, flags.bits(), args) };
         match entered.map_err(|error| error.raw_os_error()) {
             // Interrupted, timed out, or too many completions unreaped: the caller reaps and comes back.
@@ -275,7 +279,8 @@ impl Reactor {
         }
     }
 
-    /// Takes the completions that are there, and wakes the tasks that wait for them. Returns how many operations completed.
+    /// Takes the completions that are there, and wakes the tasks that wait for them. Returns how many
+    /// operations completed.
     pub(crate) fn reap(&mut self) -> usize {
         let Reactor { uring, operations, device_operations, .. } = self;
         let mut reaped = 0;
@@ -321,7 +326,8 @@ impl Drop for Reactor {
             self.drain();
             return;
         }
-        // After a panic the ring may be unusable: rather lose the memory than let the kernel write to freed memory.
+        // After a panic the ring may be unusable: rather lose the memory than let the kernel write to freed
+        // memory.
         std::mem::forget(std::mem::take(&mut self.operations));
         std::mem::forget(self.arena.clone());
     }

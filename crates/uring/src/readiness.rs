@@ -1,5 +1,5 @@
-//! Waiting for a file that is read and written by system calls beside the ring, such as a socket or `/dev/fuse`: the
-//! ring only says when.
+//! Waiting for a file that is read and written by system calls beside the ring, such as a socket or
+//! `/dev/fuse`: the ring only says when.
 
 use crate::Ring;
 use crate::operation::Operation;
@@ -9,8 +9,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 impl Ring {
-    /// Completes once `file` has something to read, or has come to its end, or has failed: the next read tells which.
-    /// May be dropped at any time.
+    /// Completes once `file` has something to read, or has come to its end, or has failed: the next read
+    /// tells which. May be dropped at any time.
     pub async fn readable(&self, file: &impl AsFd) -> io::Result<()> {
         self.ready(file, libc::POLLIN).await
     }

@@ -1,9 +1,9 @@
 //! A shard's world: an executor on an io_uring.
 //!
-//! The loop runs the tasks that are ready, then enters the kernel once, to submit what they queued and to wait for the
-//! next completion or timer. A timed wait in the kernel overshoots (4 to 20 µs in the median on a virtual machine, more
-//! when it is busy; the thread's timer slack makes no difference), so the loop waits until [`SPIN`] before the deadline
-//! and polls for completions from there.
+//! The loop runs the tasks that are ready, then enters the kernel once, to submit what they queued and to
+//! wait for the next completion or timer. A timed wait in the kernel overshoots (4 to 20 µs in the median on
+//! a virtual machine, more when it is busy; the thread's timer slack makes no difference), so the loop waits
+//! until [`SPIN`] before the deadline and polls for completions from there.
 
 use crate::reactor::{Patience, Reactor};
 use braid_base::Nanos;
@@ -17,18 +17,19 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How long before a timer the loop stops sleeping and starts polling. The kernel's overshoot is below this in all but
-/// a few of a thousand waits; a longer time costs processor time for nothing.
+/// How long before a timer the loop stops sleeping and starts polling. The kernel's overshoot is below this
+/// in all but a few of a thousand waits; a longer time costs processor time for nothing.
 const SPIN: Nanos = Nanos::from_micros(55);
 
-/// Rounds of ready tasks between two looks at the kernel: enough for tasks that wake each other to come to rest, so
-/// that what they queue is submitted together; few enough that a task that only yields does not hold up the rest.
+/// Rounds of ready tasks between two looks at the kernel: enough for tasks that wake each other to come to
+/// rest, so that what they queue is submitted together; few enough that a task that only yields does not hold
+/// up the rest.
 const ROUNDS: usize = 8;
 
 /// The [`Runtime`] of the real world. Cheap to clone: a handle. It belongs to the thread that made it.
 ///
-/// Tasks hold handles, and the ring holds its tasks: call [`Ring::clear`] before the last handle of your own goes,
-/// or the ring lives as long as the process.
+/// Tasks hold handles, and the ring holds its tasks: call [`Ring::clear`] before the last handle of your own
+/// goes, or the ring lives as long as the process.
 #[derive(Clone)]
 pub struct Ring {
     inner: Rc<Inner>,
@@ -41,12 +42,13 @@ struct Inner {
 }
 
 impl Ring {
-    /// A ring whose queue takes `entries` operations (rounded up to a power of two) between two submissions; more may
-    /// be in flight. `arena` is registered with the kernel, whole: its memory is resident from here on.
+    /// A ring whose queue takes `entries` operations (rounded up to a power of two) between two submissions;
+    /// more may be in flight. `arena` is registered with the kernel, whole: its memory is resident from here
+    /// on.
     ///
     /// # Errors
-    /// If the kernel has no io_uring or forbids it; the message says what to do. What is merely slower than it
-    /// could be is no error: see [`Ring::fallbacks`].
+    /// If the kernel has no io_uring or forbids it; the message says what to do. What is merely slower than
+    /// it could be is no error: see [`Ring::fallbacks`].
     pub fn new(entries: u32, arena: &Arena) -> io::Result<Ring> {
         let reactor = RefCell::new(Reactor::open(entries, arena)?);
         let executor = Executor::new(Order::Fifo);
@@ -56,7 +58,8 @@ impl Ring {
     /// Whether the arena is registered with the kernel.
     ///
     /// # Errors
-    /// Why it is not, with the remedy: commonly the limit of lockable memory. Requests then cost about a tenth more.
+    /// Why it is not, with the remedy: commonly the limit of lockable memory. Requests then cost about a
+    /// tenth more.
     pub fn registered(&self) -> Result<(), String> {
         self.reactor().registered()
     }
@@ -108,8 +111,8 @@ impl Ring {
         self.inner.reactor.borrow_mut()
     }
 
-    /// Lends the executor's wakers to the main future, which may borrow and so cannot be a task: a task that stands
-    /// for it, and notes when it is woken.
+    /// Lends the executor's wakers to the main future, which may borrow and so cannot be a task: a task that
+    /// stands for it, and notes when it is woken.
     fn spawn_proxy(&self, main: Rc<Main>) {
         self.spawn(std::future::poll_fn(move |cx| {
             main.waker.borrow_mut().clone_from(cx.waker());

@@ -88,7 +88,8 @@ impl RingFile {
         self.begin(entry, Keep::Device)
     }
 
-    /// Frees a range of a file, whose length stays. Of a block device: makes it read as zeros without writing it.
+    /// Frees a range of a file, whose length stays. Of a block device: makes it read as zeros without writing
+    /// it.
     pub(crate) fn punch_hole(&self, offset: Bytes, len: Bytes) -> Begun<'_> {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let entry = opcode::Fallocate::new(self.fd(), len.0).offset(offset.0).mode(mode).build();
@@ -97,7 +98,8 @@ impl RingFile {
 
     /// Discards a range of a block device (Linux 6.12).
     pub(crate) fn discard(&self, offset: Bytes, len: Bytes) -> Begun<'_> {
-        // The start goes where other operations have their address, the length into the first word of the command.
+        // The start goes where other operations have their address, the length into the first word of the
+        // command.
         let mut command = [0; 16];
         command[..8].copy_from_slice(&len.0.to_ne_bytes());
         let entry =

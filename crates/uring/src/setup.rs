@@ -1,5 +1,6 @@
-//! Setting up an io_uring: the flags that make it cheap, the registered arena, the table of registered files; and
-//! for each what is missing where the kernel refuses, in a sentence with the remedy. Nothing falls back silently.
+//! Setting up an io_uring: the flags that make it cheap, the registered arena, the table of registered files;
+//! and for each what is missing where the kernel refuses, in a sentence with the remedy. Nothing falls back
+//! silently.
 #![allow(unsafe_code)]
 
 use io_uring::{Builder, IoUring};
@@ -9,8 +10,8 @@ use std::io;
 /// Places in the table of registered files: 64 devices for each of four volumes. Sockets do not take any.
 pub(crate) const FILES: u32 = 256;
 
-/// The kernel takes registered buffers of at most this many bytes each. An arena's buffers never cross a multiple of
-/// it, for they do not cross a multiple of their own size.
+/// The kernel takes registered buffers of at most this many bytes each. An arena's buffers never cross a
+/// multiple of it, for they do not cross a multiple of their own size.
 pub(crate) const REGION: usize = 1 << 30;
 
 /// A new ring with the best flags that this kernel has, and what it lacks.
@@ -18,8 +19,8 @@ pub(crate) const REGION: usize = 1 << 30;
 /// # Errors
 /// If the kernel has no io_uring, or forbids it; the message says how to allow it.
 pub(crate) fn open(entries: u32, fallbacks: &mut Vec<String>) -> io::Result<IoUring> {
-    // One thread submits and reaps, and completions are worked off only when it asks (Linux 6.1); or at least without
-    // interrupting it (5.19).
+    // One thread submits and reaps, and completions are worked off only when it asks (Linux 6.1); or at least
+    // without interrupting it (5.19).
     let deferred: fn(&mut Builder) = |b| {
         b.setup_single_issuer().setup_defer_taskrun().setup_coop_taskrun().setup_taskrun_flag();
     };
@@ -90,14 +91,16 @@ fn explain(error: io::Error) -> io::Error {
 /// Why it was refused, with the remedy. All works without it, at about a tenth more CPU for each request.
 pub(crate) fn register_arena(uring: &IoUring, (start, len): (*mut u8, usize)) -> Result<(), String> {
     raise_memlock();
-    // SAFETY: the region is the arena's own, and stays allocated as long as the ring, which holds the arena. The
-    // advice changes no byte; where it is refused the pages are small, which is slower to register and nothing else.
+    // SAFETY: the region is the arena's own, and stays allocated as long as the ring, which holds the arena.
+    // The advice changes no byte; where it is refused the pages are small, which is slower to register and
+    // nothing else.
     let _ = unsafe { rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxHugepage) };
     let regions: Vec<libc::iovec> = (0..len)
         .step_by(REGION)
         .map(|at| libc::iovec { iov_base: start.wrapping_add(at).cast(), iov_len: REGION.min(len - at) })
         .collect();
-    // SAFETY: as above: the regions lie in the arena, which the ring's reactor keeps until the ring is closed.
+    // SAFETY: as above: the regions lie in the arena, which the ring's reactor keeps until the ring is
+    // closed.
     let registered = unsafe { uring.submitter().register_buffers(&regions) };
     registered.map_err(|error| {
         let mib = len >> 20;

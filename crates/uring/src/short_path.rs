@@ -56,12 +56,13 @@ impl ShortPath {
 
 /// Connects to a Unix socket, however long its path is.
 ///
-/// The kernel closes the sockets of a killed process with an `io_uring` after the end of the process. Until then a
-/// connection succeeds, and gets no reply.
+/// The kernel closes the sockets of a killed process with an `io_uring` after the end of the process. Until
+/// then a connection succeeds, and gets no reply.
 ///
 /// # Errors
-/// As [`UnixStream::connect`]; `ConnectionRefused` also if the process that listened has ended; `InvalidInput` if
-/// the last name is too long by itself; `WouldBlock` if the queue of the listener is full for five seconds.
+/// As [`UnixStream::connect`]; `ConnectionRefused` also if the process that listened has ended;
+/// `InvalidInput` if the last name is too long by itself; `WouldBlock` if the queue of the listener is full
+/// for five seconds.
 pub fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     let short = ShortPath::of(path)?;
     let address = SocketAddrUnix::new(short.path())?;

@@ -25,8 +25,9 @@ pub enum Signal {
 }
 
 impl Signals {
-    /// Blocks these signals in this thread from here on, and receives them. Threads that exist already would still obey
-    /// them: call this before the first is made, for threads inherit what is blocked. A SIGHUP that is ignored, as under nohup(1), stays ignored.
+    /// Blocks these signals in this thread from here on, and receives them. Threads that exist already would
+    /// still obey them: call this before the first is made, for threads inherit what is blocked. A SIGHUP
+    /// that is ignored, as under nohup(1), stays ignored.
     ///
     /// # Errors
     /// If the process has too many open files.

@@ -1,7 +1,7 @@
 //! A connected socket, by readiness: try now, and wait through the ring where there is nothing to do now.
 //!
-//! The system calls are direct ones: over a local socket they cost less than a round through the ring, and a server
-//! can collect many replies for one vectored send.
+//! The system calls are direct ones: over a local socket they cost less than a round through the ring, and a
+//! server can collect many replies for one vectored send.
 
 use crate::Ring;
 use crate::peer::process_of;
@@ -42,7 +42,8 @@ impl Stream {
         address.map_or_else(|| "unknown".to_owned(), |address| address.to_string())
     }
 
-    /// Receives what is there: `None` if that is nothing yet, `Some(0)` at the end (or for no room in `into`).
+    /// Receives what is there: `None` if that is nothing yet, `Some(0)` at the end (or for no room in
+    /// `into`).
     ///
     /// # Errors
     /// `ConnectionReset` and the like; the connection is then of no more use.
@@ -73,8 +74,8 @@ impl Stream {
         }
     }
 
-    /// Completes once there is something to receive, the other side has ended, or the connection broke: try then. May
-    /// be dropped at any time.
+    /// Completes once there is something to receive, the other side has ended, or the connection broke: try
+    /// then. May be dropped at any time.
     pub async fn readable(&self) -> io::Result<()> {
         self.ring.ready(&self.socket, libc::POLLIN | libc::POLLRDHUP).await
     }

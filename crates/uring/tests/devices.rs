@@ -57,7 +57,8 @@ fn a_file_past_the_cache_is_a_device() {
     });
 }
 
-/// `BRAID_TEST_BLOCK_DEVICE=/dev/loop7 cargo test -p braid-uring -- --ignored` overwrites the device's first MiB.
+/// `BRAID_TEST_BLOCK_DEVICE=/dev/loop7 cargo test -p braid-uring -- --ignored` overwrites the device's first
+/// MiB.
 #[test]
 #[ignore = "needs a block device that may be overwritten, and the right to"]
 fn a_block_device_is_a_device_that_only_one_may_open() {
@@ -128,8 +129,8 @@ fn a_file_that_became_shorter_is_an_error_and_no_endless_loop() {
     });
 }
 
-/// A file was truncated while it was served: the next write extended it again, with a hole in front, and flushes
-/// succeeded, so that all the bytes lost were reported as safe.
+/// A file was truncated while it was served: the next write extended it again, with a hole in front, and
+/// flushes succeeded, so that all the bytes lost were reported as safe.
 #[test]
 fn a_file_truncated_while_in_use_fails_writes_and_flushes_and_is_not_extended() {
     for (access, flush) in [(Access::Direct, Flush::ToDisk), (Access::Cached, Flush::ToPageCache)] {

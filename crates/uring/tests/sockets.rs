@@ -90,8 +90,8 @@ fn unix_echoes_and_a_stale_socket_file_is_replaced() {
     });
 }
 
-/// The kernel closed the socket of a killed daemon only after the next daemon had looked, which then did not start;
-/// and a command took the dead daemon for one that serves.
+/// The kernel closed the socket of a killed daemon only after the next daemon had looked, which then did not
+/// start; and a command took the dead daemon for one that serves.
 #[test]
 fn a_dead_process_does_not_listen_though_its_socket_is_open() {
     with_ring(async |ring| {
@@ -163,7 +163,8 @@ fn a_dropped_wait_does_not_keep_the_connection_open() {
     });
 }
 
-/// The mode of a socket file came from the umask: with 000, as in some containers, any user could write to the volume.
+/// The mode of a socket file came from the umask: with 000, as in some containers, any user could write to
+/// the volume.
 #[test]
 fn only_its_owner_may_connect_to_a_socket_whatever_the_umask_says() {
     use std::os::unix::fs::PermissionsExt;

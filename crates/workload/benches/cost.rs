@@ -1,4 +1,5 @@
-//! What a request costs to generate: `cargo bench -p braid-workload [-- NAME,key=value…]`, all workloads by default.
+//! What a request costs to generate: `cargo bench -p braid-workload [-- NAME,key=value…]`, all workloads by
+//! default.
 
 use braid_workload::{Load, Step, names, parse};
 use std::hint::black_box;

@@ -1,7 +1,8 @@
 //! A stream of arrivals that is made a few dozen at a time.
 //!
-//! Each one follows from a chain of random numbers, quotients and a logarithm, for which the processor waits. Where many are
-//! made in one go it works on the next ones meanwhile, and a caller that takes them one by one finds them ready.
+//! Each one follows from a chain of random numbers, quotients and a logarithm, for which the processor waits.
+//! Where many are made in one go it works on the next ones meanwhile, and a caller that takes them one by one
+//! finds them ready.
 
 use braid_base::Arrival;
 

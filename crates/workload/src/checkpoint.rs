@@ -1,15 +1,16 @@
 //! `checkpoint`: a parallel program whose processes compute, write their state together, and later read it.
 //!
-//! The pattern for which Chen et al., "Using Working Set Reorganization to Manage Storage Systems with Hard and Solid State
-//! Disks", section III, spread new writes over all devices and move what is read later: a checkpoint is written at full
-//! bandwidth, once, and read after a crash or by the analysis. The paper gives no figures of such a run; sizes and times are
-//! guessed.
+//! The pattern for which Chen et al., "Using Working Set Reorganization to Manage Storage Systems with Hard
+//! and Solid State Disks", section III, spread new writes over all devices and move what is read later: a
+//! checkpoint is written at full bandwidth, once, and read after a crash or by the analysis. The paper gives
+//! no figures of such a run; sizes and times are guessed.
 //!
-//! A round: all processes compute, meet, write their state in sequence, flush, and meet again; then they meet after
-//! each of the `reads` passes over the checkpoint. Checkpoints go to two places by turns, for the last one must survive while
-//! the next is written. `layout=own`: a file per process. `layout=shared`: one file, in which the processes' requests
-//! interleave. A process reads what another one wrote, as after a restart on other nodes: `read=written` in the way that one wrote it,
-//! `read=order` a part of the checkpoint from start to end, `read=stride` each piece that is `clients` after its last.
+//! A round: all processes compute, meet, write their state in sequence, flush, and meet again; then they meet
+//! after each of the `reads` passes over the checkpoint. Checkpoints go to two places by turns, for the last
+//! one must survive while the next is written. `layout=own`: a file per process. `layout=shared`: one file,
+//! in which the processes' requests interleave. A process reads what another one wrote, as after a restart on
+//! other nodes: `read=written` in the way that one wrote it, `read=order` a part of the checkpoint from start
+//! to end, `read=stride` each piece that is `clients` after its last.
 
 use crate::pace::{DAY, MOST_CLIENTS};
 use crate::target::LARGEST_SPAN;

@@ -1,4 +1,5 @@
-//! `db2-like`: consecutive queries to a parallel relational database, after the workload "DB2 Parallel Edition" of the working-set paper.
+//! `db2-like`: consecutive queries to a parallel relational database, after the workload "DB2 Parallel
+//! Edition" of the working-set paper.
 //!
 //! | figure | value | standing |
 //! |---|---|---|
@@ -12,8 +13,9 @@
 //! | sorts and joins | every second query writes a twentieth of the data to a temporary table, and reads it again | assumed |
 //! | between queries | all clients are done, and nobody asks for anything for 10 s | assumed: in the paper the system is idle at times, and it does not say when |
 //!
-//! The trace is of the Maryland applications (Uysal, Acharya, Saltz, 1998) and not published in this form; this stands in for it, and is not it. A reorganization
-//! needs idle time, which is what `pause` is for; `repeat` asks the same five queries again.
+//! The trace is of the Maryland applications (Uysal, Acharya, Saltz, 1998) and not published in this form;
+//! this stands in for it, and is not it. A reorganization needs idle time, which is what `pause` is for;
+//! `repeat` asks the same five queries again.
 
 use crate::draw::{Scatter, Zipf};
 use crate::pace::{DAY, MOST_CLIENTS};

@@ -1,8 +1,8 @@
 //! `diurnal`: an open loop whose rate follows the day, over places whose popularity follows Zipf's law.
 //!
-//! The rate rises from `low` times the peak at midnight, when the workload begins, to the peak at noon, and falls again, as a
-//! smooth step (3x² − 2x³). Studies of servers see ratios of 2 to 10 between day and night [memory]; `low=20%` is in the
-//! middle. A day may be shorter than a day, so that a simulation sees several.
+//! The rate rises from `low` times the peak at midnight, when the workload begins, to the peak at noon, and
+//! falls again, as a smooth step (3x² − 2x³). Studies of servers see ratios of 2 to 10 between day and night
+//! [memory]; `low=20%` is in the middle. A day may be shorter than a day, so that a simulation sees several.
 
 use crate::draw::{Scatter, Zipf};
 use crate::pace::{DAY, Pace, take_requests};

@@ -1,5 +1,6 @@
-//! `email-like`: a mail server that appends messages to mailboxes and syncs each one, as Hystor's authors used it after
-//! Shah and Noble, "A study of e-mail patterns", Software: Practice and Experience 37(14), 2007.
+//! `email-like`: a mail server that appends messages to mailboxes and syncs each one, as Hystor's authors
+//! used it after Shah and Noble, "A study of e-mail patterns", Software: Practice and Experience 37(14),
+//! 2007.
 //!
 //! | figure | value | standing |
 //! |---|---|---|
@@ -12,14 +13,15 @@
 //! | popularity of mailboxes | Zipf, exponent 0.8 | guessed |
 //! | deliveries, readings, rewritings | 85 %, 14 %, 1 % | guessed |
 //!
-//! The parameters of Shah and Noble's distributions were not to be found; neither was how the bursts were that Hystor's authors
-//! speak of, so clients do not pause unless `think` says so.
+//! The parameters of Shah and Noble's distributions were not to be found; neither was how the bursts were
+//! that Hystor's authors speak of, so clients do not pause unless `think` says so.
 //!
-//! A delivery: the clusters from the mailbox's end are written; the file system's journal gets `journal` bytes in sequence
-//! (descriptor, attributes, commit, as ext3 with ordered data) [assumed]; then a flush. One delivery in 32 also writes the
-//! mailbox's attributes in their place, as a journal that is emptied does [guessed]. A reading reads up to the last 64 KiB. A
-//! rewriting reads a mailbox and writes half of it anew; so does a delivery to a mailbox that has grown to 4 MiB. Nothing is
-//! cached. Memory: 4 bytes for each 4 KiB of space.
+//! A delivery: the clusters from the mailbox's end are written; the file system's journal gets `journal`
+//! bytes in sequence (descriptor, attributes, commit, as ext3 with ordered data) [assumed]; then a flush. One
+//! delivery in 32 also writes the mailbox's attributes in their place, as a journal that is emptied does
+//! [guessed]. A reading reads up to the last 64 KiB. A rewriting reads a mailbox and writes half of it anew;
+//! so does a delivery to a mailbox that has grown to 4 MiB. Nothing is cached. Memory: 4 bytes for each 4 KiB
+//! of space.
 
 use crate::draw::{Scatter, Zipf, exp, normal, pareto};
 use crate::file_system::{CLUSTER, Extent, File, FileSystem, MOST_CLUSTERS, MOST_FILES};

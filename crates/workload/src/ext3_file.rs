@@ -1,4 +1,5 @@
-//! `ext3-file-like`: small reads at random places of one large file on ext2 or ext3, whose indirect blocks are read first.
+//! `ext3-file-like`: small reads at random places of one large file on ext2 or ext3, whose indirect blocks
+//! are read first.
 //!
 //! | figure | value | standing |
 //! |---|---|---|
@@ -9,11 +10,13 @@
 //! | runs | 4, each at places of its own; the last one is measured | assumed: within one run no indirect block is read twice |
 //! | page cache | cold before each run, and larger than what is read | assumed |
 //!
-//! A read needs all indirect blocks on the way to its data, the highest first, each of them a request if the page cache does not hold it.
-//! These are metadata: [`Workload::metadata`] has their places. The page cache keeps the indirect blocks that were used last, by a second chance; that of data is left out, since a
-//! random read of a large file finds nothing in it. Several clients take turns in one sequence of reads, and what is in the page cache
-//! follows from that sequence alone: a client does not wait for an indirect block that another is still reading. The inode is in memory,
-//! and nothing of the file system's own lies among the file's blocks.
+//! A read needs all indirect blocks on the way to its data, the highest first, each of them a request if the
+//! page cache does not hold it. These are metadata: [`Workload::metadata`] has their places. The page cache
+//! keeps the indirect blocks that were used last, by a second chance; that of data is left out, since a
+//! random read of a large file finds nothing in it. Several clients take turns in one sequence of reads, and
+//! what is in the page cache follows from that sequence alone: a client does not wait for an indirect block
+//! that another is still reading. The inode is in memory, and nothing of the file system's own lies among the
+//! file's blocks.
 
 use crate::{About, Client, Load, Setting, Step, Workload};
 use braid_base::{BadSetting, Bytes, GIB, KIB, MIB, Nanos, Op, Request, Rng, Settings, TIB};
@@ -214,8 +217,9 @@ impl Waiting {
     }
 }
 
-/// A file of so many blocks, and its indirect blocks: those of the first level are numbered in the order of what they point to, as are those of the
-/// second, of which the first one begins with the second of the first level; there is one of the third, which begins with the second of the second.
+/// A file of so many blocks, and its indirect blocks: those of the first level are numbered in the order of
+/// what they point to, as are those of the second, of which the first one begins with the second of the first
+/// level; there is one of the third, which begins with the second of the second.
 #[derive(Clone, Copy)]
 struct Shape {
     blocks: u64,

@@ -1,11 +1,12 @@
 //! A small file system, for workloads that speak of files: which bytes of the volume belong to which file.
 //!
-//! Space is cut into clusters of 4 KiB. A file that grows takes the cluster after its last one if that is free. If not, it goes
-//! to the next free cluster after the place where the last file did so, and 32 KiB are left for it there, as ext3 reserves
-//! them; behind the end the search starts again at the front (next fit). So files are whole while there is much room, in
-//! pieces of 32 KiB where several grow by turns, and in smaller ones once files have come and gone. A table holds the cluster that follows each one: 4 bytes for each cluster, nothing is allocated later. A place at
-//! the start is kept for attributes: 256 B for each file, written by whole clusters. Contents, names and caches do not
-//! exist here.
+//! Space is cut into clusters of 4 KiB. A file that grows takes the cluster after its last one if that is
+//! free. If not, it goes to the next free cluster after the place where the last file did so, and 32 KiB are
+//! left for it there, as ext3 reserves them; behind the end the search starts again at the front (next fit).
+//! So files are whole while there is much room, in pieces of 32 KiB where several grow by turns, and in
+//! smaller ones once files have come and gone. A table holds the cluster that follows each one: 4 bytes for
+//! each cluster, nothing is allocated later. A place at the start is kept for attributes: 256 B for each
+//! file, written by whole clusters. Contents, names and caches do not exist here.
 
 use braid_base::{Bytes, Op, Request};
 
@@ -81,8 +82,8 @@ impl FileSystem {
         File { number, len: Bytes::ZERO, first: LAST, last: LAST, clusters: 0 }
     }
 
-    /// Makes a file longer, and says what has to be written: from the cluster that holds its end on. `None` if there is no
-    /// room; nothing has changed then.
+    /// Makes a file longer, and says what has to be written: from the cluster that holds its end on. `None`
+    /// if there is no room; nothing has changed then.
     pub fn append(&mut self, file: &mut File, len: Bytes) -> Option<Extent> {
         let end = file.len + len;
         let clusters = (end.align_up(CLUSTER) / CLUSTER) as u32;
@@ -134,7 +135,8 @@ impl FileSystem {
         self.free += file.clusters;
     }
 
-    /// The next request of an extent: clusters that follow each other on the volume, `most` at once. `None` at its end.
+    /// The next request of an extent: clusters that follow each other on the volume, `most` at once. `None`
+    /// at its end.
     pub fn request(&self, extent: &mut Extent, most: Bytes) -> Option<Request> {
         if extent.left == 0 {
             return None;

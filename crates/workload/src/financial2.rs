@@ -1,5 +1,6 @@
-//! `financial2-like`: after the block trace Financial2 of a financial institution's OLTP (UMass Trace Repository, Storage
-//! Performance Council). It stands in for the trace, and is not it: a simulation that has the file should read it.
+//! `financial2-like`: after the block trace Financial2 of a financial institution's OLTP (UMass Trace
+//! Repository, Storage Performance Council). It stands in for the trace, and is not it: a simulation that has
+//! the file should read it.
 //!
 //! | figure | public trace | Hayashi and Komoda, table 1 | standing |
 //! |---|---|---|---|
@@ -14,9 +15,9 @@
 //! | different places | 296,072 | | published counts, as above |
 //! | rate within the day | flatter than Financial1's | | memory; 1 to 1.5 here |
 //!
-//! The two accounts of rate and size contradict each other, as with `financial1-like`: `figures` chooses. The fit gives
-//! 0.294 million places. LRU caches of 100 MB and 512 MB then hit 86 and 94 % (by Che's approximation), measured with the
-//! trace 85 and 92 % (RelStorage's notes).
+//! The two accounts of rate and size contradict each other, as with `financial1-like`: `figures` chooses. The
+//! fit gives 0.294 million places. LRU caches of 100 MB and 512 MB then hit 86 and 94 % (by Che's
+//! approximation), measured with the trace 85 and 92 % (RelStorage's notes).
 
 use crate::oltp::{self, Figures, Mix};
 use crate::{About, Setting, Workload};

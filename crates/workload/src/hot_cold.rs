@@ -1,10 +1,12 @@
-//! `hot-cold`: a hot set gets most requests, the rest of the span the others; and from time to time the hot set moves.
+//! `hot-cold`: a hot set gets most requests, the rest of the span the others; and from time to time the hot
+//! set moves.
 //!
-//! The span is cut into units in an order that the seed chooses. The hot set is a run of units in that order, so that they lie
-//! apart on the volume. Every `every` requests the run moves on by `shift` of its length: with 100 % it is another set, with
-//! 10 % a tenth of it is replaced. After the last unit comes the first again. No published workload; the mix of 90 % of
-//! requests to 10 % of the span is a custom of file-system studies (Rosenblum and Ousterhout, "The Design and
-//! Implementation of a Log-Structured File System", section 3.5).
+//! The span is cut into units in an order that the seed chooses. The hot set is a run of units in that order,
+//! so that they lie apart on the volume. Every `every` requests the run moves on by `shift` of its length:
+//! with 100 % it is another set, with 10 % a tenth of it is replaced. After the last unit comes the first
+//! again. No published workload; the mix of 90 % of requests to 10 % of the span is a custom of file-system
+//! studies (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File System",
+//! section 3.5).
 //!
 //! A closed loop counts its requests by client: `every` is divided by the number of clients.
 

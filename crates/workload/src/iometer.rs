@@ -8,10 +8,11 @@
 //! | `database` | 67 % | 100 % | 8 K | memory |
 //! | `pass-50`, `pass-90` | 50 %, 90 % | 50 % | 4 K | paper: Xiao et al., PASS, section V; 30 GB there |
 //!
-//! Load levels of the file server by outstanding requests: linear 1, very light 4, light 8, moderate 64, heavy 256.
+//! Load levels of the file server by outstanding requests: linear 1, very light 4, light 8, moderate 64,
+//! heavy 256.
 //!
-//! Assumed: a request that is not random begins where the last one of its client ended; a random one begins at a multiple of
-//! `align`, 512 B as IOmeter's default of sectors.
+//! Assumed: a request that is not random begins where the last one of its client ended; a random one begins
+//! at a multiple of `align`, 512 B as IOmeter's default of sectors.
 
 use crate::draw::Sizes;
 use crate::pace::{self, Pace};

@@ -1,11 +1,12 @@
-//! Generated workloads: who asks a volume for which bytes, and when. One file per workload, which opens with its source,
-//! its figures and what is assumed.
+//! Generated workloads: who asks a volume for which bytes, and when. One file per workload, which opens with
+//! its source, its figures and what is assumed.
 //!
-//! A workload comes from `name,key=value,…` and a seed: the same text and seed give the same requests on every machine
-//! and in every version. It is a value without clock or I/O; the caller that runs it says when a request has completed by asking
-//! for the next step. Requests lie within [`Workload::span`], in whole sectors, and are never empty, but for flushes.
-//! Generating one allocates nothing. A workload that has started takes a few hundred bytes for each client; those with files
-//! take tables as well, at most half a GiB whatever is set, a few MiB by default.
+//! A workload comes from `name,key=value,…` and a seed: the same text and seed give the same requests on
+//! every machine and in every version. It is a value without clock or I/O; the caller that runs it says when
+//! a request has completed by asking for the next step. Requests lie within [`Workload::span`], in whole
+//! sectors, and are never empty, but for flushes. Generating one allocates nothing. A workload that has
+//! started takes a few hundred bytes for each client; those with files take tables as well, at most half a
+//! GiB whatever is set, a few MiB by default.
 //!
 //! A workload that imitates a published one is called `…-like`, never by the name of the real one.
 #![forbid(unsafe_code)]
@@ -86,8 +87,8 @@ pub enum Step {
         /// What it asks for then.
         request: Request,
     },
-    /// Computes, and then an operation of the client's own programme is complete. It began when the last one was complete, and the
-    /// requests since then were part of it: none, if a page cache answered it.
+    /// Computes, and then an operation of the client's own programme is complete. It began when the last one
+    /// was complete, and the requests since then were part of it: none, if a page cache answered it.
     Operation {
         /// How long the client computes first.
         think: Nanos,
@@ -133,19 +134,20 @@ impl Workload {
         self.span
     }
 
-    /// How many requests it makes in all, where that is known; flushes count. `None`: unknown, or without end.
+    /// How many requests it makes in all, where that is known; flushes count. `None`: unknown, or without
+    /// end.
     pub fn requests(&self) -> Option<u64> {
         self.requests
     }
 
-    /// What holds bytes before the first request, in order and without overlap. The caller that runs the workload writes it
-    /// beforehand: a read of what was never written would not meet a device.
+    /// What holds bytes before the first request, in order and without overlap. The caller that runs the
+    /// workload writes it beforehand: a read of what was never written would not meet a device.
     pub fn filled(&self) -> &[Range<Bytes>] {
         &self.filled
     }
 
-    /// Where it has metadata of a file system, in order and without overlap. The caller that runs the workload says so of a request that
-    /// begins there, as a kernel does which knows what it asks for.
+    /// Where it has metadata of a file system, in order and without overlap. The caller that runs the
+    /// workload says so of a request that begins there, as a kernel does which knows what it asks for.
     pub fn metadata(&self) -> &[Range<Bytes>] {
         &self.metadata
     }

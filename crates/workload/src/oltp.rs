@@ -1,20 +1,23 @@
-//! What `financial1-like` and `financial2-like` share: an open loop of small requests with two kinds of locality.
+//! What `financial1-like` and `financial2-like` share: an open loop of small requests with two kinds of
+//! locality.
 //!
-//! The volume is cut into areas of 10 MiB, whose popularity follows Zipf's law with the exponent at which the busiest fifth
-//! gets its published share. Within an area, popularity of the places where requests begin follows Zipf's law again, with an
-//! exponent that is fitted to the number of different places in the trace. The seed says which areas and places are popular. The
-//! share of hits that this gives in a cache of 100 MB to 1 GB was not fitted, and comes close to what was measured with
-//! the trace; the files of the two workloads say how close.
+//! The volume is cut into areas of 10 MiB, whose popularity follows Zipf's law with the exponent at which the
+//! busiest fifth gets its published share. Within an area, popularity of the places where requests begin
+//! follows Zipf's law again, with an exponent that is fitted to the number of different places in the trace.
+//! The seed says which areas and places are popular. The share of hits that this gives in a cache of 100 MB
+//! to 1 GB was not fitted, and comes close to what was measured with the trace; the files of the two
+//! workloads say how close.
 //!
-//! Requests come as a Poisson process whose rate rises and falls once within the trace's duration, and in bursts: calm
-//! for 9 s and a burst of 1 s on average, at `burst` times the rate [guessed]. Reads and writes have the same sizes and
-//! places [assumed]; there is no sequence.
+//! Requests come as a Poisson process whose rate rises and falls once within the trace's duration, and in
+//! bursts: calm for 9 s and a burst of 1 s on average, at `burst` times the rate [guessed]. Reads and writes
+//! have the same sizes and places [assumed]; there is no sequence.
 //!
-//! With `drift`, what is popular moves: each of so many areas an hour becomes the most popular one in turn, after it has risen through all ranks, and then falls to
-//! the last. Figures of the trace say nothing of it [assumed].
+//! With `drift`, what is popular moves: each of so many areas an hour becomes the most popular one in turn,
+//! after it has risen through all ranks, and then falls to the last. Figures of the trace say nothing of it
+//! [assumed].
 //!
-//! `volumes` puts several of them side by side, each with its own popular areas and bursts, as a storage system has that serves a trace from each of
-//! its RAID groups.
+//! `volumes` puts several of them side by side, each with its own popular areas and bursts, as a storage
+//! system has that serves a trace from each of its RAID groups.
 
 use crate::catalogue::Setting;
 use crate::draw::{Scatter, Sizes, Zipf};

@@ -1,4 +1,5 @@
-//! When requests come: at a rate of their own (open loop), or each after the last one of its client (closed loop).
+//! When requests come: at a rate of their own (open loop), or each after the last one of its client (closed
+//! loop).
 
 use crate::ahead::Ahead;
 use crate::catalogue::Setting;
@@ -79,7 +80,8 @@ impl Pace {
         }
     }
 
-    /// Gives each stream its requests, which `make` makes from the number of the stream and random numbers of its own.
+    /// Gives each stream its requests, which `make` makes from the number of the stream and random numbers of
+    /// its own.
     pub fn load<I>(&self, seed: u64, make: impl Fn(u64, Rng) -> I) -> Load
     where
         I: Iterator<Item = Request> + Send + 'static,

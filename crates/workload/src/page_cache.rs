@@ -1,8 +1,8 @@
 //! The dirty pages of a page cache: what a process has written and no device has seen yet.
 //!
-//! A bit for each page of the process's files. A page that is written again while it is dirty costs nothing, and what is
-//! written back goes in the order of addresses, neighbours as one request: that is what a page cache does to small writes,
-//! and why a disk can bear them. 32 KiB of memory for each GiB of files.
+//! A bit for each page of the process's files. A page that is written again while it is dirty costs nothing,
+//! and what is written back goes in the order of addresses, neighbours as one request: that is what a page
+//! cache does to small writes, and why a disk can bear them. 32 KiB of memory for each GiB of files.
 
 use braid_base::Bytes;
 use std::ops::Range;

@@ -10,17 +10,19 @@
 //! | table of files | twice the files at the start; what does not fit is not created | same |
 //! | sync | none; each file is opened and closed for each operation | same |
 //!
-//! PASS, table I, has 86.9 MB written for 71.2 MB read, 1.22; the algorithm with these parameters comes to 1.4, whatever is
-//! cached. Which parameter was another one there is not known.
+//! PASS, table I, has 86.9 MB written for 71.2 MB read, 1.22; the algorithm with these parameters comes to
+//! 1.4, whatever is cached. Which parameter was another one there is not known.
 //!
-//! First all files are created, then come the transactions, then all files are deleted. Several clients have files of their own. The
-//! programme counts transactions as its operations, with the bytes of files that they read and write, in memory or not.
+//! First all files are created, then come the transactions, then all files are deleted. Several clients have
+//! files of their own. The programme counts transactions as its operations, with the bytes of files that they
+//! read and write, in memory or not.
 //!
-//! At block level a page cache and its flusher make of each operation what stands here [assumed]: a file is read and written
-//! in requests of up to `size`, in sequence; every write reaches the device, once; `cached` is the share of reads that the cache
-//! answers; and the attributes of a file (a block of them belongs to 16 files) are written for the share `attributes` of
-//! creations, appends and deletions. The file system is a model (see `file_system.rs`); where it has no room, nothing is created.
-//! Memory: 4 bytes for each 4 KiB of space, 32 bytes for each file.
+//! At block level a page cache and its flusher make of each operation what stands here [assumed]: a file is
+//! read and written in requests of up to `size`, in sequence; every write reaches the device, once; `cached`
+//! is the share of reads that the cache answers; and the attributes of a file (a block of them belongs to 16
+//! files) are written for the share `attributes` of creations, appends and deletions. The file system is a
+//! model (see `file_system.rs`); where it has no room, nothing is created. Memory: 4 bytes for each 4 KiB of
+//! space, 32 bytes for each file.
 
 use crate::file_system::{CLUSTER, Extent, File, FileSystem, MOST_CLUSTERS, MOST_FILES};
 use crate::pace::MOST_CLIENTS;

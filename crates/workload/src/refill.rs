@@ -1,11 +1,13 @@
-//! `refill`: fills its span, then for ever discards what it wrote longest ago and writes it anew, and reads what is there, above all what is
-//! new. As a volume of virtual machines or of a log does it whose oldest parts are deleted.
+//! `refill`: fills its span, then for ever discards what it wrote longest ago and writes it anew, and reads
+//! what is there, above all what is new. As a volume of virtual machines or of a log does it whose oldest
+//! parts are deleted.
 //!
-//! It is for what other workloads leave out: a volume that becomes full, room that comes back by discards, and data that is allocated
-//! again while older data lies on the fast device.
+//! It is for what other workloads leave out: a volume that becomes full, room that comes back by discards,
+//! and data that is allocated again while older data lies on the fast device.
 //!
-//! Units are written one after the other, in an order that has nothing to do with their addresses. From the time when all have been
-//! written, the share `empty` of them is always discarded and not yet written anew. Each client has units of its own.
+//! Units are written one after the other, in an order that has nothing to do with their addresses. From the
+//! time when all have been written, the share `empty` of them is always discarded and not yet written anew.
+//! Each client has units of its own.
 
 use crate::draw::Scatter;
 use crate::target::{self, Target};
@@ -76,7 +78,8 @@ struct Plan {
     per_unit: u64,
 }
 
-/// Units are numbered in the order in which they are written, for ever: those from `discarded` to `written` are there.
+/// Units are numbered in the order in which they are written, for ever: those from `discarded` to `written`
+/// are there.
 struct Refill {
     plan: Plan,
     order: Scatter,

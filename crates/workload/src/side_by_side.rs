@@ -10,8 +10,8 @@ pub(crate) struct SideBySide {
 }
 
 impl SideBySide {
-    /// Volumes of which the first `stripe` bytes of each come first, then the next ones. Requests that go beyond the end of a stripe go on in
-    /// that of the next volume; `stripe` is much larger than a request.
+    /// Volumes of which the first `stripe` bytes of each come first, then the next ones. Requests that go
+    /// beyond the end of a stripe go on in that of the next volume; `stripe` is much larger than a request.
     pub fn new(volumes: Vec<Arrivals>, stripe: Bytes) -> SideBySide {
         let first = |mut arrivals: Arrivals| (arrivals.next(), arrivals);
         SideBySide { volumes: volumes.into_iter().map(first).collect(), stripe }

@@ -1,29 +1,35 @@
-//! What `dbench-like` and `netapp-like` share: processes that replay file-server operations, each in a directory of its own,
-//! on a machine with a page cache.
+//! What `dbench-like` and `netapp-like` share: processes that replay file-server operations, each in a
+//! directory of its own, on a machine with a page cache.
 //!
-//! From Wu and Reddy, tables I and II, come the counts of ReadX, WriteX and Flush and the mean sizes of reads and writes. With
-//! `memory=0B,dirty=0B,short-lived=0%,barrier=yes` that is what the volume sees. But it did not see that in the paper: a 15k
-//! disk alone serves ten processes of the NetApp trace at 26 MB/s (table III), 1,040 reads and 1,150 writes a second by the
-//! tables, three times what it can do. So the page cache belongs to the workload. What is known of it:
+//! From Wu and Reddy, tables I and II, come the counts of ReadX, WriteX and Flush and the mean sizes of reads
+//! and writes. With `memory=0B,dirty=0B,short-lived=0%,barrier=yes` that is what the volume sees. But it did
+//! not see that in the paper: a 15k disk alone serves ten processes of the NetApp trace at 26 MB/s (table
+//! III), 1,040 reads and 1,150 writes a second by the tables, three times what it can do. So the page cache
+//! belongs to the workload. What is known of it:
 //!
-//! - *Reads* are answered from memory for the share of all files that `memory` holds; the others appear as they are.
-//! - *Writes* make pages dirty. Once `dirty` bytes are, divided among the processes, the process that writes has to write
-//!   back, as in Linux 2.6.28: its dirty pages in the order of their addresses, neighbours as one request of at most 512 KiB.
-//!   It waits for each; the real one keeps several in flight, which matters where processes are few, and writes 6 MiB at most
-//!   before it asks again whether that is enough (`balance_dirty_pages`), while `pdflush` writes beside it from half of `dirty` on.
+//! - *Reads* are answered from memory for the share of all files that `memory` holds; the others appear as
+//!   they are.
+//! - *Writes* make pages dirty. Once `dirty` bytes are, divided among the processes, the process that writes
+//!   has to write back, as in Linux 2.6.28: its dirty pages in the order of their addresses, neighbours as
+//!   one request of at most 512 KiB. It waits for each; the real one keeps several in flight, which matters
+//!   where processes are few, and writes 6 MiB at most before it asks again whether that is enough
+//!   (`balance_dirty_pages`), while `pdflush` writes beside it from half of `dirty` on.
 //! - `short-lived` is the share of writes whose file is deleted before that.
-//! - *Flush* writes back what the process wrote last, up to where it began elsewhere. The paper's file system is ext2, which
-//!   does not flush devices: only with `barrier=yes` a flush follows. It does write the file's inode, if that is dirty (`ext2_sync_file`
-//!   of Linux 2.6.28): with `inodes=yes` a block of 4 KiB, after a flush that follows a write. Where the process's files begin stands for its
-//!   place: the inodes of one directory lie in a few blocks of the same block group. It is not the default, as what was derived
-//!   from the paper's rates (`short-lived`, the processor's time) was derived without it.
-//! - *Processor*: `think` passes for each read and write, cached or not. Each comes with its share of the operations of table I on names and
-//!   attributes, and of flushes; each operation takes the same part of that time on average.
+//! - *Flush* writes back what the process wrote last, up to where it began elsewhere. The paper's file system
+//!   is ext2, which does not flush devices: only with `barrier=yes` a flush follows. It does write the file's
+//!   inode, if that is dirty (`ext2_sync_file` of Linux 2.6.28): with `inodes=yes` a block of 4 KiB, after a
+//!   flush that follows a write. Where the process's files begin stands for its place: the inodes of one
+//!   directory lie in a few blocks of the same block group. It is not the default, as what was derived from
+//!   the paper's rates (`short-lived`, the processor's time) was derived without it.
+//! - *Processor*: `think` passes for each read and write, cached or not. Each comes with its share of the
+//!   operations of table I on names and attributes, and of flushes; each operation takes the same part of
+//!   that time on average.
 //!
-//! Guessed besides, and to be set: sizes are a mix of 4 to 64 KiB with the table's mean; `files` is what one process's files
-//! take, all there from the start, one directory after the other; `sequential` is the share of reads, and of writes, that begin
-//! where the last one ended, the others begin at any page. Operations on names and attributes take the processor alone: the
-//! file system gathers what they change in few blocks, which it writes seldom.
+//! Guessed besides, and to be set: sizes are a mix of 4 to 64 KiB with the table's mean; `files` is what one
+//! process's files take, all there from the start, one directory after the other; `sequential` is the share
+//! of reads, and of writes, that begin where the last one ended, the others begin at any page. Operations on
+//! names and attributes take the processor alone: the file system gathers what they change in few blocks,
+//! which it writes seldom.
 //!
 //! Each operation ends with a [`Step::Operation`], so that a simulation sees what the process counts itself.
 

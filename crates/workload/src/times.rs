@@ -10,8 +10,8 @@ pub(crate) struct Times {
     gap: f64,
     day: Option<Day>,
     bursts: Option<Bursts>,
-    /// The factor of the bursts; 1 without any. Apart from them because a product is formed whether or not it is wanted,
-    /// and one with what lies where no bursts are takes the processor as long as a whole request.
+    /// The factor of the bursts; 1 without any. Apart from them because a product is formed whether or not it
+    /// is wanted, and one with what lies where no bursts are takes the processor as long as a whole request.
     burst_factor: f64,
     /// In nanoseconds; the parts of one are kept.
     now: f64,
@@ -29,7 +29,8 @@ pub(crate) struct Day {
     pub low: f64,
 }
 
-/// Calm and bursts by turns, each of a length that is exponentially distributed: a two-state Markov-modulated Poisson process.
+/// Calm and bursts by turns, each of a length that is exponentially distributed: a two-state Markov-modulated
+/// Poisson process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bursts {
     /// Mean lengths, in nanoseconds.
@@ -89,7 +90,8 @@ impl Times {
 }
 
 impl Day {
-    /// The rate at `now` as a share of the peak: a smooth step up, 3x² − 2x³, and the same down. Its mean is half-way.
+    /// The rate at `now` as a share of the peak: a smooth step up, 3x² − 2x³, and the same down. Its mean is
+    /// half-way.
     fn factor(&self, now: f64) -> f64 {
         let phase = now / self.length;
         let phase = phase - (phase as u64) as f64;

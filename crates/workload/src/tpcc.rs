@@ -1,5 +1,5 @@
-//! `tpcc-like`: terminals that key in a transaction, wait for it, and think, as TPC-C asks; with what their database asks
-//! of its disk.
+//! `tpcc-like`: terminals that key in a transaction, wait for it, and think, as TPC-C asks; with what their
+//! database asks of its disk.
 //!
 //! | figure | value | standing |
 //! |---|---|---|
@@ -16,19 +16,22 @@
 //! | mean size | 8,532 B | same |
 //! | log | written in sequence and flushed at each commit | memory |
 //!
-//! Rows touched: New-Order 10 of stock, 1 customer, and it appends to the orders of its district; Payment 1 customer, and in 6 of
-//! 10 cases 2 more of that name; Order-Status the same and a page of orders; Delivery an order and a customer in each of 10
-//! districts; Stock-Level 200 of stock and 2 pages of orders. New-Order, Payment and Delivery change what they touch.
+//! Rows touched: New-Order 10 of stock, 1 customer, and it appends to the orders of its district; Payment 1
+//! customer, and in 6 of 10 cases 2 more of that name; Order-Status the same and a page of orders; Delivery
+//! an order and a customer in each of 10 districts; Stock-Level 200 of stock and 2 pages of orders.
+//! New-Order, Payment and Delivery change what they touch.
 //!
-//! Guessed: the database's own cache answers `cached` of the reads, whatever page; and of the changed pages `written` are written
-//! soon, right after the commit, for the others will change again. With the defaults reads have their published share,
-//! and 30 warehouses make 136 requests a second, more than the 80 to 130 that PASS's 7200 rpm disk serves one after the other, and fails
-//! with as published. (Its model, which orders 32 at a time, serves 280.) Written pages are drawn anew. Log records are 16 KiB for New-Order and 8 KiB for the others. Left out: remote warehouses, the
-//! items' table (all in memory), checkpoints.
+//! Guessed: the database's own cache answers `cached` of the reads, whatever page; and of the changed pages
+//! `written` are written soon, right after the commit, for the others will change again. With the defaults
+//! reads have their published share, and 30 warehouses make 136 requests a second, more than the 80 to 130
+//! that PASS's 7200 rpm disk serves one after the other, and fails with as published. (Its model, which
+//! orders 32 at a time, serves 280.) Written pages are drawn anew. Log records are 16 KiB for New-Order and 8
+//! KiB for the others. Left out: remote warehouses, the items' table (all in memory), checkpoints.
 //!
 //! The terminals share one log: which of them gets the next page of it depends on who commits first.
 //!
-//! The programme counts New-Orders as its operations, as tpmC does, from the end of the keying time to the answer.
+//! The programme counts New-Orders as its operations, as tpmC does, from the end of the keying time to the
+//! answer.
 
 use crate::draw::exponential;
 use crate::pace::share;

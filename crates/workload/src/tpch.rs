@@ -8,9 +8,10 @@
 //! | processor | 50 to 150 MB/s for each core of 2008 | memory; 60 MB/s here |
 //! | time on a disk against an SSD | 1.16 | paper: Hystor, as presented |
 //!
-//! A scan asks for what it will need next while it works on what it has. So each of the `streams` is two clients that take
-//! turns: each reads every other request of the scan, and works on it before it reads the next. The processor's rate is chosen
-//! within its range so that a disk of 100 MB/s takes 1.16 times as long as an SSD of 250 MB/s, as Hystor's authors saw.
+//! A scan asks for what it will need next while it works on what it has. So each of the `streams` is two
+//! clients that take turns: each reads every other request of the scan, and works on it before it reads the
+//! next. The processor's rate is chosen within its range so that a disk of 100 MB/s takes 1.16 times as long
+//! as an SSD of 250 MB/s, as Hystor's authors saw.
 
 use crate::target::LARGEST_SPAN;
 use crate::{About, Client, Load, Setting, Step, Workload};

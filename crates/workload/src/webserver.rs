@@ -1,4 +1,5 @@
-//! `webserver-like`: files that web servers read whole, some far more often than others, after the workload "Parallel Web Server" of the working-set paper.
+//! `webserver-like`: files that web servers read whole, some far more often than others, after the workload
+//! "Parallel Web Server" of the working-set paper.
 //!
 //! | figure | value | standing |
 //! |---|---|---|
@@ -10,8 +11,8 @@
 //! | log | 4 KiB are appended for every 40 requests, and overwritten after 64 MiB | assumed: some 100 bytes a line |
 //! | idle time | nobody asks for anything for 10 s after every 100,000 requests | assumed: in the paper the system is idle at times, and it does not say when |
 //!
-//! The trace is of the Maryland applications (Uysal, Acharya, Saltz, 1998) and not published in this form; this stands in for it, and is not it. The servers' own page
-//! caches are not part of it.
+//! The trace is of the Maryland applications (Uysal, Acharya, Saltz, 1998) and not published in this form;
+//! this stands in for it, and is not it. The servers' own page caches are not part of it.
 
 use crate::draw::{Scatter, Sizes, Zipf};
 use crate::pace::{DAY, MOST_CLIENTS, share, take_requests};

@@ -1,11 +1,11 @@
 //! `zipf`: some places are far more popular than others, by Zipf's law.
 //!
-//! The span is cut into units; the k-th most popular unit gets a share proportional to 1 / k^theta. Which unit is the k-th
-//! the seed decides, so that popular units are scattered (`placement=scattered`), or they lie in order of popularity from the
-//! start of the span (`placement=packed`). With `every`, other units are popular after so many requests: the hot set moves, all
-//! at once. Within a unit that holds several requests, every place is equally likely.
-//! `theta=0.99` is the skew of YCSB (Cooper et al., SoCC 2010); of storage traces are known exponents from 0.6 to 1.2
-//! [memory].
+//! The span is cut into units; the k-th most popular unit gets a share proportional to 1 / k^theta. Which
+//! unit is the k-th the seed decides, so that popular units are scattered (`placement=scattered`), or they
+//! lie in order of popularity from the start of the span (`placement=packed`). With `every`, other units are
+//! popular after so many requests: the hot set moves, all at once. Within a unit that holds several requests,
+//! every place is equally likely. `theta=0.99` is the skew of YCSB (Cooper et al., SoCC 2010); of storage
+//! traces are known exponents from 0.6 to 1.2 [memory].
 
 use crate::draw::{Scatter, Zipf};
 use crate::target::{self, Target};
@@ -103,7 +103,8 @@ impl std::str::FromStr for Placement {
     }
 }
 
-/// Requests to units by Zipf's law. `scatter` says where the unit of a rank lies; a unit has room for `per_unit` requests.
+/// Requests to units by Zipf's law. `scatter` says where the unit of a rank lies; a unit has room for
+/// `per_unit` requests.
 pub(crate) struct Popular {
     target: Target,
     ranks: Zipf,

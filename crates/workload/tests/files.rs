@@ -37,7 +37,8 @@ fn postmark_like_reads_and_writes_what_the_algorithm_does() {
     let sum = |op: Op, part: &[(_, _, Request)]| -> f64 {
         part.iter().filter(|(_, _, r)| r.op == op).map(|(_, _, r)| r.len.0 as f64).sum()
     };
-    // Nothing is read before all files exist. A file takes half a cluster more than it holds, and so does an append.
+    // Nothing is read before all files exist. A file takes half a cluster more than it holds, and so does an
+    // append.
     let first_read = all.iter().position(|(_, _, r)| r.op == Op::Read).expect("files are read");
     assert_near("bytes at the start", sum(Op::Write, &all[..first_read]), 10_000.0 * (252e3 + 2048.0), 0.02);
     let (read, written) = bytes_of_the_algorithm(10_000, 50_000);
@@ -105,7 +106,8 @@ fn every_delivery_is_flushed_before_the_next() {
     assert_eq!(after_flush, flushes);
 }
 
-/// The bytes are those of files, whatever of them memory answers; creating and deleting all files is no transaction.
+/// The bytes are those of files, whatever of them memory answers; creating and deleting all files is no
+/// transaction.
 #[test]
 fn postmark_like_counts_its_transactions() {
     let (read, written) = bytes_of_the_algorithm(2_000, 20_000);

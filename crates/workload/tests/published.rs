@@ -1,4 +1,5 @@
-//! IOmeter's access specifications, TPC-H's scan, the parallel program, a large file: against the tables at the head of their files.
+//! IOmeter's access specifications, TPC-H's scan, the parallel program, a large file: against the tables at
+//! the head of their files.
 
 mod measure;
 

@@ -8,7 +8,8 @@ use measure::{assert_near, requests};
 
 const PIECE: Bytes = Bytes(16 << 10);
 
-/// Goes through the requests with a map of what is there; the share that is there after each, and the requests.
+/// Goes through the requests with a map of what is there; the share that is there after each, and the
+/// requests.
 fn shares(text: &str, most: usize) -> Vec<(f64, Op)> {
     let workload = parse(text, 1).expect(text);
     let mut there = vec![false; (workload.span() / PIECE) as usize];

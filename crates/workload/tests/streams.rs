@@ -1,4 +1,5 @@
-//! What holds for every workload: where its requests lie, that its seed decides, that its settings have limits.
+//! What holds for every workload: where its requests lie, that its seed decides, that its settings have
+//! limits.
 
 mod measure;
 
@@ -97,7 +98,8 @@ fn arrivals_never_go_back_in_time() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is written, the answer is a workload whose first requests are sound, or an error that says what to write.
+    /// Whatever is written, the answer is a workload whose first requests are sound, or an error that says
+    /// what to write.
     #[test]
     fn hostile_settings_end_in_an_error_or_in_sound_requests(
         which in any::<prop::sample::Index>(),

@@ -103,7 +103,8 @@ fn websearch_like_has_the_statistics_of_the_trace() {
     assert_near("different places", places(&all), 480_446.0, 0.01);
 }
 
-/// The most popular areas of each quarter of the requests: the same without drift, others with it, and as local as before within a short time.
+/// The most popular areas of each quarter of the requests: the same without drift, others with it, and as
+/// local as before within a short time.
 #[test]
 fn drift_moves_what_is_popular_and_leaves_how_popular_it_is() {
     let busiest = |all: &[(Nanos, u64, Request)]| {

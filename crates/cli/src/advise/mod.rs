@@ -1,4 +1,5 @@
-//! `braid advise`: what a recorded load would get from each policy and from other sizes of the SSD, and what to type.
+//! `braid advise`: what a recorded load would get from each policy and from other sizes of the SSD, and what
+//! to type.
 
 mod scratch;
 pub mod text;
@@ -25,9 +26,9 @@ use volume::Served;
 
 /// Say which policy and which size of the SSD a load wants
 ///
-/// Records what guests ask of a served volume, or takes a recording, and simulates it under all policies, then under the
-/// present and the best one with SSDs of other sizes. A change is advised only if its gain is at least 5 % of the latency and beyond doubt.
-/// Nothing is changed.
+/// Records what guests ask of a served volume, or takes a recording, and simulates it under all policies,
+/// then under the present and the best one with SSDs of other sizes. A change is advised only if its gain is
+/// at least 5 % of the latency and beyond doubt. Nothing is changed.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,5 @@
-//! A served volume as a question: its devices with their models, its policy, and where the extents of the recording lie.
+//! A served volume as a question: its devices with their models, its policy, and where the extents of the
+//! recording lie.
 
 use super::Arguments;
 use super::scratch::Scratch;

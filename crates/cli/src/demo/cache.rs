@@ -1,8 +1,9 @@
 //! `braid demo cache`: an SSD before a disk that has a file system on it, and the disk given back.
 //!
-//! An image with ext4 on it is adopted, and programs commit records there: to the disk alone first, then with the SSD as a write-back cache, which takes
-//! charge while they work. While they work, too, the SSD is removed. Then the volume is stopped and forgotten, the image is checked and mounted
-//! without Braid, and every record is looked for.
+//! An image with ext4 on it is adopted, and programs commit records there: to the disk alone first, then with
+//! the SSD as a write-back cache, which takes charge while they work. While they work, too, the SSD is
+//! removed. Then the volume is stopped and forgotten, the image is checked and mounted without Braid, and
+//! every record is looked for.
 
 use super::count;
 use super::guard::Guard;
@@ -18,13 +19,15 @@ use std::time::{Duration, Instant};
 
 /// Show a cache before a disk that has a file system on it, and the disk given back
 ///
-/// An image with ext4 on it becomes a volume as it is. Programs commit records there: to the disk alone, then with an SSD as a write-back cache. The SSD is
-/// removed while they work, and the image is checked and mounted without Braid: all records are looked for. Takes a minute and a half, and leaves
-/// nothing behind. Needs root, FUSE and loop devices.
+/// An image with ext4 on it becomes a volume as it is. Programs commit records there: to the disk alone, then
+/// with an SSD as a write-back cache. The SSD is removed while they work, and the image is checked and
+/// mounted without Braid: all records are looked for. Takes a minute and a half, and leaves nothing behind.
+/// Needs root, FUSE and loop devices.
 ///
-/// The load is Braid's own, and neither PostMark nor pgbench: programs that write a record of 4 KiB and make it durable, as a database commits. They need
-/// nothing installed, and know of each record whether it was acknowledged, so that after the removal none can be missing unnoticed. It is the kindest load to a
-/// cache: small, scattered, and flushed. Attach a volume (braid attach) to run a programme of your own.
+/// The load is Braid's own, and neither PostMark nor pgbench: programs that write a record of 4 KiB and make
+/// it durable, as a database commits. They need nothing installed, and know of each record whether it was
+/// acknowledged, so that after the removal none can be missing unnoticed. It is the kindest load to a cache:
+/// small, scattered, and flushed. Attach a volume (braid attach) to run a programme of your own.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

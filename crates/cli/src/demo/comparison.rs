@@ -1,12 +1,13 @@
 //! `braid demo dbench`: the comparison of Wu and Reddy's paper in one command, on any machine.
 //!
-//! For each policy: a volume of two files with the timing of an SSD and of a 15,000 rpm disk, attached as a block device
-//! of the kernel, ext4 on it, and the real dbench with 1, 4 and 10 clients, one after the other on the same file system.
-//! Without root, FUSE or loop devices: fio over NBD.
+//! For each policy: a volume of two files with the timing of an SSD and of a 15,000 rpm disk, attached as a
+//! block device of the kernel, ext4 on it, and the real dbench with 1, 4 and 10 clients, one after the other
+//! on the same file system. Without root, FUSE or loop devices: fio over NBD.
 //!
-//! What is fair: every policy gets the same fresh devices, the same seed of their models and the same order of clients.
-//! A policy that learns may keep what it learned from one number of clients to the next, as on a volume that lives. The
-//! first fifth of each run is warm-up and counts for nothing, neither with dbench nor in the daemon's figures.
+//! What is fair: every policy gets the same fresh devices, the same seed of their models and the same order
+//! of clients. A policy that learns may keep what it learned from one number of clients to the next, as on a
+//! volume that lives. The first fifth of each run is warm-up and counts for nothing, neither with dbench nor
+//! in the daemon's figures.
 
 use super::dbench::{self, Outcome};
 use super::fio;
@@ -27,9 +28,9 @@ use std::time::{Duration, Instant};
 
 /// Compare policies under real dbench, with the timing of an SSD and a hard disk of the past
 ///
-/// Makes a volume from two files, attaches it, makes ext4 on it, runs dbench in 1 GiB of memory under each policy, prints
-/// one table, and removes everything, also when interrupted. Takes less than five minutes. Needs root, FUSE, loop devices
-/// and dbench; without them it runs fio over NBD.
+/// Makes a volume from two files, attaches it, makes ext4 on it, runs dbench in 1 GiB of memory under each
+/// policy, prints one table, and removes everything, also when interrupted. Takes less than five minutes.
+/// Needs root, FUSE, loop devices and dbench; without them it runs fio over NBD.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -84,13 +85,13 @@ pub struct Arguments {
     over: Option<Over>,
 }
 
-/// Every write waits for the volume (O_SYNC). Without, a page cache of 1 GiB takes in what dbench writes and deletes again,
-/// and two processor cores are the limit, not the devices.
+/// Every write waits for the volume (O_SYNC). Without, a page cache of 1 GiB takes in what dbench writes and
+/// deletes again, and two processor cores are the limit, not the devices.
 const DBENCH_OPTIONS: &str = "-s";
 
-/// Inode tables are not written behind the workload's back. No barriers, as by default in the ext3 of the paper's kernel: an
-/// fsync waits for its writes, not for a flush of every device's cache, which takes the disk so long that no share of
-/// the data on it would pay.
+/// Inode tables are not written behind the workload's back. No barriers, as by default in the ext3 of the
+/// paper's kernel: an fsync waits for its writes, not for a flush of every device's cache, which takes the
+/// disk so long that no share of the data on it would pay.
 const MOUNT_OPTIONS: &str = "noinit_itable,barrier=0";
 
 /// What is to be done.
@@ -205,7 +206,8 @@ impl Comparison {
         ));
     }
 
-    /// All runs, in order. The last volume stays where that is wanted, and with it everything that `outer` guards.
+    /// All runs, in order. The last volume stays where that is wanted, and with it everything that `outer`
+    /// guards.
     fn run(&self, stage: &Stage, keep: bool, outer: &mut Guard) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
         for policy in &self.policies {

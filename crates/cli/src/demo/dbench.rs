@@ -19,7 +19,8 @@ pub struct Outcome {
 /// The load file of Debian's package.
 pub const LOAD: &str = "/usr/share/dbench/client.txt";
 
-/// dbench with `options` and `clients` in `directory` for `time`, in the control group whose list of processes is `group`.
+/// dbench with `options` and `clients` in `directory` for `time`, in the control group whose list of
+/// processes is `group`.
 pub fn command(
     options: &str,
     directory: &Path,

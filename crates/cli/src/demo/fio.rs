@@ -1,6 +1,6 @@
-//! The same comparison where no block device can be made: fio over NBD, as any user may. What fio asks for resembles what
-//! ext4 asks for under dbench, past the page cache: four writes to a read, 4 to 64 KiB, files of 16 MiB each written in
-//! runs, and a flush after every eighth write.
+//! The same comparison where no block device can be made: fio over NBD, as any user may. What fio asks for
+//! resembles what ext4 asks for under dbench, past the page cache: four writes to a read, 4 to 64 KiB, files
+//! of 16 MiB each written in runs, and a flush after every eighth write.
 
 use super::dbench::Outcome;
 use braid_base::{Bytes, MIB};

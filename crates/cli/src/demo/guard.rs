@@ -1,4 +1,5 @@
-//! Whatever the demo makes, it takes away again: last made, first removed, on success, failure, panic and interruption.
+//! Whatever the demo makes, it takes away again: last made, first removed, on success, failure, panic and
+//! interruption.
 
 use braid_control::Result;
 
@@ -14,8 +15,8 @@ struct Step {
 }
 
 impl Guard {
-    /// Notes how to undo what was just made. Note it first where the making itself may stop half-way: an undo must
-    /// bear that there is nothing to do.
+    /// Notes how to undo what was just made. Note it first where the making itself may stop half-way: an undo
+    /// must bear that there is nothing to do.
     pub fn after(&mut self, what: impl Into<String>, undo: impl FnOnce() -> Result<()> + 'static) {
         self.undo.push(Step { what: what.into(), undo: Box::new(undo) });
     }

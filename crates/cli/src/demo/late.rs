@@ -11,8 +11,8 @@ pub fn mark(interval: &Interval) -> char {
     if interval.too_late { MARK } else { ' ' }
 }
 
-/// What to say if runs were too late for their figures to count, with the remedy; nothing if all count. A run is named by
-/// what it was. Policies run one after the other: to compare fewer of them helps none.
+/// What to say if runs were too late for their figures to count, with the remedy; nothing if all count. A run
+/// is named by what it was. Policies run one after the other: to compare fewer of them helps none.
 pub fn too_slow<'a>(runs: impl Iterator<Item = (String, &'a Interval)>) -> Option<String> {
     let (mut all, mut late) = (0, Vec::new());
     for (run, interval) in runs {

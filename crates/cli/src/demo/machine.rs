@@ -1,4 +1,5 @@
-//! What this machine allows: a kernel block device with dbench, or else NBD with fio; and a place for the files.
+//! What this machine allows: a kernel block device with dbench, or else NBD with fio; and a place for the
+//! files.
 
 use braid_base::{Bytes, GIB};
 use braid_control::{Error, ErrorKind, Result};
@@ -35,7 +36,8 @@ pub fn choose(wanted: Option<Over>) -> Result<(Over, Option<String>)> {
     }
 }
 
-/// Whether this machine can make a block device, and has these programs beside those that every demo needs, each with its package.
+/// Whether this machine can make a block device, and has these programs beside those that every demo needs,
+/// each with its package.
 ///
 /// # Errors
 /// Names what is missing, and where it is to be had.

@@ -104,7 +104,8 @@ fn lateness_between(before: &DeviceReport, after: &DeviceReport) -> u64 {
     total(after).saturating_sub(total(before)) / (requests(after) - requests(before)).max(1)
 }
 
-/// Lateness by device, weighted by guests' requests: what guests waited for. A disk that only moves data may be late.
+/// Lateness by device, weighted by guests' requests: what guests waited for. A disk that only moves data may
+/// be late.
 fn lateness_share(devices: &[DeviceInterval]) -> f64 {
     let sum = |time: fn(&DeviceInterval) -> u64| {
         devices.iter().map(|device| device.requests as f64 * time(device) as f64).sum::<f64>()
@@ -155,7 +156,8 @@ pub mod tests {
         device
     }
 
-    /// An interval of two devices, the SSD this late after 100 microseconds, the disk with a tenth as many requests of 10 ms.
+    /// An interval of two devices, the SSD this late after 100 microseconds, the disk with a tenth as many
+    /// requests of 10 ms.
     pub fn interval(ssd_lateness_us: u64) -> Interval {
         let devices = [device("ssd", 1_000, 100, ssd_lateness_us), device("hdd", 100, 10_000, 50)];
         let idle = DeviceReport { lateness_requests: Some(0), ..DeviceReport::default() };

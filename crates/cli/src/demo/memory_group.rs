@@ -1,5 +1,5 @@
-//! A memory control group for the workload: the paper's machine had 1 GiB, and page cache beyond that would hide the
-//! devices. The daemon stays outside: its page cache holds the files that stand for the devices.
+//! A memory control group for the workload: the paper's machine had 1 GiB, and page cache beyond that would
+//! hide the devices. The daemon stays outside: its page cache holds the files that stand for the devices.
 
 use braid_base::Bytes;
 use std::fs;
@@ -13,7 +13,8 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Makes one with this limit, in version 2 of control groups or in version 1, whichever has the memory controller.
+    /// Makes one with this limit, in version 2 of control groups or in version 1, whichever has the memory
+    /// controller.
     ///
     /// # Errors
     /// A sentence that says why there is none.

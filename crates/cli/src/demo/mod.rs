@@ -1,8 +1,9 @@
 //! `braid demo`: what Braid does, in two minutes on any machine, and nothing left behind.
 //!
-//! The shows: a load that changes ([`changing`], without a subcommand), dbench as in a paper ([`comparison`]), a safe copy
-//! ([`pass`]) and a disk that is adopted and given back ([`cache`]). The daemon and whatever attaches it are the commands of
-//! this programme, shown as they are run, so that the demo shows what a user would do.
+//! The shows: a load that changes ([`changing`], without a subcommand), dbench as in a paper
+//! ([`comparison`]), a safe copy ([`pass`]) and a disk that is adopted and given back ([`cache`]). The daemon
+//! and whatever attaches it are the commands of this programme, shown as they are run, so that the demo shows
+//! what a user would do.
 //!
 //! ```text
 //! changing/    one load in four phases, policy beside policy    comparison.rs   dbench with more and more clients
@@ -40,12 +41,14 @@ use std::path::{Path, PathBuf};
 
 /// Show policies side by side under a load that changes three times
 ///
-/// Makes a volume from two files with the timing of an SSD and a hard disk of the past, and has fio read and write it over
-/// NBD, under each policy: a hot set, then another hot set, then a stream, then ten times the load. Prints one table: the best policy of
-/// each phase, and how far the default policy is from the best. Removes everything, also when interrupted. Takes about two minutes. Needs
-/// fio with its nbd engine, but neither root nor devices.
+/// Makes a volume from two files with the timing of an SSD and a hard disk of the past, and has fio read and
+/// write it over NBD, under each policy: a hot set, then another hot set, then a stream, then ten times the
+/// load. Prints one table: the best policy of each phase, and how far the default policy is from the best.
+/// Removes everything, also when interrupted. Takes about two minutes. Needs fio with its nbd engine, but
+/// neither root nor devices.
 ///
-/// If this machine is too busy to keep the time of the emulated devices, the demo says so and marks the figures that do not count.
+/// If this machine is too busy to keep the time of the emulated devices, the demo says so and marks the
+/// figures that do not count.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -1,5 +1,5 @@
-//! What the shows of `braid demo pass` and `braid demo cache` share: programs that commit records on ext4 on a volume of an SSD and a disk, under two
-//! policies for as long as each other.
+//! What the shows of `braid demo pass` and `braid demo cache` share: programs that commit records on ext4 on
+//! a volume of an SSD and a disk, under two policies for as long as each other.
 
 use super::guard::Guard;
 use super::late::{self, mark};
@@ -80,8 +80,9 @@ pub struct Show {
 }
 
 impl Settings {
-    /// Sets the stage, has `play` show what it shows, which takes so many seconds beside the runs, and removes everything. Gives the seconds that all
-    /// took, too. What is wrong with the machine or the words is told before anything is made.
+    /// Sets the stage, has `play` show what it shows, which takes so many seconds beside the runs, and
+    /// removes everything. Gives the seconds that all took, too. What is wrong with the machine or the words
+    /// is told before anything is made.
     pub fn show<T>(
         &self,
         policies: &[String],

@@ -1,8 +1,8 @@
 //! Waiting: with a bar that shows how much is left, and an ear for Ctrl-C.
 //!
-//! SIGINT, SIGTERM and SIGHUP are noted, not obeyed: every wait ends with an error once one has come, and the guards
-//! above it undo what was made. Programs are started in process groups of their own, so that a Ctrl-C in the terminal
-//! reaches the demo alone, which then ends them in order.
+//! SIGINT, SIGTERM and SIGHUP are noted, not obeyed: every wait ends with an error once one has come, and the
+//! guards above it undo what was made. Programs are started in process groups of their own, so that a Ctrl-C
+//! in the terminal reaches the demo alone, which then ends them in order.
 
 use braid_control::{Error, ErrorKind, Result};
 use indicatif::{ProgressBar, ProgressStyle};

@@ -1,4 +1,5 @@
-//! The volume under test: served, attached and mounted by the commands that anyone would type, which are shown.
+//! The volume under test: served, attached and mounted by the commands that anyone would type, which are
+//! shown.
 
 use super::guard::Guard;
 use super::stage::{Program, Stage, run};
@@ -13,7 +14,8 @@ use std::time::Duration;
 
 /// What a volume is made of, and where.
 pub struct Plan {
-    /// The demo's directory: the devices' files, the state directory, the mount point, and what programs print.
+    /// The demo's directory: the devices' files, the state directory, the mount point, and what programs
+    /// print.
     pub directory: PathBuf,
     /// The model of the SSD.
     pub ssd: String,
@@ -84,7 +86,8 @@ impl Plan {
         self.start([words(&["serve", "--temporary"]), mirrored].concat(), stage, guard)
     }
 
-    /// Makes and serves a volume that stays when its daemon is killed, with a second copy of everything on a disk that keeps addresses.
+    /// Makes and serves a volume that stays when its daemon is killed, with a second copy of everything on a
+    /// disk that keeps addresses.
     pub fn create_and_serve<'a>(
         &'a self,
         policy: &str,

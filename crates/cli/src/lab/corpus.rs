@@ -14,7 +14,8 @@ use std::time::Instant;
 /// How the corpus is run.
 #[derive(Args)]
 pub struct Choice {
-    /// The half to run: `tuning`, which constants may be chosen by, or `published`, whose figures count [default: both]
+    /// The half to run: `tuning`, which constants may be chosen by, or `published`, whose figures count
+    /// [default: both]
     #[arg(long, value_name = "HALF", help_heading = "The corpus")]
     half: Option<Half>,
     /// Run so many cells: a sample, the same one each time
@@ -23,10 +24,12 @@ pub struct Choice {
     /// Run only cells whose name has PART in it; may be given again, for cells with one of them
     #[arg(long, value_name = "PART", help_heading = "The corpus")]
     cell: Vec<String>,
-    /// Run only this row, such as `equi` or 'untouched layout'; a policy that is no row runs as one row more. May be given again
+    /// Run only this row, such as `equi` or 'untouched layout'; a policy that is no row runs as one row more.
+    /// May be given again
     #[arg(long, value_name = "ROW|POLICY", help_heading = "The corpus")]
     row: Vec<String>,
-    /// The folder of the real traces that the corpus knows; cells whose trace is missing are named [default: shared/traces]
+    /// The folder of the real traces that the corpus knows; cells whose trace is missing are named [default:
+    /// shared/traces]
     #[arg(long, value_name = "DIR", help_heading = "The corpus")]
     traces: Option<PathBuf>,
     /// A trace of your own as further cells; may be given again

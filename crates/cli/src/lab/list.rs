@@ -1,4 +1,5 @@
-//! `braid lab list` and `braid lab show`: what experiments there are, and what each claims, without running one.
+//! `braid lab list` and `braid lab show`: what experiments there are, and what each claims, without running
+//! one.
 
 use crate::output::Output;
 use crate::simulate::{clock, failure};

@@ -16,9 +16,9 @@ use std::time::Instant;
 
 /// Make tables and figures of papers again, beside what the papers say
 ///
-/// An experiment is a table or figure of a paper: systems, devices and loads are simulated as `braid simulate` does, on all
-/// cores, and come out beside the published values, with what differs from the paper and with whether its claims hold.
-/// The same command gives the same figures on every machine.
+/// An experiment is a table or figure of a paper: systems, devices and loads are simulated as `braid
+/// simulate` does, on all cores, and come out beside the published values, with what differs from the paper
+/// and with whether its claims hold. The same command gives the same figures on every machine.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -57,7 +57,8 @@ axis, axis_values, measures (measure, unit), series (label, device_arguments, co
 high), baselines and tests (quantity, claimed, needed), claims (claim, place, origin, tests, why, instead: quantities of other
 runs), calibrated, contradictions, differs, differs_in_all.")]
 struct Show {
-    /// An experiment as `braid lab list` names it, a system for all of its, `all`, or a file that declares one (FILE.toml)
+    /// An experiment as `braid lab list` names it, a system for all of its, `all`, or a file that declares
+    /// one (FILE.toml)
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
     /// Print the declaration of one as a file in TOML, to be changed and run
@@ -112,8 +113,9 @@ struct Run {
 
 /// Make a page with plots of all experiments
 ///
-/// One HTML page that needs nothing but itself: how many claims of each paper hold, all claims with a filter, Braid's own aims apart, and for each experiment
-/// charts, the paper's values beside ours, what differs, and what was simulated. What `braid lab run` has kept is not simulated again.
+/// One HTML page that needs nothing but itself: how many claims of each paper hold, all claims with a filter,
+/// Braid's own aims apart, and for each experiment charts, the paper's values beside ours, what differs, and
+/// what was simulated. What `braid lab run` has kept is not simulated again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -125,7 +127,8 @@ Examples:
 JSON: output_path (null if no page was made), markdown_path (null likewise), svg_paths, experiment_count, wall_seconds; of the
 corpus output_path, cell_count, missing_cells, wall_seconds.")]
 struct Report {
-    /// Experiments as `braid lab list` names them, systems, files (FILE.toml), or `corpus` alone [default: all]
+    /// Experiments as `braid lab list` names them, systems, files (FILE.toml), or `corpus` alone [default:
+    /// all]
     #[arg(value_name = "ID")]
     ids: Vec<String>,
     /// Where the page goes [default: lab-report.html; none with --markdown]
@@ -146,7 +149,8 @@ struct Report {
 /// Which experiments, and how.
 #[derive(Args)]
 struct Which {
-    /// An experiment as `braid lab list` names it, a system for all of its, `all`, a file that declares one (FILE.toml), or, alone, `corpus`
+    /// An experiment as `braid lab list` names it, a system for all of its, `all`, a file that declares one
+    /// (FILE.toml), or, alone, `corpus`
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
     #[command(flatten)]
@@ -162,13 +166,15 @@ struct Options {
     /// Seed of workloads and devices: the first one
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Seeds, one after the other, whose mean counts, with a 95 % confidence interval [default: as many as a verdict needs, 3 to 10; 1 with --quick]
+    /// Seeds, one after the other, whose mean counts, with a 95 % confidence interval [default: as many as a
+    /// verdict needs, 3 to 10; 1 with --quick]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: Option<u32>,
     /// Simulations at the same time [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Keep results here, and use what is there: of experiments a folder [default: lab-results], of the corpus a file [default: keep nothing]
+    /// Keep results here, and use what is there: of experiments a folder [default: lab-results], of the
+    /// corpus a file [default: keep nothing]
     #[arg(long, value_name = "PATH")]
     results: Option<PathBuf>,
     /// Run all again, and replace what is kept
@@ -217,7 +223,8 @@ fn write_report(report: &Report, output: Output) -> Result<()> {
     let begun = Instant::now();
     let everything = ["all".to_owned()];
     let ids = if report.ids.is_empty() { &everything[..] } else { &report.ids };
-    // What cannot be written later is refused before the work. A page that is there stays until the new one is whole.
+    // What cannot be written later is refused before the work. A page that is there stays until the new one
+    // is whole.
     let output_path = report.page();
     let page_place = output_path.as_deref().map(Unfinished::begin).transpose()?;
     let document_place = report.markdown.as_deref().map(Unfinished::begin).transpose()?;

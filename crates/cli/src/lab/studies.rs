@@ -1,5 +1,5 @@
-//! Runs experiments for `braid lab run` and `braid lab report`: says beforehand what the run takes, shows the time left on a terminal, and
-//! keeps what has ended.
+//! Runs experiments for `braid lab run` and `braid lab report`: says beforehand what the run takes, shows the
+//! time left on a terminal, and keeps what has ended.
 
 use super::Options;
 use crate::simulate::{Bar, clock, failure};

@@ -20,8 +20,9 @@ use std::time::Instant;
 
 /// Find the cheapest devices that hold a target under a recorded load
 ///
-/// All mixes of an SSD and a hard disk, in the sizes and counts that a file of prices offers, are simulated under the load. The cheapest
-/// that holds the target in five simulations is the answer, with the next cheapest, and with what would change it: more load, other prices.
+/// All mixes of an SSD and a hard disk, in the sizes and counts that a file of prices offers, are simulated
+/// under the load. The cheapest that holds the target in five simulations is the answer, with the next
+/// cheapest, and with what would change it: more load, other prices.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,5 @@
-//! A plan for people: the cheapest mixes in a table, sentences that say what to buy, and what would change that.
+//! A plan for people: the cheapest mixes in a table, sentences that say what to buy, and what would change
+//! that.
 
 use crate::advise::text::millis;
 use crate::simulate::clock;

@@ -36,7 +36,8 @@ impl Bar {
         self.bar.set_message(text);
     }
 
-    /// Shows how far experiments are: their simulations, and the time left, at most if verdicts need more seeds.
+    /// Shows how far experiments are: their simulations, and the time left, at most if verdicts need more
+    /// seeds.
     pub fn show_left(&self, progress: &Progress, left: f64, left_at_most: f64) {
         let elapsed = progress.elapsed.as_secs_f64();
         self.bar.set_position((elapsed / (elapsed + left).max(1e-9) * FULL as f64) as u64);

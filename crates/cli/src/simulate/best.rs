@@ -1,7 +1,7 @@
 //! `--policy best-static`: of nine static splits, the one with the lowest mean latency.
 //!
-//! A split is the best that can be done without moving data, if the load is known beforehand. So it is what a policy that learns
-//! is compared with: it is found by trying, which cannot be done with a volume in use.
+//! A split is the best that can be done without moving data, if the load is known beforehand. So it is what a
+//! policy that learns is compared with: it is found by trying, which cannot be done with a volume in use.
 
 use braid_lab::{Error, Run};
 use serde::Serialize;

@@ -1,4 +1,5 @@
-//! `braid simulate`: what a volume would do on modelled devices, in virtual time; policy beside policy in one table.
+//! `braid simulate`: what a volume would do on modelled devices, in virtual time; policy beside policy in one
+//! table.
 
 mod bar;
 mod best;
@@ -22,9 +23,10 @@ use std::time::Instant;
 
 /// Simulate a volume on modelled devices under a workload or a trace
 ///
-/// The engine that serves volumes runs in virtual time, over models of SSDs and disks: nothing is read or written, and an
-/// hour may pass in a second. Several policies, workloads, traces or numbers of clients are simulated on all cores, and
-/// come out side by side. The same command gives the same figures on every machine.
+/// The engine that serves volumes runs in virtual time, over models of SSDs and disks: nothing is read or
+/// written, and an hour may pass in a second. Several policies, workloads, traces or numbers of clients are
+/// simulated on all cores, and come out side by side. The same command gives the same figures on every
+/// machine.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -93,23 +95,26 @@ intervals.
     bytes_share, data_share, throughput_bytes_per_second, response_ns_mean, utilisation,
     queue_depth_mean)")]
 pub struct Arguments {
-    /// SSDs of a model: a name (braid device show) or a file, FILE.toml. raid0=N[,unit=64KiB] or raid1=N makes each device
-    /// of N of them, striped or mirrored; SIZE is that of the whole. 20% is room for this share of the data: of the extents that a
-    /// trace touches, or of what a workload spans. Repeat it for other kinds
+    /// SSDs of a model: a name (braid device show) or a file, FILE.toml. raid0=N[,unit=64KiB] or raid1=N
+    /// makes each device of N of them, striped or mirrored; SIZE is that of the whole. 20% is room for this
+    /// share of the data: of the extents that a trace touches, or of what a workload spans. Repeat it for
+    /// other kinds
     #[arg(long, value_name = SHAPE, help_heading = "The volume")]
     ssd: Vec<String>,
     /// Hard disks of a model: as --ssd. With as=hdd the model may be one of an SSD, below a faster one
     #[arg(long, value_name = SHAPE, help_heading = "The volume")]
     hdd: Vec<String>,
-    /// What joins nodes that devices are on (node=K, or node=K-L for several by turns): the rate of each node's link, each way, the latency
-    /// from any machine to any other [default: 0s], and the rate of the host's link [default: never the limit]
+    /// What joins nodes that devices are on (node=K, or node=K-L for several by turns): the rate of each
+    /// node's link, each way, the latency from any machine to any other [default: 0s], and the rate of the
+    /// host's link [default: never the limit]
     #[arg(long, value_name = "RATE[,latency=TIME][,host=RATE]", help_heading = "The volume")]
     network: Option<String>,
-    /// What decides where data lies and when it moves; best-static is the static split with the lowest mean latency, of 10%,
-    /// 20% ... 90%. Repeat it to compare [default: equi,mode=auto]
+    /// What decides where data lies and when it moves; best-static is the static split with the lowest mean
+    /// latency, of 10%, 20% ... 90%. Repeat it to compare [default: equi,mode=auto]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]", help_heading = "The volume")]
     policy: Vec<String>,
-    /// The volume's size [default: what the load needs; under a trace with --compact off, what the devices hold]
+    /// The volume's size [default: what the load needs; under a trace with --compact off, what the devices
+    /// hold]
     #[arg(long, help_heading = "The volume")]
     size: Option<Bytes>,
     /// The unit of placement
@@ -124,12 +129,12 @@ pub struct Arguments {
     /// Extents in the memory cache
     #[arg(long, value_name = "EXTENTS", default_value_t = 100, help_heading = "The volume")]
     cache: usize,
-    /// When a read that misses the memory cache brings all of its extent there: first (at the first miss), second (at the
-    /// second, a short while later), or off
+    /// When a read that misses the memory cache brings all of its extent there: first (at the first miss),
+    /// second (at the second, a short while later), or off
     #[arg(long, value_name = "WHEN", default_value_t, help_heading = "The volume")]
     readahead: Readahead,
-    /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a stride, such as 32MiB; 0 for none, as with
-    /// --readahead off, and with extents of more than 1 MiB
+    /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a
+    /// stride, such as 32MiB; 0 for none, as with --readahead off, and with extents of more than 1 MiB
     #[arg(long, value_name = "SIZE", default_value = "0", help_heading = "The volume")]
     ahead: Bytes,
     /// Write-back cache of protected memory between guests and volume, as in a storage controller; 0 for none
@@ -138,16 +143,19 @@ pub struct Arguments {
     /// What holds bytes before the load begins
     #[arg(long, default_value = "used", help_heading = "The volume")]
     prefill: Fill,
-    /// The policy that places what is filled before, or own for the one that is simulated [default: one for all]
+    /// The policy that places what is filled before, or own for the one that is simulated [default: one for
+    /// all]
     #[arg(long, value_name = "POLICY", help_heading = "The volume")]
     prefill_policy: Option<String>,
     /// A generated load. Repeat it to compare
     #[arg(long, value_name = "WORKLOAD[,KEY=VALUE...]", help_heading = "The load")]
     workload: Vec<String>,
-    /// A recorded load: a file, or the parts of one, merged by time: a folder, or FILE+FILE. Repeat it to compare
+    /// A recorded load: a file, or the parts of one, merged by time: a folder, or FILE+FILE. Repeat it to
+    /// compare
     #[arg(long, value_name = "FILE", help_heading = "The load")]
     trace: Vec<PathBuf>,
-    /// Whether the extents that a trace touches are numbered without the gaps between them, in order of address
+    /// Whether the extents that a trace touches are numbered without the gaps between them, in order of
+    /// address
     #[arg(long, value_name = "WHETHER", default_value = "on", help_heading = "The load")]
     compact: Compact,
     /// How often a trace is played, one time after the other; only the last is measured
@@ -194,8 +202,8 @@ pub struct Arguments {
     /// Length of an interval of the time series [default: one that fits]
     #[arg(long, value_name = "TIME", help_heading = "What is measured")]
     interval: Option<Nanos>,
-    /// A file that gets a line for each measured request, as CSV: arrival_ns (from the beginning of the load), operation, offset_bytes, length_bytes,
-    /// queue_ns, service_ns. Of one simulation alone
+    /// A file that gets a line for each measured request, as CSV: arrival_ns (from the beginning of the
+    /// load), operation, offset_bytes, length_bytes, queue_ns, service_ns. Of one simulation alone
     #[arg(long, value_name = "FILE", help_heading = "What is measured")]
     request_log: Option<PathBuf>,
     /// Verify that every read returns the last write

@@ -304,7 +304,8 @@ fn network(network: &NetworkOutcome) -> String {
     )
 }
 
-/// What to know before believing it: each sentence once, with the policies that it is of where these are not all.
+/// What to know before believing it: each sentence once, with the policies that it is of where these are not
+/// all.
 fn notes(done: &[(&Row, &Run)]) -> String {
     let mut said: Vec<(&str, Vec<String>)> = Vec::new();
     for (row, Run { outcome, .. }) in done {

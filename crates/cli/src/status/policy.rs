@@ -1,4 +1,5 @@
-//! What a policy leaves to be known of the volume as a whole: what the loss of an SSD would cost, what the disk alone is, what moves are expected to gain.
+//! What a policy leaves to be known of the volume as a whole: what the loss of an SSD would cost, what the
+//! disk alone is, what moves are expected to gain.
 
 use super::{is_lost, name_of, percent};
 use braid_base::{Bytes, Nanos};
@@ -63,7 +64,8 @@ fn deferred(status: &StatusReport) -> String {
     format!("  behind  {deferred} ({share}) lie on the SSDs alone, and are copied later\n")
 }
 
-/// What `pass` leaves to the SSDs: now, at most so far, and at most at all. Nothing once there is no SSD that could be lost.
+/// What `pass` leaves to the SSDs: now, at most so far, and at most at all. Nothing once there is no SSD that
+/// could be lost.
 fn behind(status: &StatusReport) -> String {
     if devices_left(status, "ssd").next().is_none() {
         return deferred(status);
@@ -222,7 +224,8 @@ mod tests {
         assert!(says("pass,order=lba", &devices) && !says("equi", &devices));
     }
 
-    /// After a recovery it said "none yet: the disk alone is not a state of the volume", while the volume was served from that disk alone.
+    /// After a recovery it said "none yet: the disk alone is not a state of the volume", while the volume was
+    /// served from that disk alone.
     #[test]
     fn a_volume_that_its_disk_alone_serves_is_not_said_to_have_no_state() {
         let mut devices = pair(json!({}));

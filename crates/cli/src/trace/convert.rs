@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 
 /// Write a trace in another format
 ///
-/// compact is Braid's own: everything is kept, in some 7 bytes a record, and it is read at tens of millions of records a
-/// second. spc is text for other tools, without flushes and discards. fio2 and fio3 are iologs that fio replays; fio2 for fio
-/// before 3.31, with times in milliseconds.
+/// compact is Braid's own: everything is kept, in some 7 bytes a record, and it is read at tens of millions
+/// of records a second. spc is text for other tools, without flushes and discards. fio2 and fio3 are iologs
+/// that fio replays; fio2 for fio before 3.31, with times in milliseconds.
 ///
-/// A trace is read twice: first to see how much room each of its devices needs. They are laid one after another, those
-/// with numbers first. Standard input is read once, with devices --span apart.
+/// A trace is read twice: first to see how much room each of its devices needs. They are laid one after
+/// another, those with numbers first. Standard input is read once, with devices --span apart.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

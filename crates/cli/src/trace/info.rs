@@ -12,9 +12,9 @@ use std::path::PathBuf;
 
 /// Say of a trace what papers print: requests, sizes, footprint, locality, burstiness, reuse, miss ratios
 ///
-/// The trace is read once, in at most some 450 MiB of memory, whatever its length. Sizes, footprint and reuse are of reads and
-/// writes; flushes and discards are counted, and have part in burstiness. How each figure is defined stands at the head
-/// of the file of its name in crates/trace/src/measure.
+/// The trace is read once, in at most some 450 MiB of memory, whatever its length. Sizes, footprint and reuse
+/// are of reads and writes; flushes and discards are counted, and have part in burstiness. How each figure is
+/// defined stands at the head of the file of its name in crates/trace/src/measure.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

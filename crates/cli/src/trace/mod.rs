@@ -13,10 +13,11 @@ use clap::{Args, Subcommand};
 
 /// Measure block traces, convert them, record a volume
 ///
-/// Traces are read in these formats, plain or compressed by gzip, xz or zstd, and detected by their content: spc, msr, blktrace,
-/// blkparse, fio (iolog 2 and 3), disksim, ssdsim (also MQSim), msr-cut, cloudphysics, arc, oracle-general, vscsi, srt (HP Labs,
-/// versions 1 to 4), fiu (SRCMap), alibaba, tencent, systor (SYSTOR '17), blocks (a number on each line), compact. Bare binary
-/// numbers, blocks-u32 and blocks-u64, have to be named.
+/// Traces are read in these formats, plain or compressed by gzip, xz or zstd, and detected by their content:
+/// spc, msr, blktrace, blkparse, fio (iolog 2 and 3), disksim, ssdsim (also MQSim), msr-cut, cloudphysics,
+/// arc, oracle-general, vscsi, srt (HP Labs, versions 1 to 4), fiu (SRCMap), alibaba, tencent, systor (SYSTOR
+/// '17), blocks (a number on each line), compact. Bare binary numbers, blocks-u32 and blocks-u64, have to be
+/// named.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]

@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Draw miss-ratio curves of a trace: by eviction and size of a cache, with Belady's bound
 ///
-/// The trace is read once; its references to blocks of 4 KiB stay in memory, 4 bytes each and 512 MiB at most. Of a trace with more references a sample of
-/// its blocks is kept (SHARDS), and each cache is simulated at the size of its share of the sample. Reads and writes both bring a block into the cache.
+/// The trace is read once; its references to blocks of 4 KiB stay in memory, 4 bytes each and 512 MiB at
+/// most. Of a trace with more references a sample of its blocks is kept (SHARDS), and each cache is simulated
+/// at the size of its share of the sample. Reads and writes both bring a block into the cache.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

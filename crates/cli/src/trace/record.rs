@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 /// Record what guests ask of a volume that is served, until Ctrl-C or for some seconds
 ///
-/// Each request's time, kind, place and length go into a trace in Braid's compact format; bytes of guests do not. The volume
-/// never waits for it: what cannot be written quickly enough is left out, and the trace says how much that was. If the daemon
-/// or this command is killed, all can be read but the last half second.
+/// Each request's time, kind, place and length go into a trace in Braid's compact format; bytes of guests do
+/// not. The volume never waits for it: what cannot be written quickly enough is left out, and the trace says
+/// how much that was. If the daemon or this command is killed, all can be read but the last half second.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -1,7 +1,7 @@
 //! What each block of a volume may read as.
 //!
-//! Every write gives its blocks a number of their own, a *stamp*; 0 stands for zeros. A block keeps all of its
-//! stamps, so that an older value, a value of another block and a torn one are told apart.
+//! Every write gives its blocks a number of their own, a *stamp*; 0 stands for zeros. A block keeps all of
+//! its stamps, so that an older value, a value of another block and a torn one are told apart.
 
 use std::fmt;
 

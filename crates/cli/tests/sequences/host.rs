@@ -285,7 +285,8 @@ impl Ended {
         self.report["error"]["message"].as_str().unwrap_or_default()
     }
 
-    /// A panic, a signal, an error of a kind that is not documented, and another kind's exit status are faults.
+    /// A panic, a signal, an error of a kind that is not documented, and another kind's exit status are
+    /// faults.
     fn judge(&self, words: &[&str]) -> Outcome {
         let expected = match self.kind().as_deref() {
             None => (0..=3).contains(&self.status) && self.report.is_object() && self.status != 2,

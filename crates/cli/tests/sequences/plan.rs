@@ -1,7 +1,7 @@
 //! What a sequence does: a kind of volume and steps, drawn from a seed, and as a text that is read back.
 //!
-//! All steps are drawn before anything runs. A step that makes no sense when its turn comes does nothing. So any
-//! part of a sequence is a sequence, and a failing sequence is shortened by leaving out steps.
+//! All steps are drawn before anything runs. A step that makes no sense when its turn comes does nothing. So
+//! any part of a sequence is a sequence, and a failing sequence is shortened by leaving out steps.
 
 use braid_base::Rng;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! The admin socket, as other programmes speak to it: whatever they send, the daemon answers in a line and goes on.
+//! The admin socket, as other programmes speak to it: whatever they send, the daemon answers in a line and
+//! goes on.
 
 use crate::machine::{Machine, have, have_block_devices, number, qemu_io_ok};
 use serde_json::Value;
@@ -95,8 +96,8 @@ fn stop_waits_for_a_limited_time_and_reports_the_outcome() {
     qemu_io_ok(&daemon.uri, &["read -P 1 0 1M"]);
 }
 
-/// The daemon cannot take the file from a block device that a program has open; it waits a while, and then ends all the
-/// same, with a status that says so.
+/// The daemon cannot take the file from a block device that a program has open; it waits a while, and then
+/// ends all the same, with a status that says so.
 #[test]
 fn a_daemon_whose_block_device_is_in_use_ends_after_a_while_and_loses_nothing() {
     if !have_block_devices() {

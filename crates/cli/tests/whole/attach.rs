@@ -46,8 +46,9 @@ fn assert_detached(machine: &Machine, served: bool) {
     assert!(unmounted.ends_with("/mnt") && detached["served"] == served, "{detached}");
 }
 
-/// The daemon dies under a mounted file system: that one fails, and all is well after detach, serve and attach. Detach
-/// refused with "mounted on", or said that the volume is still served, as soon as the kernel had noticed the death.
+/// The daemon dies under a mounted file system: that one fails, and all is well after detach, serve and
+/// attach. Detach refused with "mounted on", or said that the volume is still served, as soon as the kernel
+/// had noticed the death.
 #[test]
 fn after_the_daemon_died_detach_clears_what_it_left_and_attach_works_again() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
@@ -71,8 +72,8 @@ fn after_the_daemon_died_detach_clears_what_it_left_and_attach_works_again() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// A daemon that was told to stop waited ten seconds and ended with success, without the dirty pages of the file system
-/// mounted on its volume; SIGHUP killed it.
+/// A daemon that was told to stop waited ten seconds and ended with success, without the dirty pages of the
+/// file system mounted on its volume; SIGHUP killed it.
 #[test]
 fn a_daemon_that_is_told_to_stop_unmounts_what_lies_on_its_volume() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
@@ -108,7 +109,8 @@ fn ignores_hangups() -> bool {
     u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 == 1
 }
 
-/// A program keeps the file system busy: it cannot be unmounted, is synced, and the end of the daemon is no success.
+/// A program keeps the file system busy: it cannot be unmounted, is synced, and the end of the daemon is no
+/// success.
 #[test]
 fn a_daemon_whose_file_system_stays_in_use_syncs_it_and_says_that_data_may_be_lost() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
@@ -131,7 +133,8 @@ fn a_daemon_whose_file_system_stays_in_use_syncs_it_and_says_that_data_may_be_lo
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// On a busy machine a programme that another thread starts has this one's open files for a while: `detach` failed now and then.
+/// On a busy machine a programme that another thread starts has this one's open files for a while: `detach`
+/// failed now and then.
 #[test]
 fn a_file_system_that_is_in_use_for_a_moment_is_unmounted() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {

@@ -180,8 +180,8 @@ fn a_log_that_does_not_count_keeps_no_volume_from_being_served() {
     assert!(!std::path::Path::new(&log).exists(), "a volume that was shut down leaves no log");
 }
 
-/// No directory in memory for the log: the volume is served all the same, and says so. A file on a disk was taken:
-/// a write of a guest waited until the kernel had written that file back, perhaps to the same volume.
+/// No directory in memory for the log: the volume is served all the same, and says so. A file on a disk was
+/// taken: a write of a guest waited until the kernel had written that file back, perhaps to the same volume.
 #[test]
 fn without_memory_for_the_log_the_volume_is_served_and_status_says_so() {
     let machine = made(&[]);

@@ -4,8 +4,8 @@ use crate::machine::{Machine, have_block_devices};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// A file under a volume was truncated while it was served: writes extended it again, flushes succeeded, and the log had no
-/// line.
+/// A file under a volume was truncated while it was served: writes extended it again, flushes succeeded, and
+/// the log had no line.
 #[test]
 fn a_truncated_device_fails_flushes_and_is_logged_once() {
     if !have_block_devices() {

@@ -60,8 +60,8 @@ fn where_the_machine_is_full_the_client_hears_of_no_space_and_nothing_is_lost() 
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// Only the SSD's file system was full, and new extents still went there: the client had no space after a tenth of the
-/// volume, with the disk empty.
+/// Only the SSD's file system was full, and new extents still went there: the client had no space after a
+/// tenth of the volume, with the disk empty.
 #[test]
 fn where_the_file_system_of_the_ssd_is_full_the_disk_gets_what_is_new() {
     if !have(&["qemu-io", "mount", "umount"]) {

@@ -116,8 +116,8 @@ fn a_file_whose_server_hangs_stops_neither_the_daemon_nor_what_lies_elsewhere() 
     assert!(Path::new(ssd).exists());
 }
 
-/// One half of a mirror hung. `stop` failed and left the process behind; then `serve` said "is served already:
-/// braid stop", and `stop` said "is not served: braid serve".
+/// One half of a mirror hung. `stop` failed and left the process behind; then `serve` said "is served
+/// already: braid stop", and `stop` said "is not served: braid serve".
 #[test]
 fn a_daemon_that_waits_for_a_hanging_device_says_how_it_ends() {
     if !have_block_devices() || !have(&["qemu-io", "nbdkit", "nbdfuse"]) {

@@ -1,4 +1,5 @@
-//! The help is part of the interface: its text is kept beside this file, and a change of it is seen in review.
+//! The help is part of the interface: its text is kept beside this file, and a change of it is seen in
+//! review.
 //!
 //! `BRAID_UPDATE_HELP=1 cargo test -p braid --test whole help` writes it anew.
 

@@ -1,4 +1,5 @@
-//! The glossary `docs/json.md` is what commands print: no field that it does not have, and none of it that is not printed.
+//! The glossary `docs/json.md` is what commands print: no field that it does not have, and none of it that is
+//! not printed.
 
 use crate::help::VERBS;
 use crate::machine::{Daemon, Machine, have, have_block_devices, number, qemu_io_ok};
@@ -34,7 +35,8 @@ fn glossary() -> BTreeMap<String, Fields> {
     by_command
 }
 
-/// The names of all fields of a report. Those below `policy_figures` are a policy's own, and others are names of devices.
+/// The names of all fields of a report. Those below `policy_figures` are a policy's own, and others are names
+/// of devices.
 fn collect(value: &Value, found: &mut Fields) {
     match value {
         Value::Object(fields) => {

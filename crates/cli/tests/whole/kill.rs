@@ -4,8 +4,8 @@ use crate::machine::{Daemon, Machine, client, have, qemu_io_ok};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-/// A client that writes one area after another, with a flush after each, and the daemon killed meanwhile: every area
-/// whose flush was answered reads as written.
+/// A client that writes one area after another, with a flush after each, and the daemon killed meanwhile:
+/// every area whose flush was answered reads as written.
 #[test]
 fn flushed_writes_survive_the_death_of_the_daemon() {
     if !have(&["qemu-io"]) {
@@ -83,7 +83,8 @@ fn write_until(uri: &str, enough: usize, kill: impl FnOnce()) -> usize {
     flushed
 }
 
-/// fio's own verification: one half is written and flushed to its end, the other is being written when the daemon dies.
+/// fio's own verification: one half is written and flushed to its end, the other is being written when the
+/// daemon dies.
 #[test]
 fn fio_finds_what_it_flushed_after_the_death_of_the_daemon() {
     if !have(&["fio"]) {

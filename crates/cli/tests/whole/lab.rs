@@ -1,4 +1,5 @@
-//! `braid lab`: a list, a quick run of an experiment from end to end, a page, and errors that say what would be right.
+//! `braid lab`: a list, a quick run of an experiment from end to end, a page, and errors that say what would
+//! be right.
 
 use crate::machine::Machine;
 use serde_json::Value;

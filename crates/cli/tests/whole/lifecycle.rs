@@ -132,8 +132,8 @@ fn where_the_work_fails_nothing_is_left_behind() {
     machine.refused(&["status", "vault"], "invalid", &["'vault'"]);
 }
 
-/// A daemon that was started with its output closed served nobody: it ended, with success, where it could not say that
-/// it was ready.
+/// A daemon that was started with its output closed served nobody: it ended, with success, where it could not
+/// say that it was ready.
 #[test]
 fn a_daemon_serves_though_its_output_is_not_read() {
     let machine = Machine::new();

@@ -11,8 +11,8 @@ fn truncate(machine: &Machine, name: &str, size: u64) {
     OpenOptions::new().write(true).open(machine.path(name)).unwrap().set_len(size).unwrap();
 }
 
-/// A disk of a mirror was cut and got its size back, as the message asked: it was read as current, and `check` said that
-/// nothing was lost.
+/// A disk of a mirror was cut and got its size back, as the message asked: it was read as current, and
+/// `check` said that nothing was lost.
 #[test]
 fn a_disk_of_a_mirror_that_was_cut_is_told_of_and_rebuilt() {
     if !have(&["qemu-io"]) {
@@ -39,8 +39,8 @@ fn a_disk_of_a_mirror_that_was_cut_is_told_of_and_rebuilt() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// The SSD was what it had been a moment before, as after a power cut of one that lies about flushes. All was served, and
-/// what had been flushed since was gone.
+/// The SSD was what it had been a moment before, as after a power cut of one that lies about flushes. All was
+/// served, and what had been flushed since was gone.
 #[test]
 fn an_ssd_that_lacks_promised_batches_is_refused_until_a_repair() {
     if !have(&["qemu-io"]) {

@@ -1,4 +1,5 @@
-//! What tests stand on: a directory with state and devices, commands that are run in it, daemons that are started there.
+//! What tests stand on: a directory with state and devices, commands that are run in it, daemons that are
+//! started there.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -87,8 +88,8 @@ impl Machine {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("braid {words:?}: {error}: {text}"))
     }
 
-    /// Runs `braid`, which must fail with this kind of error, its exit status, and a message that names all of `named`:
-    /// files, options, values, commands. Gives the message.
+    /// Runs `braid`, which must fail with this kind of error, its exit status, and a message that names all
+    /// of `named`: files, options, values, commands. Gives the message.
     pub fn refused(&self, words: &[&str], kind: &str, named: &[&str]) -> String {
         let ended = self.braid(&[words, &["--json"]].concat());
         let status = match kind {
@@ -247,8 +248,8 @@ pub fn run(mut command: Command) -> Ended {
     }
 }
 
-/// Kills a process that hangs, so that its test fails instead of hanging too. Ends its watch when dropped, which must
-/// come before the process is waited for twice.
+/// Kills a process that hangs, so that its test fails instead of hanging too. Ends its watch when dropped,
+/// which must come before the process is waited for twice.
 struct Watchdog {
     over: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,

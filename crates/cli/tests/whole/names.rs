@@ -150,7 +150,8 @@ fn any_names_do_while_one_device_of_each_mirror_is_left() {
     fill(&machine, "m", 3);
     fill(&machine, "o", 4);
     let kept = NAMES.map(|name| std::fs::read(machine.path(name)).unwrap());
-    // The devices of each round are as old as these notes: with newer ones they would have lost promised batches.
+    // The devices of each round are as old as these notes: with newer ones they would have lost promised
+    // batches.
     let of = |name: &str| ["volume.json", "noted.json"].map(|file| machine.state().join(name).join(file));
     let records: Vec<_> = ["m", "o"].into_iter().flat_map(of).collect();
     let texts: Vec<_> = records.iter().map(|record| std::fs::read(record).unwrap()).collect();
@@ -329,8 +330,8 @@ fn an_adopted_disk_is_served_though_another_volume_has_its_ssd() {
     assert_eq!(number(&machine.json(&["check", "b"]), "resync_bytes"), 0.0);
 }
 
-/// An old copy lay at the recorded path, and the current device beside it under a new name. The volume has one
-/// copy, and was refused with advice that gave up all that lies on the device.
+/// An old copy lay at the recorded path, and the current device beside it under a new name. The volume has
+/// one copy, and was refused with advice that gave up all that lies on the device.
 #[test]
 fn an_old_copy_at_the_recorded_path_gives_way_to_the_device_beside_it() {
     for copies in ["1", "2"] {

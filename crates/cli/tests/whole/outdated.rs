@@ -4,7 +4,8 @@ use crate::machine::{Daemon, Machine, have, number, qemu_io_ok};
 use crate::replace::wait_until;
 use serde_json::Value;
 
-/// A mirror that had sevens everywhere when both devices were in use, and has a MiB of nines more on the second one.
+/// A mirror that had sevens everywhere when both devices were in use, and has a MiB of nines more on the
+/// second one.
 fn gone_on(machine: &Machine) -> Daemon {
     let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB"];
     machine.ok(&[&["create", "vault", "--copies", "2", "--policy", "raid1"], &devices[..]].concat());
@@ -23,7 +24,8 @@ pub fn noted(machine: &Machine) -> Vec<bool> {
     devices.iter().map(|device| device["outdated"].as_bool().unwrap()).collect()
 }
 
-/// The second device came late after a reboot: the first one served bytes of days ago, with no other word than that the volume was degraded.
+/// The second device came late after a reboot: the first one served bytes of days ago, with no other word
+/// than that the volume was degraded.
 #[test]
 fn an_older_half_is_not_served_without_the_newer_one() {
     if !have(&["qemu-io"]) {
@@ -115,8 +117,8 @@ fn what_the_newer_half_holds_is_given_up_by_name_alone() {
     assert_eq!(vault.terminate().status, 0);
 }
 
-/// With one copy, a disk that was given up came back, and was left out. Then the SSD, which had all, was away: the
-/// disk was served as the newest, for its own superblock says that the SSD was a clean cache.
+/// With one copy, a disk that was given up came back, and was left out. Then the SSD, which had all, was
+/// away: the disk was served as the newest, for its own superblock says that the SSD was a clean cache.
 #[test]
 fn a_disk_that_was_given_up_is_not_served_for_the_ssd_that_has_all() {
     if !have(&["qemu-io"]) {

@@ -4,7 +4,8 @@ use crate::machine::{Machine, run};
 use std::fs::File;
 use std::process::Stdio;
 
-/// `braid check v >/dev/full` on a damaged volume ended with success: neither the answer nor the damage was told.
+/// `braid check v >/dev/full` on a damaged volume ended with success: neither the answer nor the damage was
+/// told.
 #[test]
 fn an_answer_that_cannot_be_written_is_a_failure_and_damage_stays_the_status() {
     let machine = Machine::new();
@@ -60,7 +61,8 @@ fn wrong_usage_is_json_too_if_json_was_asked_for() {
     assert_eq!((help.status, help.stderr.as_str()), (0, ""));
 }
 
-/// The name of a file, or of a volume in a hostile superblock, could clear the screen of an administrator, or write there.
+/// The name of a file, or of a volume in a hostile superblock, could clear the screen of an administrator, or
+/// write there.
 #[test]
 fn a_hostile_name_does_not_reach_the_terminal_as_it_is() {
     let machine = Machine::new();

@@ -32,7 +32,8 @@ fn images_sockets_and_state_are_their_owners_alone_whatever_the_umask_says() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// In a state directory that others may write, a symbolic link in place of the lock file made root overwrite any file.
+/// In a state directory that others may write, a symbolic link in place of the lock file made root overwrite
+/// any file.
 #[test]
 fn a_lock_file_that_is_a_symbolic_link_is_refused_and_not_followed() {
     let machine = Machine::new();

@@ -104,7 +104,8 @@ fn a_policy_as_published_is_spelled_out_and_taken_again() {
     }
 }
 
-/// It said "keep less of the devices for extra copies", which is no way out of a volume that takes all of its devices.
+/// It said "keep less of the devices for extra copies", which is no way out of a volume that takes all of its
+/// devices.
 #[test]
 fn a_policy_without_room_for_the_volume_is_refused_with_a_size_that_it_has_room_for() {
     let machine = Machine::new();

@@ -1,7 +1,9 @@
-//! A database on a volume that loses its SSD under load: what it acknowledged before the bound is on the disk, and the database starts.
+//! A database on a volume that loses its SSD under load: what it acknowledged before the bound is on the
+//! disk, and the database starts.
 //!
-//! PostgreSQL on ext4 on an attached volume of `pass,order=epoch`, with the timing of an SSD and a disk. pgbench counts up; the daemon is killed,
-//! the SSD is gone, the volume is recovered from the disk. `make postgres SECONDS=n` has it under load for longer.
+//! PostgreSQL on ext4 on an attached volume of `pass,order=epoch`, with the timing of an SSD and a disk.
+//! pgbench counts up; the daemon is killed, the SSD is gone, the volume is recovered from the disk. `make
+//! postgres SECONDS=n` has it under load for longer.
 
 use crate::machine::{Machine, client, have, have_block_devices, number, run, skip};
 use crate::replace::wait_until;

@@ -53,8 +53,8 @@ impl Drop for WornOut<'_> {
     }
 }
 
-/// The file system of one half of a mirror had become read-only: `serve` and the repair were refused, with and
-/// without `--distrust`, though the other half had all.
+/// The file system of one half of a mirror had become read-only: `serve` and the repair were refused, with
+/// and without `--distrust`, though the other half had all.
 #[test]
 fn a_mirror_is_served_without_a_half_that_is_on_a_read_only_file_system() {
     if !have(&["mount", "qemu-io"]) {

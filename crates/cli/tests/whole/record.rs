@@ -1,4 +1,5 @@
-//! What guests ask for is recorded, all of it or counted, and the volume goes on whatever becomes of the recorder.
+//! What guests ask for is recorded, all of it or counted, and the volume goes on whatever becomes of the
+//! recorder.
 
 use crate::machine::{Daemon, Machine, client, have, have_block_devices, number, qemu_io_ok, run};
 use rustix::process::{Pid, Signal, kill_process};

@@ -6,7 +6,8 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A volume that has lost its SSD: its disk is as it was when that had 4 MiB, which was before it got 1 MiB more.
+/// A volume that has lost its SSD: its disk is as it was when that had 4 MiB, which was before it got 1 MiB
+/// more.
 pub fn behind_its_ssd(machine: &Machine) {
     let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB,layout=tail"];
     let policy = ["--copies", "2", "--policy", "pass,order=epoch,idle=50ms"];
@@ -186,8 +187,8 @@ fn epochs_are_refused_where_no_disk_can_keep_them() {
     machine.refused(&["policy", "vault", "pass,order=random"], "usage", &["random"]);
 }
 
-/// For a tenth of a second after the only SSD was lost, the disk still kept epochs: a guest that wrote to a new
-/// extent heard that the volume was full.
+/// For a tenth of a second after the only SSD was lost, the disk still kept epochs: a guest that wrote to a
+/// new extent heard that the volume was full.
 #[test]
 fn new_extents_find_room_at_once_after_the_ssd_was_lost() {
     if !have(&["qemu-io"]) {

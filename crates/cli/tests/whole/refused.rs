@@ -1,4 +1,5 @@
-//! What is refused: a second daemon, and devices that are not those of the volume. Each is a sentence, and changes nothing.
+//! What is refused: a second daemon, and devices that are not those of the volume. Each is a sentence, and
+//! changes nothing.
 
 use crate::machine::{Machine, have, number, qemu_io_ok};
 use serde_json::Value;
@@ -140,8 +141,8 @@ fn a_volume_of_a_newer_version_is_refused_and_left_alone() {
     });
 }
 
-/// Sets a bit that this version does not know in the field of features that an older version must not touch, and makes
-/// the checksum fit, as the version would that knows it.
+/// Sets a bit that this version does not know in the field of features that an older version must not touch,
+/// and makes the checksum fit, as the version would that knows it.
 fn set_feature(superblock: &mut [u8]) {
     assert_eq!(&superblock[..8], b"BRAIDVOL");
     superblock[40] |= 4;
@@ -163,8 +164,8 @@ fn devices_that_hold_something_are_not_overwritten_without_force() {
     machine.ok(&["create", "new", "--hdd", "photos", "--force"]);
 }
 
-/// The superblock of an md RAID, the labels of a ZFS pool and the backup of a partition table lie at a device's end, and
-/// were overwritten without a word.
+/// The superblock of an md RAID, the labels of a ZFS pool and the backup of a partition table lie at a
+/// device's end, and were overwritten without a word.
 #[test]
 fn content_at_the_end_of_a_device_is_not_overwritten_without_force() {
     let machine = Machine::new();

@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 /// Devices with an image of the map.
 const IMAGES: [&str; 2] = ["vault.ssd", "vault.hdd"];
 
-/// Where the first page of the map lies on a device, in the image and in the double-write area: its checksum tells (docs/format.md).
+/// Where the first page of the map lies on a device, in the image and in the double-write area: its checksum
+/// tells (docs/format.md).
 fn map_pages(machine: &Machine, name: &str, uuid: &str) -> Vec<u64> {
     const MAP: u8 = 3;
     let digits: Vec<u8> = uuid.bytes().filter(|&byte| byte != b'-').collect();

@@ -111,7 +111,8 @@ fn a_device_is_taken_out_of_use_and_replaced_while_guests_notice_nothing() {
     assert_eq!(vault.terminate().status, 0);
 }
 
-/// The first SSD with its journal, which works, and then the disk, which is lost: each gets a successor while the volume is served.
+/// The first SSD with its journal, which works, and then the disk, which is lost: each gets a successor while
+/// the volume is served.
 #[test]
 fn devices_are_replaced_while_the_volume_is_served() {
     if !have(&["qemu-io"]) {

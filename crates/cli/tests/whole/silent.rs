@@ -1,5 +1,5 @@
-//! A daemon that does not answer: commands say so within seconds, with its process and what to do, and tell of the other
-//! volumes as ever.
+//! A daemon that does not answer: commands say so within seconds, with its process and what to do, and tell
+//! of the other volumes as ever.
 
 use crate::machine::{Daemon, Machine, client, have, have_block_devices, number, qemu_io_ok};
 use rustix::io::Errno;

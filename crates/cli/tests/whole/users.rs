@@ -5,8 +5,8 @@ use crate::machine::{Machine, client, have, have_block_devices, qemu_io_ok};
 use crate::replace::wait_until;
 use std::process::{Command, Stdio};
 
-/// `detach` refused while a programme used the volume; `stop` ended the daemon all the same, after 12 seconds, and what the
-/// programme had not synced was lost.
+/// `detach` refused while a programme used the volume; `stop` ended the daemon all the same, after 12
+/// seconds, and what the programme had not synced was lost.
 #[test]
 fn stop_refuses_while_something_uses_the_block_device_and_names_the_user() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
@@ -40,8 +40,8 @@ fn stop_refuses_while_something_uses_the_block_device_and_names_the_user() {
     assert_eq!(daemon.wait().status, 0);
 }
 
-/// The volume was mounted in a container, or was the file of another loop device. `stop` saw no user: the daemon
-/// ended, and what had not been synced was lost.
+/// The volume was mounted in a container, or was the file of another loop device. `stop` saw no user: the
+/// daemon ended, and what had not been synced was lost.
 #[test]
 fn stop_refuses_while_another_mount_namespace_or_a_loop_device_uses_the_volume() {
     if !have_block_devices() || !have(&["mkfs.ext4", "unshare", "losetup"]) {
@@ -163,7 +163,8 @@ fn stop_refuses_while_clients_are_connected_and_names_them() {
     }
 }
 
-/// `status` said "not served" and 0 of a volume whose mounted file system was dead, and `attach --mount` mounted over it.
+/// `status` said "not served" and 0 of a volume whose mounted file system was dead, and `attach --mount`
+/// mounted over it.
 #[test]
 fn a_killed_daemon_and_what_it_leaves_are_told_with_the_command_that_removes_it() {
     if !have_block_devices() || !have(&["mkfs.ext4", "qemu-io"]) {

@@ -1,7 +1,7 @@
 //! A device that dies under a volume, and comes back under another name.
 //!
-//! The device is a block device of the kernel, made by another Braid daemon: when that one is killed, every request to it
-//! fails, as of a disk that was pulled out.
+//! The device is a block device of the kernel, made by another Braid daemon: when that one is killed, every
+//! request to it fails, as of a disk that was pulled out.
 
 use crate::machine::{Machine, have, have_block_devices, number, qemu_io, qemu_io_ok};
 use serde_json::Value;

@@ -38,7 +38,8 @@ pub(crate) enum Reached {
     Silent(Silence),
 }
 
-/// How long a daemon may take to reply: a flush of slow devices takes its time, a daemon that hangs does not end.
+/// How long a daemon may take to reply: a flush of slow devices takes its time, a daemon that hangs does not
+/// end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// How long it may take to reply to a question that needs no device.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -46,11 +47,12 @@ const ANSWER: Duration = Duration::from_secs(10);
 const LAST_STEPS: Duration = Duration::from_secs(5);
 
 impl Client {
-    /// Connects to the daemon of a volume, and has it show within ten seconds that it answers. A daemon that is opening
-    /// its volume is waited for.
+    /// Connects to the daemon of a volume, and has it show within ten seconds that it answers. A daemon that
+    /// is opening its volume is waited for.
     ///
     /// # Errors
-    /// `NotServed` if there is none; `Invalid` if there is no such volume; `Io` if it does not answer: names its process.
+    /// `NotServed` if there is none; `Invalid` if there is no such volume; `Io` if it does not answer: names
+    /// its process.
     pub fn connect(state: &StateDir, name: &VolumeName) -> Result<Client> {
         match Client::reach(state, name, PATIENCE)? {
             Reached::Answers(client) => Ok(client),
@@ -122,7 +124,8 @@ impl Client {
         self.call(Request::AddDevice { class: new.class.to_string(), new: new.absolute_text()?, overwrite })
     }
 
-    /// Has a device drain: when it is empty it is none of the volume's any more. [`Client::status`] says how far that is.
+    /// Has a device drain: when it is empty it is none of the volume's any more. [`Client::status`] says how
+    /// far that is.
     ///
     /// # Errors
     /// `Invalid` if it is not in use or keeps epochs, `NoSpace` if the others have no room for all.
@@ -130,7 +133,8 @@ impl Client {
         self.call::<serde_json::Value>(Request::RemoveDevice { device: device.0 }).map(drop)
     }
 
-    /// Gives the volume a new device, to which what lies on an old one goes, among others; the old one is removed when it is empty.
+    /// Gives the volume a new device, to which what lies on an old one goes, among others; the old one is
+    /// removed when it is empty.
     ///
     /// # Errors
     /// Those of [`Client::add_device`] and [`Client::remove_device`].
@@ -154,7 +158,8 @@ impl Client {
     /// Uses a device again that failed or was missing: it is at this path, or where it was.
     ///
     /// # Errors
-    /// `Invalid` if it is another device, is in use, or still owes answers; `Degraded` if it was used apart from the others.
+    /// `Invalid` if it is another device, is in use, or still owes answers; `Degraded` if it was used apart
+    /// from the others.
     pub fn return_device(&mut self, device: DeviceId, path: Option<&Path>) -> Result<AddReport> {
         self.call(Request::ReturnDevice { device: device.0, path: path.map(absolute).transpose()? })
     }
@@ -169,8 +174,8 @@ impl Client {
         self.call::<serde_json::Value>(Request::Checkpoint).map(drop)
     }
 
-    /// Drains and stops the daemon; returns when it has closed the volume and its process is gone: until then it has its
-    /// locks, and the next verb would be refused.
+    /// Drains and stops the daemon; returns when it has closed the volume and its process is gone: until then
+    /// it has its locks, and the next verb would be refused.
     ///
     /// # Errors
     /// `Unsafe` if it could not be closed.
@@ -307,7 +312,8 @@ mod tests {
     use braid_format::layout::MOST_DEVICES;
     use std::os::unix::net::UnixListener;
 
-    /// `braid status` just after the daemon was killed: "Connection reset by peer", and no word of the volume.
+    /// `braid status` just after the daemon was killed: "Connection reset by peer", and no word of the
+    /// volume.
     #[test]
     fn a_daemon_that_ends_before_it_replies_does_not_serve_the_volume() {
         let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,8 @@
 //! ← {"error":{"kind":"invalid","message":"…"}}
 //! ```
 //!
-//! One request ends that: after the reply to `record` the connection carries bytes of a trace, and its end is the recording's.
+//! One request ends that: after the reply to `record` the connection carries bytes of a trace, and its end is
+//! the recording's.
 //!
 //! A client that sends another version is refused with the version that is spoken here, and may try again.
 
@@ -49,7 +50,8 @@ pub enum Request {
         /// `name,key=value,…`.
         policy: String,
     },
-    /// Serves the volume as a file, for a loop device: an `AttachReply`. Where it is served so already, says where.
+    /// Serves the volume as a file, for a loop device: an `AttachReply`. Where it is served so already, says
+    /// where.
     Attach,
     /// Ends that. Refused while the file is open.
     Detach,
@@ -97,8 +99,9 @@ pub enum Request {
     Flush,
     /// Makes the journal short.
     Checkpoint,
-    /// Records what guests ask for. After the reply, an empty object, the connection carries a trace in the compact format
-    /// (`crates/trace/src/compact/mod.rs`) until the client ends its side of it. One recording at a time.
+    /// Records what guests ask for. After the reply, an empty object, the connection carries a trace in the
+    /// compact format (`crates/trace/src/compact/mod.rs`) until the client ends its side of it. One recording
+    /// at a time.
     Record,
     /// Drains and stops the daemon. The reply comes when the volume is closed.
     Stop,

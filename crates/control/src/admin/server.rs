@@ -1,4 +1,5 @@
-//! The daemon's end of the admin socket: a task for each connection, which reads a line, does what it says and replies.
+//! The daemon's end of the admin socket: a task for each connection, which reads a line, does what it says
+//! and replies.
 
 use crate::admin::protocol::{Envelope, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
 use crate::device::spec::DeviceSpec;

@@ -1,5 +1,5 @@
-//! The command line's part of `attach` and `detach`: a loop device over the file that the daemon serves, and a mount of
-//! the file system on it.
+//! The command line's part of `attach` and `detach`: a loop device over the file that the daemon serves, and
+//! a mount of the file system on it.
 
 use crate::admin::client::Client;
 use crate::admin::protocol::{AttachReply, Request};
@@ -33,8 +33,8 @@ pub struct Attached {
     pub file_system: Option<String>,
 }
 
-/// Makes a served volume a block device of the kernel; where it is one, finds that. Mounts the file system on it where
-/// a directory is given.
+/// Makes a served volume a block device of the kernel; where it is one, finds that. Mounts the file system on
+/// it where a directory is given.
 ///
 /// # Errors
 /// `Unsupported` if the machine or the user cannot: says what to do instead.
@@ -98,12 +98,13 @@ pub struct Detached {
     pub served: bool,
 }
 
-/// Unmounts what lies on the volume's block device, removes the device, and has the daemon serve the file no more. If the
-/// daemon has died, removes what it left: its block devices, what is mounted on them, and its file.
+/// Unmounts what lies on the volume's block device, removes the device, and has the daemon serve the file no
+/// more. If the daemon has died, removes what it left: its block devices, what is mounted on them, and its
+/// file.
 ///
 /// # Errors
-/// `Busy` if a file system stays in use for two seconds: it has been synced then, and everything goes on. `Invalid` if the volume is
-/// not attached.
+/// `Busy` if a file system stays in use for two seconds: it has been synced then, and everything goes on.
+/// `Invalid` if the volume is not attached.
 pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
     state.load(name)?;
     // First: what follows asks the file, and waits without a limit for a daemon that does not answer.
@@ -175,8 +176,8 @@ fn unmount_all(device: &Path) -> Result<Vec<PathBuf>> {
     Ok(unmounted)
 }
 
-/// Tries again for a while what is in use: a process that is just being started has the open files of its parent until it executes a
-/// programme.
+/// Tries again for a while what is in use: a process that is just being started has the open files of its
+/// parent until it executes a programme.
 fn unmount(point: &Path) -> rustix::io::Result<()> {
     let start = Instant::now();
     loop {
@@ -187,8 +188,8 @@ fn unmount(point: &Path) -> rustix::io::Result<()> {
     }
 }
 
-/// What stays mounted is at least written to the volume: its daemon may be about to end. That the file system fails is
-/// told to those that use it.
+/// What stays mounted is at least written to the volume: its daemon may be about to end. That the file system
+/// fails is told to those that use it.
 fn sync_file_system(point: &Path) {
     if let Ok(directory) = File::open(point) {
         let _ = rustix::fs::syncfs(directory);

@@ -1,5 +1,6 @@
-//! The daemon's part of `attach`: serves the volume as a file in a FUSE mount of its own. The loop device over it is the
-//! command line's part, for the daemon must never open that file: it would wait for its own answer.
+//! The daemon's part of `attach`: serves the volume as a file in a FUSE mount of its own. The loop device
+//! over it is the command line's part, for the daemon must never open that file: it would wait for its own
+//! answer.
 
 use crate::admin::protocol::AttachReply;
 use crate::{Error, ErrorKind, Result, VolumeName};
@@ -111,8 +112,9 @@ impl Attachment {
         Ok(())
     }
 
-    /// Ends with the daemon: has `detach`, a command in a process of its own, unmount what lies on the volume and remove
-    /// the block device; tries again for a while if that is in use. [`Attachment::abandon`] says whether it worked.
+    /// Ends with the daemon: has `detach`, a command in a process of its own, unmount what lies on the volume
+    /// and remove the block device; tries again for a while if that is in use. [`Attachment::abandon`] says
+    /// whether it worked.
     pub async fn end(&self, detach: Option<&[OsString]>) {
         let deadline = self.ring.now() + PATIENCE;
         let mut warned = false;
@@ -131,8 +133,8 @@ impl Attachment {
         }
     }
 
-    /// Runs a command to its end. It must not run in this process: it waits for requests that this thread serves, and a
-    /// thread that waits so would keep the channel to the kernel open after a `kill -9`.
+    /// Runs a command to its end. It must not run in this process: it waits for requests that this thread
+    /// serves, and a thread that waits so would keep the channel to the kernel open after a `kill -9`.
     async fn run(&self, command: Vec<OsString>) {
         let Some((program, arguments)) = command.split_first() else { return };
         let mut command = Command::new(program);

@@ -21,8 +21,8 @@ const NAMED: usize = 10;
 /// synced.
 ///
 /// # Errors
-/// `Busy`: names the mounts, swap space, programmes and NBD clients. `Io` if the daemon does not answer: names the
-/// command that kills it, which `forced` does not. `Unsafe` if the volume could not be closed.
+/// `Busy`: names the mounts, swap space, programmes and NBD clients. `Io` if the daemon does not answer:
+/// names the command that kills it, which `forced` does not. `Unsafe` if the volume could not be closed.
 pub fn stop(state: &StateDir, name: &VolumeName, forced: bool) -> Result<()> {
     let mut client = match Client::reach(state, name, PATIENCE)? {
         Reached::Answers(client) => client,

@@ -1,4 +1,5 @@
-//! A disk that a volume adopts: what it is known by, since no mark of ours lies on it, and whether something else uses it.
+//! A disk that a volume adopts: what it is known by, since no mark of ours lies on it, and whether something
+//! else uses it.
 
 use crate::device::place::shown;
 use crate::device::used;

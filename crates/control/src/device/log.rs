@@ -1,5 +1,5 @@
-//! What the log says of a device that fails: the first error at once, of those that follow a line every ten seconds. Failed
-//! flushes have lines of their own, for they say that data may be lost.
+//! What the log says of a device that fails: the first error at once, of those that follow a line every ten
+//! seconds. Failed flushes have lines of their own, for they say that data may be lost.
 
 use braid_base::Nanos;
 use braid_runtime::{LogLimit, Runtime};

@@ -1,9 +1,9 @@
-//! Devices as a volume's daemon opens them: real ones by direct I/O; emulated ones, whose bytes lie in a file or in
-//! memory and whose timing is a model's.
+//! Devices as a volume's daemon opens them: real ones by direct I/O; emulated ones, whose bytes lie in a file
+//! or in memory and whose timing is a model's.
 //!
-//! An emulated device's flush takes the model's time but goes no further than this machine's page cache: what was
-//! flushed survives the death of the daemon, not a power cut. Waiting for the real disk as well would make the timing
-//! that of the real disk.
+//! An emulated device's flush takes the model's time but goes no further than this machine's page cache: what
+//! was flushed survives the death of the daemon, not a power cut. Waiting for the real disk as well would
+//! make the timing that of the real disk.
 
 use crate::device::log::DeviceLog;
 use crate::device::place::Place;
@@ -82,8 +82,8 @@ impl OpenDevice {
         Ok(OpenDevice::new(ring, storage, Backing::open(ring, storage, class, (model, size, seed))?))
     }
 
-    /// Opens a device of a volume that there is. A file on a read-only file system, or a disk that is protected
-    /// against writing, is opened to be read: the volume does without that device if it can.
+    /// Opens a device of a volume that there is. A file on a read-only file system, or a disk that is
+    /// protected against writing, is opened to be read: the volume does without that device if it can.
     pub fn open_member(
         ring: &Ring,
         storage: &Storage,
@@ -106,7 +106,8 @@ impl OpenDevice {
         Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), Backing::File(Rc::new(device))))
     }
 
-    /// Opens a device to be read and nothing else, whatever it emulates: without timing, and without the right to write it.
+    /// Opens a device to be read and nothing else, whatever it emulates: without timing, and without the
+    /// right to write it.
     pub fn open_to_read(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
         // Of what another host writes, the page cache has an older state.
         let device = match FileDevice::open_read_only(ring, path, class, Access::Direct) {
@@ -148,7 +149,8 @@ impl Backing {
     }
 }
 
-/// Past the page cache, or through it where the file system has no direct I/O; flushes reach the disk either way.
+/// Past the page cache, or through it where the file system has no direct I/O; flushes reach the disk either
+/// way.
 fn open_real(ring: &Ring, path: &Path, class: DeviceClass) -> io::Result<FileDevice> {
     match FileDevice::open(ring, path, class, Access::Direct) {
         Err(error) if needs_cache(&error) => {

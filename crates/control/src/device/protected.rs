@@ -5,7 +5,8 @@ use rustix::io::Errno;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// Why a device cannot be written, with the remedy; none if nothing is known against it. Opens and changes nothing.
+/// Why a device cannot be written, with the remedy; none if nothing is known against it. Opens and changes
+/// nothing.
 pub(crate) fn write_protection(path: &Path) -> Option<String> {
     let (found, shown) = (std::fs::metadata(path).ok()?, path.display());
     if !found.file_type().is_block_device() {

@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// By how much these files together may outgrow what their file systems have free. Zero for block devices, for
-/// what cannot be looked at, and if a file system does not answer within a second: its server may hang.
+/// By how much these files together may outgrow what their file systems have free. Zero for block devices,
+/// for what cannot be looked at, and if a file system does not answer within a second: its server may hang.
 pub(crate) fn over_committed_bytes<'a>(paths: impl Iterator<Item = &'a Path>) -> u64 {
     let paths: Vec<PathBuf> = paths.map(Path::to_owned).collect();
     let (answer, answered) = mpsc::channel();

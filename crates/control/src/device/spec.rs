@@ -1,7 +1,8 @@
-//! `PATH[,size=S][,model=M][,layout=tail]`: how a device is named on the command line. A model is a name of the library, or a file: what
-//! holds a `/` or ends in `.toml`.
+//! `PATH[,size=S][,model=M][,layout=tail]`: how a device is named on the command line. A model is a name of
+//! the library, or a file: what holds a `/` or ends in `.toml`.
 //!
-//! `memory` in place of a path is memory, which does not survive the daemon. A comma in a path is written twice.
+//! `memory` in place of a path is memory, which does not survive the daemon. A comma in a path is written
+//! twice.
 
 use crate::model::library::find;
 use crate::{Error, ErrorKind, Result};

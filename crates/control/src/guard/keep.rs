@@ -32,7 +32,8 @@ pub(crate) struct Guard {
 
 /// The share of a processor that ghosts have.
 const MOST_SHARE: f64 = 0.02;
-/// Ghosts have a smaller part of the volume once batches in a row have cost that share so many times, added up: at once where the load is far too much.
+/// Ghosts have a smaller part of the volume once batches in a row have cost that share so many times, added
+/// up: at once where the load is far too much.
 const PATIENCE: f64 = 6.0;
 /// How long it waits to look again.
 const LOOK: Nanos = Nanos::from_millis(100);
@@ -40,8 +41,8 @@ const LOOK: Nanos = Nanos::from_millis(100);
 const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
 /// What failed is tried again after this time.
 const RETRY: Nanos = Nanos::from_secs(600);
-/// Where requests take so much more or less than in the ghost of the present mode for this time, measured devices are measured again; then for twice as
-/// long, each time.
+/// Where requests take so much more or less than in the ghost of the present mode for this time, measured
+/// devices are measured again; then for twice as long, each time.
 const WRONG_FOR: Nanos = Nanos::from_secs(120);
 
 /// Guards a volume as long as the daemon runs.

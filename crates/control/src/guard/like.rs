@@ -64,7 +64,8 @@ pub(super) fn devices(daemon: &Daemon) -> Vec<(DeviceId, DeviceEntry)> {
     all.filter(|(_, device)| device.state != DeviceState::Removed).collect()
 }
 
-/// Extents that a ghost has at most, but where a part as small as that does not stand for the volume: some 100 bytes each.
+/// Extents that a ghost has at most, but where a part as small as that does not stand for the volume: some
+/// 100 bytes each.
 const MOST_EXTENTS: u64 = 1 << 16;
 /// Extents whose homes are looked up before guests have their turn.
 const AT_ONCE: usize = 1 << 10;

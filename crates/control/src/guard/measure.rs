@@ -25,7 +25,8 @@ const LOOK: Nanos = Nanos::from_secs(1);
 /// A model that is off by a larger factor is none.
 const MOST_OFF: f64 = 1.5;
 
-/// A model for each device of the volume, once those without one have been measured; none if the volume changes meanwhile.
+/// A model for each device of the volume, once those without one have been measured; none if the volume
+/// changes meanwhile.
 ///
 /// # Errors
 /// `Invalid` if a device is not in use, or no model does as it does.

@@ -5,7 +5,8 @@ use braid_lab::guard::{Batch, Ghosts, Like, Verdict};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-/// Ghosts, on threads at the lowest priority. The threads end some time after the worker is dropped; the daemon does not wait.
+/// Ghosts, on threads at the lowest priority. The threads end some time after the worker is dropped; the
+/// daemon does not wait.
 pub(super) struct Worker {
     batches: Sender<(Batch, usize)>,
     verdicts: Receiver<Verdict>,

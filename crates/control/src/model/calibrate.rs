@@ -1,8 +1,8 @@
 //! `braid device calibrate`: measures a device or file, and makes a model of it.
 //!
-//! A closed loop for each measure of `braid_model::Observed`, on the ring and past the page cache. The first part of each
-//! does not count. Nothing is written unless that was asked for, or the file is a scratch file: one that did not exist,
-//! is made, written whole and removed again. A device of a volume is never written.
+//! A closed loop for each measure of `braid_model::Observed`, on the ring and past the page cache. The first
+//! part of each does not count. Nothing is written unless that was asked for, or the file is a scratch file:
+//! one that did not exist, is made, written whole and removed again. A device of a volume is never written.
 
 mod load;
 
@@ -75,10 +75,12 @@ const SMALLEST: Bytes = Bytes(64 << 20);
 /// The largest arena that a load needs: 32 requests of 128 KiB, and what they leave.
 const ARENA: Bytes = Bytes(8 << 20);
 
-/// Measures a device, and makes a model of it. `progress` hears what comes next: its number, how many there are, what.
+/// Measures a device, and makes a model of it. `progress` hears what comes next: its number, how many there
+/// are, what.
 ///
 /// # Errors
-/// `Usage` if the words are wrong; `Invalid` if the device holds what must not be destroyed, or cannot be measured.
+/// `Usage` if the words are wrong; `Invalid` if the device holds what must not be destroyed, or cannot be
+/// measured.
 pub fn calibrate(
     options: &CalibrateOptions,
     progress: &dyn Fn(usize, usize, &str),

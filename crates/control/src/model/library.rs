@@ -1,9 +1,10 @@
 //! Device models by their name in the library, or from a TOML file of your own.
 //!
-//! A superblock has room for a model's name only. So a volume's record keeps the text of each model that came from a file,
-//! as it was when the volume was made: changing or removing the file later changes nothing. In the superblock such a
-//! model is `own:NAME`, so that it is never taken for one of the library. A volume that is imported where the text is not
-//! known needs the file again: `braid import --model FILE`. Opening it without would be opening another device.
+//! A superblock has room for a model's name only. So a volume's record keeps the text of each model that came
+//! from a file, as it was when the volume was made: changing or removing the file later changes nothing. In
+//! the superblock such a model is `own:NAME`, so that it is never taken for one of the library. A volume that
+//! is imported where the text is not known needs the file again: `braid import --model FILE`. Opening it
+//! without would be opening another device.
 
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceClass;

@@ -1,7 +1,8 @@
-//! What guests asked for, as it came: a bounded queue of notes between the guests' path and the task that writes them down.
+//! What guests asked for, as it came: a bounded queue of notes between the guests' path and the task that
+//! writes them down.
 //!
-//! A note takes 24 bytes in memory that is there from the start, so that noting allocates nothing and waits for nothing.
-//! If the queue is full a note is dropped, and counted: guests go before their record.
+//! A note takes 24 bytes in memory that is there from the start, so that noting allocates nothing and waits
+//! for nothing. If the queue is full a note is dropped, and counted: guests go before their record.
 
 use braid_base::{Arrival, Bytes, Nanos, Op, Request};
 

@@ -1,12 +1,14 @@
-//! A volume whose guests' requests can be noted while it is served: the export that the daemon's fronts serve. For a recording, and for the guard
-//! ([`crate::guard`]), which also wants to know how many requests are under way, and what they take.
+//! A volume whose guests' requests can be noted while it is served: the export that the daemon's fronts
+//! serve. For a recording, and for the guard ([`crate::guard`]), which also wants to know how many requests
+//! are under way, and what they take.
 //!
-//! While nobody records, that costs the test of a flag for each request. While somebody does, a look at the clock and a
-//! note of 24 bytes. Zeroing that may discard is noted as a discard, zeroing that may not as a write; prefetches are not.
+//! While nobody records, that costs the test of a flag for each request. While somebody does, a look at the
+//! clock and a note of 24 bytes. Zeroing that may discard is noted as a discard, zeroing that may not as a
+//! write; prefetches are not.
 //!
-//! Noted is what fronts say by [`Export::asked`], not the verbs that they call, although those pass by here too: a front
-//! serves a long write in pieces, a read of a hole without reading, and a discard that is to be durable with a flush. The
-//! verbs are what the front made of a request; a trace holds what the guest made.
+//! Noted is what fronts say by [`Export::asked`], not the verbs that they call, although those pass by here
+//! too: a front serves a long write in pieces, a read of a hole without reading, and a discard that is to be
+//! durable with a flush. The verbs are what the front made of a request; a trace holds what the guest made.
 
 use crate::record::notes::{Note, Notes};
 use braid_base::{Bytes, Nanos, Op, Request};
@@ -43,10 +45,12 @@ pub(crate) struct Recording<R> {
     recorder: Rc<Recorder<R>>,
 }
 
-/// Notes between two looks at them: at a look each 20 ms this is enough for three million requests per second.
+/// Notes between two looks at them: at a look each 20 ms this is enough for three million requests per
+/// second.
 const ROOM: usize = 1 << 16;
-/// Requests that ghosts serve at a time: a few tenths of a second of a processor, which ghosts wait long for where guests take the processors. More than ghosts
-/// with a part of the volume that fits the load are given in 5 s.
+/// Requests that ghosts serve at a time: a few tenths of a second of a processor, which ghosts wait long for
+/// where guests take the processors. More than ghosts with a part of the volume that fits the load are given
+/// in 5 s.
 const ROOM_FOR_GHOSTS: usize = 1 << 14;
 /// No reader takes a longer one; only zeroing can be as long.
 const LONGEST_WRITE: Bytes = Bytes(256 << 20);

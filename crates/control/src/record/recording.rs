@@ -1,4 +1,5 @@
-//! The command line's end of a recording: bytes of a trace in the compact format, as they come from the daemon.
+//! The command line's end of a recording: bytes of a trace in the compact format, as they come from the
+//! daemon.
 
 use crate::admin::client::Client;
 use crate::admin::protocol::Request;

@@ -1,9 +1,9 @@
-//! The daemon's part of `braid trace record`: after the reply to the request, the admin connection carries a trace in the
-//! compact format, until the client ends its side of it or the daemon stops.
+//! The daemon's part of `braid trace record`: after the reply to the request, the admin connection carries a
+//! trace in the compact format, until the client ends its side of it or the daemon stops.
 //!
-//! The daemon opens no file and starts no thread. Every 20 ms it turns what was noted into blocks and sends them; guests come
-//! in between. A client that does not read makes notes pile up to their limit and then be dropped, and the end of
-//! the trace says how many were: nothing else waits for it.
+//! The daemon opens no file and starts no thread. Every 20 ms it turns what was noted into blocks and sends
+//! them; guests come in between. A client that does not read makes notes pile up to their limit and then be
+//! dropped, and the end of the trace says how many were: nothing else waits for it.
 
 use crate::record::notes::Note;
 use crate::record::recorded::Recording;

@@ -97,7 +97,8 @@ impl Totals {
     }
 }
 
-/// Slots in use. On a device that is not there, or is not used, nothing is: what it had is made again, or lost.
+/// Slots in use. On a device that is not there, or is not used, nothing is: what it had is made again, or
+/// lost.
 fn used_slots(device: &DeviceStatus) -> u64 {
     match device.state {
         DeviceState::Missing | DeviceState::Failed => 0,
@@ -172,14 +173,15 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
     }
 }
 
-/// How often a device is written whole in a day, at the mean rate of the uptime; none within an hour: one file that was copied would count
-/// for hundreds.
+/// How often a device is written whole in a day, at the mean rate of the uptime; none within an hour: one
+/// file that was copied would count for hundreds.
 fn drive_writes_per_day(written: Bytes, size: Bytes, uptime: Nanos) -> Option<f64> {
     const LEAST: Nanos = Nanos::from_secs(3600);
     (uptime >= LEAST).then(|| share(written.0, size.0) * 86_400.0 / uptime.as_secs_f64())
 }
 
-/// Days until a drive has written what it is rated for, which is so many drive writes per day over five years, as ratings are given; none if nothing is written.
+/// Days until a drive has written what it is rated for, which is so many drive writes per day over five
+/// years, as ratings are given; none if nothing is written.
 fn life_days(rated_per_day: f64, per_day: f64) -> Option<f64> {
     const RATED_DAYS: f64 = 5.0 * 365.0;
     (per_day > 0.0).then(|| RATED_DAYS * rated_per_day / per_day)

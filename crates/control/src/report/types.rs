@@ -1,6 +1,7 @@
-//! What status and explain say: the stable JSON of `--json` and of the admin socket, and what tables and dashboards are
-//! made from. Units stand in the names: `_bytes`, `_ns` (nanoseconds), `_seconds`; a `_share` is from 0 to 1; what has
-//! no unit is a count. Counters begin at 0 when the daemon starts. Fields may be added; none changes its meaning.
+//! What status and explain say: the stable JSON of `--json` and of the admin socket, and what tables and
+//! dashboards are made from. Units stand in the names: `_bytes`, `_ns` (nanoseconds), `_seconds`; a `_share`
+//! is from 0 to 1; what has no unit is a count. Counters begin at 0 when the daemon starts. Fields may be
+//! added; none changes its meaning.
 
 use crate::volume::check::LostRange;
 use crate::{DeviceRecord, Error};
@@ -45,8 +46,7 @@ pub struct StatusReport {
     pub copies: u8,
     /// Extents that have a home, in bytes of the volume.
     pub mapped_bytes: u64,
-    /// Bytes that are lost: reading them is an error until they are written, in whole parts of their extents,
-    /// or discarded.
+    /// Lost bytes: reads fail until the guest writes whole parts of their extents, or discards them.
     pub lost_bytes: u64,
     /// The first of their ranges, 1,000 at most.
     pub lost: Vec<LostRange>,
@@ -62,43 +62,45 @@ pub struct StatusReport {
     pub map_memory_bytes: u64,
     /// What recovery would have to read.
     pub journal_bytes: u64,
-    /// Bytes of the volume that a copy lacks because a device missed writes, or after an unclean stop: they are resynchronised.
+    /// Bytes that a copy lacks after missed writes or an unclean stop: to be resynchronised.
     pub behind_bytes: u64,
-    /// Bytes that copies were brought up to date by in a second, of the last ten; guests' writes meanwhile
-    /// count against it.
+    /// Bytes resynchronised in a second, over the last ten; guests' writes meanwhile count against it.
     #[serde(default)]
     pub caught_up_bytes_per_second: f64,
-    /// How long the rest takes at this rate; null if nothing is behind, or nothing was brought up to date of
-    /// late.
+    /// Time left at this rate; null if nothing is behind, or nothing was resynchronised of late.
     #[serde(default)]
     pub behind_left_seconds: Option<f64>,
-    /// Which class of devices the policy needs and has none of any more, if that is so: it uses what there is.
+    /// Which class of devices the policy needs and has none of any more, if that is so: it uses what there
+    /// is.
     #[serde(default)]
     pub policy_lacks: Option<String>,
-    /// Bytes of the volume that a copy lacks because the policy duplicates them later: what the loss of the other copy would cost now.
+    /// Bytes of the volume that a copy lacks because the policy duplicates them later: what the loss of the
+    /// other copy would cost now.
     pub deferred_bytes: u64,
     /// Beside that, what the disk has in its journal of epochs, and not in its place yet.
     #[serde(default)]
     pub journaled_bytes: u64,
-    /// The newest epoch of which the disk that keeps epochs alone is the volume; null if no disk does, or it is not a state of the volume yet.
+    /// The newest epoch of which the disk that keeps epochs alone is the volume; null if no disk does, or it
+    /// is not a state of the volume yet.
     pub epoch: Option<u64>,
     /// Why no epoch can end, if that is so: then that disk may lack more than `max-lag`.
     pub epoch_failure: Option<String>,
-    /// After a recovery, bytes of the volume that the disk has in its journal of epochs, and not in its place yet; null once all is there. Until then nothing
-    /// else is moved or copied.
+    /// After a recovery, bytes of the volume that the disk has in its journal of epochs, and not in its place
+    /// yet; null once all is there. Until then nothing else is moved or copied.
     #[serde(default)]
     pub unapplied_bytes: Option<u64>,
     /// Why they could not be written there last.
     #[serde(default)]
     pub unapplied_failure: Option<String>,
-    /// Bytes of the volume that would be resynchronised after an unclean stop, in whole spans; with one required copy, those whose clean
-    /// extra copies would be forgotten.
+    /// Bytes of the volume that would be resynchronised after an unclean stop, in whole spans; with one
+    /// required copy, those whose clean extra copies would be forgotten.
     pub written_lately_bytes: u64,
     /// Map pages that are older than the journal.
     pub stale_pages: u64,
     /// Changes that wait for a commit.
     pub pending_changes: u64,
-    /// The file in memory with the changes that are in no journal yet: what a crash of the daemon leaves. Null if there is none.
+    /// The file in memory with the changes that are in no journal yet: what a crash of the daemon leaves.
+    /// Null if there is none.
     #[serde(default)]
     pub pending_log: Option<PathBuf>,
     /// Why there is none, unless the volume ends with the daemon.
@@ -245,8 +247,8 @@ pub struct DeviceReport {
     pub slots_bytes: u64,
     /// Of that in use; nothing on a device that is missing or failed.
     pub used_bytes: u64,
-    /// Bytes of the volume that its loss would cost now, at most: written bytes that lie on no other device, and bytes that the second copy
-    /// lacks. Exact unless more than 16,384 pieces of extents are behind.
+    /// Bytes of the volume that its loss would cost now, at most: written bytes that lie on no other device,
+    /// and bytes that the second copy lacks. Exact unless more than 16,384 pieces of extents are behind.
     #[serde(default)]
     pub loss_bytes: u64,
     /// Its share of all that is in use.
@@ -258,7 +260,8 @@ pub struct DeviceReport {
     /// The share of its time that moves of the plan may take now.
     #[serde(default)]
     pub move_share: f64,
-    /// While it is slow, though it answers in time: how many times longer than usual requests take; null else.
+    /// While it is slow, though it answers in time: how many times longer than usual requests take; null
+    /// else.
     #[serde(default)]
     pub times_slower: Option<f64>,
     /// While it drains: what has still to be moved off it, in whole slots; null else.
@@ -283,10 +286,12 @@ pub struct DeviceReport {
     /// All bytes written to it, metadata included: what wears an SSD.
     #[serde(default)]
     pub device_written_bytes: u64,
-    /// These in sizes of the device, by the time that the daemon runs; null within its first hour, which says nothing of a day.
+    /// These in sizes of the device, by the time that the daemon runs; null within its first hour, which says
+    /// nothing of a day.
     #[serde(default)]
     pub drive_writes_per_day: Option<f64>,
-    /// Of an SSD under `wear`: how long it lasts at this rate if it is rated for what `wear` says over five years; null while the rate is not known.
+    /// Of an SSD under `wear`: how long it lasts at this rate if it is rated for what `wear` says over five
+    /// years; null while the rate is not known.
     #[serde(default)]
     pub ssd_life_days: Option<f64>,
     /// Flushes.
@@ -312,8 +317,8 @@ pub struct DeviceReport {
     pub policy_figures: BTreeMap<String, f64>,
 }
 
-/// How long guests' requests took, from the request to the reply, since the daemon started. The histogram behind it has
-/// two digits.
+/// How long guests' requests took, from the request to the reply, since the daemon started. The histogram
+/// behind it has two digits.
 #[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LatencyReport {
     /// The mean; 0 if nothing was measured, as all of these.
@@ -365,8 +370,8 @@ pub struct GuestReport {
     pub cache_misses: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Response times of reads, writes and flushes together: pairs of a time in nanoseconds and how many requests took
-    /// about that long. The difference of two moments gives the percentiles between them.
+    /// Response times of reads, writes and flushes together: pairs of a time in nanoseconds and how many
+    /// requests took about that long. The difference of two moments gives the percentiles between them.
     #[serde(default)]
     pub latency_ns_counts: Vec<(u64, u64)>,
 }
@@ -469,7 +474,8 @@ pub struct GuardReport {
     pub switches: u64,
     /// When it was switched last.
     pub switched_seconds_ago: Option<f64>,
-    /// What requests of the last batch took on average in the volume; far from what the present mode's simulation says, a model is wrong.
+    /// What requests of the last batch took on average in the volume; far from what the present mode's
+    /// simulation says, a model is wrong.
     pub measured_ns_mean: Option<u64>,
     /// All modes.
     pub modes: Vec<ModeReport>,
@@ -477,8 +483,8 @@ pub struct GuardReport {
     pub one_in: u32,
     /// The share of a processor that the ghosts took for the last batch.
     pub processor_share: f64,
-    /// Devices that were measured while they served guests, for they have no model otherwise: by what factor response times of the model that was made are
-    /// off, on average.
+    /// Devices that were measured while they served guests, for they have no model otherwise: by what factor
+    /// response times of the model that was made are off, on average.
     pub measured_models_off: BTreeMap<String, f64>,
     /// Why there are none, or not of all modes.
     pub problem: Option<String>,

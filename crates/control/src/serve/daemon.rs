@@ -1,9 +1,9 @@
 //! The daemon of one volume: opens it, serves it, and closes it.
 //!
-//! One thread. It ends when it is told to, by SIGTERM, SIGINT, SIGHUP or the admin socket: no new connections, replies to
-//! what is in flight (for a bounded time), what is mounted from the volume is unmounted, then the volume is closed, so that
-//! the next opening replays nothing. A second signal ends the wait for clients. Ended in any other way it loses what was
-//! not flushed, as any disk does.
+//! One thread. It ends when it is told to, by SIGTERM, SIGINT, SIGHUP or the admin socket: no new
+//! connections, replies to what is in flight (for a bounded time), what is mounted from the volume is
+//! unmounted, then the volume is closed, so that the next opening replays nothing. A second signal ends the
+//! wait for clients. Ended in any other way it loses what was not flushed, as any disk does.
 
 use crate::admin::server::serve_admin;
 use crate::attach::file::Attachment;
@@ -54,11 +54,13 @@ pub struct ServeOptions {
     pub ahead: Bytes,
     /// NBD connections at a time, on all addresses together.
     pub clients: usize,
-    /// The command that detaches this volume, to be run when the daemon stops; none to leave that to the administrator.
+    /// The command that detaches this volume, to be run when the daemon stops; none to leave that to the
+    /// administrator.
     pub detach: Option<Vec<OsString>>,
     /// Devices whose content is given up: they are brought up to date from the others.
     pub distrust: Vec<DeviceId>,
-    /// Whether dirty blocks are written back to an adopted disk though it was changed while Braid did not serve it.
+    /// Whether dirty blocks are written back to an adopted disk though it was changed while Braid did not
+    /// serve it.
     pub force: bool,
     /// A model of the SSDs that have none, by name or file: for simulations of the volume (`equi,mode=auto`).
     pub ssd_model: Option<String>,
@@ -150,11 +152,12 @@ const LAST_RECORDS: Nanos = Nanos::from_secs(1);
 /// How long the client that asked for the stop may take to read how it went.
 const LAST_WORDS: Nanos = Nanos::from_millis(50);
 
-/// Serves a volume until the process is told to stop. `ready` is called when the server is ready for connections.
+/// Serves a volume until the process is told to stop. `ready` is called when the server is ready for
+/// connections.
 ///
 /// # Errors
-/// Before it serves: `Busy` if another daemon does, and whatever keeps the volume from opening; nothing was changed
-/// then. After: `Unsafe` if the volume could not be closed.
+/// Before it serves: `Busy` if another daemon does, and whatever keeps the volume from opening; nothing was
+/// changed then. After: `Unsafe` if the volume could not be closed.
 pub fn serve(
     state: &StateDir,
     name: &VolumeName,
@@ -179,8 +182,9 @@ pub fn serve(
     served
 }
 
-/// Makes a volume, serves it until the process is told to stop, and removes what was made. Devices may be memory. It takes the
-/// name of a temporary volume in memory whose daemon died; what such a one has left in files may still be wanted, and is refused.
+/// Makes a volume, serves it until the process is told to stop, and removes what was made. Devices may be
+/// memory. It takes the name of a temporary volume in memory whose daemon died; what such a one has left in
+/// files may still be wanted, and is refused.
 pub fn serve_temporary(
     state: &StateDir,
     new: &NewVolume,
@@ -256,7 +260,8 @@ async fn run(
         .await
         .map_err(|error| members.explain(error))?;
     log_recovery(name, &recovery);
-    // Before guests write what these devices lack. If it cannot be noted, the daemon tries again, and says so.
+    // Before guests write what these devices lack. If it cannot be noted, the daemon tries again, and says
+    // so.
     let outdated = volume.outdated_devices();
     if let Err(error) = note_opened(state, name, &members.records, &outdated) {
         tracing::error!(

@@ -1,5 +1,5 @@
-//! Devices that come to a volume that is served, leave it, take one another's place, or come back: `braid device add`, `remove`, `replace` and
-//! `return`.
+//! Devices that come to a volume that is served, leave it, take one another's place, or come back: `braid
+//! device add`, `remove`, `replace` and `return`.
 
 use crate::device::claims::{Purpose, refuse_adopted, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
@@ -47,7 +47,8 @@ impl Daemon {
         self.add(spec, overwrite, None).await.map(|(_, report)| report)
     }
 
-    /// As [`Daemon::add_device`], but if the new device is to take the place of another one, only if that can leave then.
+    /// As [`Daemon::add_device`], but if the new device is to take the place of another one, only if that can
+    /// leave then.
     async fn add(
         &self,
         spec: &DeviceSpec,
@@ -118,8 +119,8 @@ impl Daemon {
         Ok((id, AddReport { name: self.name.to_string(), device: id.to_string(), devices }))
     }
 
-    /// Adds a device, and has the one drain that it replaces. If that one cannot leave, the new one is not added; if that turns out later, it is
-    /// removed again.
+    /// Adds a device, and has the one drain that it replaces. If that one cannot leave, the new one is not
+    /// added; if that turns out later, it is removed again.
     pub async fn replace_device(
         &self,
         device: DeviceId,
@@ -253,7 +254,8 @@ fn remove_unused(known: &[DeviceRecord], new: &DeviceRecord) {
     }
 }
 
-/// Notes for as long as the daemon runs what changes of the devices: at once which are outdated, and within a second which were removed.
+/// Notes for as long as the daemon runs what changes of the devices: at once which are outdated, and within a
+/// second which were removed.
 pub(crate) async fn note_changes(daemon: Rc<Daemon>) {
     let (changes, mut failed, mut last_error) = (daemon.volume.device_changes(), BTreeSet::new(), None);
     while !daemon.is_stopping() {
@@ -283,7 +285,8 @@ impl Daemon {
         self.noted.borrow().as_ref() == Some(&self.volume.outdated_devices())
     }
 
-    /// Has the record say which devices are outdated. In a thread of its own: the state directory may lie on a device that hangs, and guests do not wait for that.
+    /// Has the record say which devices are outdated. In a thread of its own: the state directory may lie on
+    /// a device that hangs, and guests do not wait for that.
     async fn note_outdated(&self) -> Result<()> {
         let _alone = self.noting.acquire(1).await;
         if self.knows_outdated() {
@@ -322,8 +325,8 @@ impl Daemon {
     }
 }
 
-/// Notes which devices were removed, then erases their superblocks: in this order, for a path that is noted must lead to a device of the volume. But for those with
-/// which that failed before.
+/// Notes which devices were removed, then erases their superblocks: in this order, for a path that is noted
+/// must lead to a device of the volume. But for those with which that failed before.
 pub(crate) async fn note_those_removed(daemon: &Daemon, failed: &mut BTreeSet<DeviceId>) {
     for device in daemon.volume.removed_devices() {
         if failed.contains(&device) {

@@ -10,8 +10,8 @@ use crate::volume::state_dir::{StateDir, VolumeRecord};
 use braid_engine::Volume;
 use braid_uring::Ring;
 
-/// Closes the volume, and notes where its devices are, which of them are outdated, and what it has promised. The pending
-/// log of a daemon that died is needed no longer.
+/// Closes the volume, and notes where its devices are, which of them are outdated, and what it has promised.
+/// The pending log of a daemon that died is needed no longer.
 ///
 /// # Errors
 /// Those of the close, and of the state directory. The log stays if the close fails.

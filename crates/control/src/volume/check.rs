@@ -1,5 +1,5 @@
-//! `braid check`: is all of a volume's metadata there, twice and sound? And `--repair`, which writes it anew from what is
-//! sound.
+//! `braid check`: is all of a volume's metadata there, twice and sound? And `--repair`, which writes it anew
+//! from what is sound.
 
 use crate::Result;
 use crate::serve::ring::on_ring;
@@ -29,7 +29,8 @@ pub struct CheckReport {
     pub fatal: Vec<String>,
     /// Devices that do not hold what they should: missing, failed, or to be brought up to date.
     pub degraded: Vec<String>,
-    /// Ranges of the volume whose bytes are lost: what a repair gives up, or has given up, or lay on a device that was given up.
+    /// Ranges of the volume whose bytes are lost: what a repair gives up, or has given up, or lay on a device
+    /// that was given up.
     pub lost: Vec<LostRange>,
     /// Ranges of which a missing device alone holds what was written last: what giving it up would cost.
     pub only_on_missing: Vec<MissingRange>,
@@ -133,7 +134,8 @@ impl CheckReport {
         }
     }
 
-    /// The exit status of a check: 0 clean, 1 damage that another copy makes good or a device that lacks something, 3 data is lost.
+    /// The exit status of a check: 0 clean, 1 damage that another copy makes good or a device that lacks
+    /// something, 3 data is lost.
     pub fn exit_status(&self) -> u8 {
         match self.fatal.is_empty() && self.lost.is_empty() {
             false => 3,
@@ -163,8 +165,9 @@ pub(crate) fn check_known(state: &StateDir, record: &VolumeRecord) -> Result<Che
     })
 }
 
-/// Writes superblocks and both map images of a volume anew, and checks it again. What cannot be proved is given up: these ranges are
-/// listed, and read as errors until they are written whole or discarded. So do those on devices in `distrust`, which are given up.
+/// Writes superblocks and both map images of a volume anew, and checks it again. What cannot be proved is
+/// given up: these ranges are listed, and read as errors until they are written whole or discarded. So do
+/// those on devices in `distrust`, which are given up.
 pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Result<CheckReport> {
     let (lock, record) = VolumeLock::take_known(state, name, "repaired")?;
     // Opening writes the superblocks; closing writes the map.

@@ -46,7 +46,8 @@ pub struct NewVolume {
 }
 
 impl NewVolume {
-    /// The defaults: [`braid_policy::DEFAULT`], 128 KiB extents, 4 KiB blocks, one copy, all the room but what other policies need.
+    /// The defaults: [`braid_policy::DEFAULT`], 128 KiB extents, 4 KiB blocks, one copy, all the room but
+    /// what other policies need.
     pub fn new(name: VolumeName, devices: Vec<DeviceSpec>) -> NewVolume {
         NewVolume {
             name,
@@ -98,7 +99,8 @@ pub struct CreateReport {
 pub struct Unfitting {
     /// The policy.
     pub policy: String,
-    /// A size of a volume of these devices that it fits, the largest but for a few extents; null if the size is not what it lacks.
+    /// A size of a volume of these devices that it fits, the largest but for a few extents; null if the size
+    /// is not what it lacks.
     pub fitting_bytes: Option<u64>,
     /// The required copies that it needs; null if it has as many.
     pub needed_copies: Option<u8>,

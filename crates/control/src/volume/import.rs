@@ -1,4 +1,5 @@
-//! `braid import`: a volume is found from its devices alone, and its name noted here. And `braid forget`, the opposite.
+//! `braid import`: a volume is found from its devices alone, and its name noted here. And `braid forget`, the
+//! opposite.
 
 use crate::device::claims::refuse_adopted;
 use crate::device::look::{Look, look_at};
@@ -409,7 +410,8 @@ fn forget_adopted(state: &StateDir, record: &VolumeRecord, forced: bool) -> Resu
     }
 }
 
-/// The devices that still say that they belong to a volume: a file may have been given to another one, which may be at work.
+/// The devices that still say that they belong to a volume: a file may have been given to another one, which
+/// may be at work.
 fn still_its_own(devices: Vec<DeviceRecord>, uuid: &str) -> Result<Vec<DeviceRecord>> {
     on_ring(async |ring| {
         let mut own = Vec::new();

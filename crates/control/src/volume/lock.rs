@@ -1,5 +1,6 @@
-//! One process works on a volume: a lock on a file in the state directory, which the kernel gives back when the process
-//! ends, however it ends. The file names the process that holds it, for the error message of the next one.
+//! One process works on a volume: a lock on a file in the state directory, which the kernel gives back when
+//! the process ends, however it ends. The file names the process that holds it, for the error message of the
+//! next one.
 
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
@@ -30,7 +31,8 @@ impl VolumeLock {
     /// Takes the lock of a volume; `verb` says what for: `served`, `created`.
     ///
     /// # Errors
-    /// `Busy` if another process holds it: says which, and what it does. `Invalid` if the lock file is no file.
+    /// `Busy` if another process holds it: says which, and what it does. `Invalid` if the lock file is no
+    /// file.
     pub fn take(state: &StateDir, name: &VolumeName, verb: &str) -> Result<VolumeLock> {
         let path = state.lock_file(name);
         let failed = |e: &io::Error| state.failed("lock", &path, e);
@@ -110,8 +112,8 @@ impl VolumeLock {
         }
     }
 
-    /// Keeps others from changing a volume that is only read. Needs no right to write, and shares the lock with other
-    /// readers. If there is no lock file yet, the locks of the devices must do.
+    /// Keeps others from changing a volume that is only read. Needs no right to write, and shares the lock
+    /// with other readers. If there is no lock file yet, the locks of the devices must do.
     ///
     /// # Errors
     /// As [`VolumeLock::take`].
@@ -172,7 +174,8 @@ fn write(file: &mut File, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Opens a regular file. A symbolic link is refused: a user that may write to the directory could point it at any file.
+/// Opens a regular file. A symbolic link is refused: a user that may write to the directory could point it at
+/// any file.
 fn open_file(options: &OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = options.clone().custom_flags(flags.bits() as i32).open(path)?;
@@ -218,8 +221,8 @@ pub fn waiting(state: &StateDir, name: &VolumeName) -> Option<String> {
     (is_there && is_held()).then_some(told)
 }
 
-/// The process that serves a volume or is about to, by its lock file, and whether it has opened the volume. Only for a volume with a daemon
-/// that listens: a daemon that was killed leaves the same text.
+/// The process that serves a volume or is about to, by its lock file, and whether it has opened the volume.
+/// Only for a volume with a daemon that listens: a daemon that was killed leaves the same text.
 pub(crate) fn daemon(state: &StateDir, name: &VolumeName) -> Option<(Pid, bool)> {
     let mut file = open_file(OpenOptions::new().read(true), &state.lock_file(name)).ok()?;
     let text = text_of(&mut file).ok()?;

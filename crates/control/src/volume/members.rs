@@ -273,7 +273,8 @@ fn with_missing(
 }
 
 impl Members {
-    /// The volume cannot do without the disk that it adopted. The opening writes to the SSDs alone, and does not notice.
+    /// The volume cannot do without the disk that it adopted. The opening writes to the SSDs alone, and does
+    /// not notice.
     pub fn refuse_protected_disk(&self, name: &VolumeName) -> Result<()> {
         let disk = self.list.iter().find(|member| member.adopted.is_some() && member.device.is_some());
         let why = disk.and_then(|disk| Some((disk, write_protection(Path::new(&disk.name))?)));
@@ -353,8 +354,8 @@ pub(crate) fn lacks_all(record: &VolumeRecord, found: &Found) -> Error {
     Error::new(ErrorKind::Degraded, problem)
 }
 
-/// Opens whatever lies on these devices, in the order of their places; with what the superblock of the first says. `own` are
-/// the texts of models that are not of the library.
+/// Opens whatever lies on these devices, in the order of their places; with what the superblock of the first
+/// says. `own` are the texts of models that are not of the library.
 pub(crate) async fn open_paths(
     ring: &Ring,
     paths: &[PathBuf],

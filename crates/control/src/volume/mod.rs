@@ -1,4 +1,5 @@
-//! A volume by its name: where its devices are, which process uses it, and the commands on one that no daemon serves.
+//! A volume by its name: where its devices are, which process uses it, and the commands on one that no daemon
+//! serves.
 
 pub(crate) mod at_rest;
 pub(crate) mod check;

@@ -3,10 +3,10 @@
 //!
 //! An opening that finds the volume in use, and this note of that opening, knows that the daemon has ended:
 //! the lock of the state directory is held. That holds for a note that was written in this directory, in this
-//! life of the machine: a copy of a state directory has a copy of the note, and another lock. With any other note
-//! the engine waits for another daemon to notice the new one. And a journal that ends before the noted batch has
-//! lost promised batches. The note is at most some seconds older than the truth; no note, and a note that cannot
-//! be read, cost the wait and prove nothing.
+//! life of the machine: a copy of a state directory has a copy of the note, and another lock. With any other
+//! note the engine waits for another daemon to notice the new one. And a journal that ends before the noted
+//! batch has lost promised batches. The note is at most some seconds older than the truth; no note, and a
+//! note that cannot be read, cost the wait and prove nothing.
 
 use crate::Result;
 use crate::serve::daemon::Daemon;
@@ -83,8 +83,8 @@ pub(crate) fn life() -> Option<String> {
     boot_id().ok().map(|life| format!("{:032x}", u128::from_be_bytes(life)))
 }
 
-/// What this host noted of a volume; nothing without a note. A note that was written elsewhere names no owner: the
-/// opening may not have ended. Number and batch were promised all the same.
+/// What this host noted of a volume; nothing without a note. A note that was written elsewhere names no
+/// owner: the opening may not have ended. Number and batch were promised all the same.
 pub(crate) fn noted(state: &StateDir, record: &VolumeRecord) -> Noted {
     let Some(Note { epoch, owner, batch, place: written, .. }) = read(state, record) else {
         return Noted::default();
@@ -114,8 +114,9 @@ fn read(state: &StateDir, record: &VolumeRecord) -> Option<Note> {
 /// Far more than two paths and some numbers.
 const LONGEST: u64 = 64 << 10;
 
-/// The options with what this host noted, with a random number for the opening, and with a note of the devices that are
-/// outdated from now on: an opening that dies must not leave a half that says so, and no note for the other half.
+/// The options with what this host noted, with a random number for the opening, and with a note of the
+/// devices that are outdated from now on: an opening that dies must not leave a half that says so, and no
+/// note for the other half.
 pub(crate) fn with_notes(options: OpenOptions, state: &StateDir, record: &VolumeRecord) -> OpenOptions {
     let (host, name) = (state.clone(), record.name.clone());
     let before_open = BeforeOpen(Rc::new(move |outdated| {

@@ -1,5 +1,5 @@
-//! What this host remembers of which devices are older than the others of their volume: in the record, for the superblock of such a device may not say so, and the
-//! others may be away when the volume is opened next.
+//! What this host remembers of which devices are older than the others of their volume: in the record, for
+//! the superblock of such a device may not say so, and the others may be away when the volume is opened next.
 
 use crate::Result;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};

@@ -1,4 +1,5 @@
-//! `braid policy`: which policy places a volume's data, and a change of it, on a running volume or one that rests.
+//! `braid policy`: which policy places a volume's data, and a change of it, on a running volume or one that
+//! rests.
 
 use crate::admin::client::Client;
 use crate::admin::protocol::Request;
@@ -40,8 +41,8 @@ pub fn policy(state: &StateDir, name: &VolumeName) -> Result<PolicyReport> {
     }
 }
 
-/// Puts another policy in charge. No data is copied now; what the policy wants elsewhere moves in the background while
-/// the volume is served.
+/// Puts another policy in charge. No data is copied now; what the policy wants elsewhere moves in the
+/// background while the volume is served.
 pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<PolicyReport> {
     match Client::connect(state, name) {
         Ok(mut client) => client.call(Request::SetPolicy { policy: text.to_owned() }),

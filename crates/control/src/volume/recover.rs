@@ -1,4 +1,5 @@
-//! `braid recover`: a volume without its SSDs, from the disk that keeps epochs; for good, or first for readers.
+//! `braid recover`: a volume without its SSDs, from the disk that keeps epochs; for good, or first for
+//! readers.
 
 use crate::report::collect::lost_ranges;
 use crate::serve::address::{NbdAddress, nbd_uri};
@@ -28,12 +29,13 @@ pub struct RecoverReport {
     pub name: String,
     /// The epoch at the end of which it was what it is now.
     pub epoch: u64,
-    /// When that was, in seconds since 1970, by the clock of the machine that served it; null if that did not tell. How much longer the SSDs were in use,
-    /// the disk does not know.
+    /// When that was, in seconds since 1970, by the clock of the machine that served it; null if that did not
+    /// tell. How much longer the SSDs were in use, the disk does not know.
     pub epoch_ended_unix_seconds: Option<f64>,
     /// How long before now that was, whether or not the volume was in use since: not the age of what is lost.
     pub age_seconds: Option<f64>,
-    /// Whether the disk was out of use while the SSDs still were in use, as far as this host knows: then no bound of the policy holds for what is lost.
+    /// Whether the disk was out of use while the SSDs still were in use, as far as this host knows: then no
+    /// bound of the policy holds for what is lost.
     pub outdated: bool,
     /// The devices that were given up, by place.
     pub given_up: Vec<String>,
@@ -41,9 +43,11 @@ pub struct RecoverReport {
     pub only_on_missing: Vec<MissingRange>,
     /// How much of the volume is in the disk's journal, and not in its place yet: only Braid finds it there.
     pub unapplied_bytes: u64,
-    /// Ranges that were in a part of that journal which is damaged: they read as errors until all of their extents is written or discarded.
+    /// Ranges that were in a part of that journal which is damaged: they read as errors until all of their
+    /// extents is written or discarded.
     pub lost: Vec<LostRange>,
-    /// Whether it had been recovered before: then it is what it was then, with all that guests have written since.
+    /// Whether it had been recovered before: then it is what it was then, with all that guests have written
+    /// since.
     pub recovered_before: bool,
 }
 
@@ -66,12 +70,14 @@ pub struct LookReport {
     pub nbd_uris: Vec<String>,
 }
 
-/// Makes a volume whose SSDs are gone what its disk alone is: all of the volume as it was at the end of the newest epoch. What was written since
-/// is lost, and so is the content of the devices that are missing, should they come back. The volume can be served at once, and gets what is in the journal
-/// to its place meanwhile; or that is done before this returns. Until all of it is there, this may be done again.
+/// Makes a volume whose SSDs are gone what its disk alone is: all of the volume as it was at the end of the
+/// newest epoch. What was written since is lost, and so is the content of the devices that are missing,
+/// should they come back. The volume can be served at once, and gets what is in the journal to its place
+/// meanwhile; or that is done before this returns. Until all of it is there, this may be done again.
 ///
 /// # Errors
-/// `Busy` while it is served; `Degraded` if no device is missing, or the disk alone is not a state of the volume: nothing was changed then.
+/// `Busy` while it is served; `Degraded` if no device is missing, or the disk alone is not a state of the
+/// volume: nothing was changed then.
 pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<RecoverReport> {
     let (_lock, record) = VolumeLock::take_known(state, name, "recovered")?;
     let newer = newer_on_missing(state, &record);
@@ -102,8 +108,9 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
     })
 }
 
-/// Serves what the disk alone is to readers, by NBD, until the process is told to stop. Nothing on the disk changes: [`recover`] can follow, or the SSDs come
-/// back. `ready` is called when the server is ready for connections.
+/// Serves what the disk alone is to readers, by NBD, until the process is told to stop. Nothing on the disk
+/// changes: [`recover`] can follow, or the SSDs come back. `ready` is called when the server is ready for
+/// connections.
 ///
 /// # Errors
 /// As [`recover`].
@@ -161,8 +168,8 @@ fn missing(name: &VolumeName, members: &[Member]) -> Result<Vec<DeviceId>> {
     Ok(missing)
 }
 
-/// The ranges in which something is lost, in whole spans; none if that cannot be told, since too many devices are missing or the map is damaged. A recovery does not
-/// need them.
+/// The ranges in which something is lost, in whole spans; none if that cannot be told, since too many devices
+/// are missing or the map is damaged. A recovery does not need them.
 fn newer_on_missing(state: &StateDir, record: &VolumeRecord) -> Option<Vec<MissingRange>> {
     match check_known(state, record) {
         Ok(report) if report.fatal.is_empty() => Some(report.only_on_missing),

@@ -1,5 +1,6 @@
-//! `braid device replace`: a new device in the place of one that is gone, or is to go. A volume that is served gets the new one beside the old
-//! one, which drains then; one that is not gets it in the old one's place.
+//! `braid device replace`: a new device in the place of one that is gone, or is to go. A volume that is
+//! served gets the new one beside the old one, which drains then; one that is not gets it in the old one's
+//! place.
 
 use crate::admin::client::Client;
 use crate::device::claims::{self, refuse_claimed};
@@ -37,13 +38,14 @@ pub struct ReplaceReport {
     pub devices: Vec<DeviceRecord>,
 }
 
-/// Gives a volume a new device instead of one that is gone, or that is to go: `text` is `PATH[,size=S][,model=M]`. If the volume is served, the new
-/// one gets a place of its own, and the old one drains: what it held, or what the others hold of that if it is lost, goes there and elsewhere while guests
+/// Gives a volume a new device instead of one that is gone, or that is to go: `text` is
+/// `PATH[,size=S][,model=M]`. If the volume is served, the new one gets a place of its own, and the old one
+/// drains: what it held, or what the others hold of that if it is lost, goes there and elsewhere while guests
 /// work. If it is not, and has two copies of everything, the next serving makes all copies on the new device.
 ///
 /// # Errors
-/// `Invalid` if the new device does not fit; `NoSpace` if the devices without the old one have no room; `Degraded` if the old one alone holds
-/// something. Nothing was changed then.
+/// `Invalid` if the new device does not fit; `NoSpace` if the devices without the old one have no room;
+/// `Degraded` if the old one alone holds something. Nothing was changed then.
 pub fn replace(
     state: &StateDir,
     name: &VolumeName,
@@ -77,8 +79,9 @@ pub fn replace(
     })
 }
 
-/// Makes durable what a daemon that died had acknowledged. A replacement begins an opening of its own, and a pending log
-/// counts in the next opening alone. If the volume cannot be opened with the old device, that one is left out.
+/// Makes durable what a daemon that died had acknowledged. A replacement begins an opening of its own, and a
+/// pending log counts in the next opening alone. If the volume cannot be opened with the old device, that one
+/// is left out.
 async fn keep_acknowledged(
     ring: &Ring,
     state: &StateDir,

@@ -11,9 +11,10 @@
 //!                                     the volume is made)
 //! ```
 //!
-//! Only its owner may enter. But for an adopted disk's record, nothing here is needed to have the bytes back: the devices together say all about a
-//! volume, and `braid import` writes `volume.json` anew. Only the text of a model that came from a file is to be given again. What one device alone cannot say,
-//! the record does: that it is older than the others (`outdated`).
+//! Only its owner may enter. But for an adopted disk's record, nothing here is needed to have the bytes back:
+//! the devices together say all about a volume, and `braid import` writes `volume.json` anew. Only the text
+//! of a model that came from a file is to be given again. What one device alone cannot say, the record does:
+//! that it is older than the others (`outdated`).
 
 use crate::device::spec::{Storage, absolute};
 use crate::{Error, ErrorKind, Result};
@@ -78,8 +79,8 @@ impl From<VolumeName> for String {
     }
 }
 
-/// What this machine remembers of a volume. All but the paths and the texts of models is a copy of what the devices say,
-/// for people.
+/// What this machine remembers of a volume. All but the paths and the texts of models is a copy of what the
+/// devices say, for people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct VolumeRecord {
     /// Version of this file's format.
@@ -116,7 +117,8 @@ pub struct DeviceRecord {
     /// Whether it was there before with data on it, and is the volume byte for byte.
     #[serde(default)]
     pub adopted: bool,
-    /// Whether it was out of use, or being brought up to date, when others of a volume with two copies of everything were used last.
+    /// Whether it was out of use, or being brought up to date, when others of a volume with two copies of
+    /// everything were used last.
     #[serde(default)]
     pub outdated: bool,
     /// Whether no path is known: the device was not there when the volume was imported.
@@ -184,7 +186,8 @@ impl VolumeRecord {
         self.devices.iter().enumerate().find(|(_, device)| device.adopted)
     }
 
-    /// Notes that a device is in a place, or that none is any more. Places before it that are not known yet have none.
+    /// Notes that a device is in a place, or that none is any more. Places before it that are not known yet
+    /// have none.
     pub(crate) fn set_device(&mut self, place: usize, device: DeviceRecord) {
         while self.devices.len() <= place {
             self.devices.push(DeviceRecord::removed());
@@ -375,7 +378,8 @@ impl StateDir {
         write_atomically(&path, text.as_bytes()).map_err(|e| self.failed("write", &path, &e))
     }
 
-    /// Changes a volume's record as it is now, and gives what it is then; writes nothing if that is the same. The caller holds its lock.
+    /// Changes a volume's record as it is now, and gives what it is then; writes nothing if that is the same.
+    /// The caller holds its lock.
     pub(crate) fn change(
         &self,
         name: &VolumeName,

@@ -1,8 +1,9 @@
-//! The spans that may have dirty extra copies. Of these the disk may be older than what was flushed if the SSDs are lost, and of no others.
+//! The spans that may have dirty extra copies. Of these the disk may be older than what was flushed if the
+//! SSDs are lost, and of no others.
 //!
-//! The table is durable before a block of a span becomes dirty, and for a busy span that costs nothing more. Its bit is cleared some time after
-//! the last block of the span was written back and the disk was flushed. If the table cannot be written, no block becomes dirty any more:
-//! writes go to the disk.
+//! The table is durable before a block of a span becomes dirty, and for a busy span that costs nothing more.
+//! Its bit is cleared some time after the last block of the span was written back and the disk was flushed.
+//! If the table cannot be written, no block becomes dirty any more: writes go to the disk.
 
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
@@ -65,8 +66,8 @@ impl Drop for Dirtying<'_> {
 }
 
 impl DirtySpans {
-    /// The table as it lies on its device; none for a volume without an adopted disk. If a half of it is not valid, which may have
-    /// been the newer one, it names every span.
+    /// The table as it lies on its device; none for a volume without an adopted disk. If a half of it is not
+    /// valid, which may have been the newer one, it names every span.
     ///
     /// # Errors
     /// `Io` if it cannot be read.
@@ -115,7 +116,8 @@ impl DirtySpans {
         self.table.borrow().named.contains(&span)
     }
 
-    /// Begins a write, if the table names the span. `None` if it has to be written before, `Some(false)` if it cannot be.
+    /// Begins a write, if the table names the span. `None` if it has to be written before, `Some(false)` if
+    /// it cannot be.
     fn begin(&self, span: SpanId) -> Option<bool> {
         let mut table = self.table.borrow_mut();
         if self.place.is_none() || table.has_failed {
@@ -130,7 +132,8 @@ impl DirtySpans {
         Some(true)
     }
 
-    /// Spans without a dirty block and without a write that makes one. From now on it is known whether one begins.
+    /// Spans without a dirty block and without a write that makes one. From now on it is known whether one
+    /// begins.
     fn idle(&self, has_dirty: impl Fn(SpanId) -> bool) -> Vec<SpanId> {
         let mut table = self.table.borrow_mut();
         table.touched.clear();
@@ -151,8 +154,8 @@ impl DirtySpans {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Waits until the loss of the SSDs would not go unnoticed if blocks of an extent become dirty. None if that cannot be: then the write must go
-    /// to the home.
+    /// Waits until the loss of the SSDs would not go unnoticed if blocks of an extent become dirty. None if
+    /// that cannot be: then the write must go to the home.
     pub async fn begin_dirtying(&self, extent: ExtentId) -> Option<Dirtying<'_>> {
         let Some(spans) = &self.dirty_spans else { return Some(Dirtying(None)) };
         let span = self.shape.span_of(extent);

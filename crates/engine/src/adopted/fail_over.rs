@@ -1,8 +1,9 @@
-//! An SSD fails, or does not answer, while the volume serves guests. If no dirty block lies on it, the adopted disk has everything: the volume goes on,
-//! with the journal in the record.
+//! An SSD fails, or does not answer, while the volume serves guests. If no dirty block lies on it, the
+//! adopted disk has everything: the volume goes on, with the journal in the record.
 //!
-//! The disk is flushed before the superblocks say that the SSD has failed: what was written back from there, and not flushed, only the SSD has
-//! durably. What the journal said beside that was of its clean extra copies alone, so the one in the record begins with nothing.
+//! The disk is flushed before the superblocks say that the SSD has failed: what was written back from there,
+//! and not flushed, only the SSD has durably. What the journal said beside that was of its clean extra copies
+//! alone, so the one in the record begins with nothing.
 
 use crate::core::Core;
 use crate::journal::images;
@@ -20,7 +21,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         superblock.adopted().is_some_and(|disk| disk != device) && record != Some(device)
     }
 
-    /// Whether nothing that counts lies on such a device alone. The journal does not count if the record can have it, and speaks of no other cache.
+    /// Whether nothing that counts lies on such a device alone. The journal does not count if the record can
+    /// have it, and speaks of no other cache.
     pub fn adopted_survives(&self, device: DeviceId) -> bool {
         let state = self.state.borrow();
         let is_other_cache = |other: DeviceId| other != device && state.tables.has(other);
@@ -30,7 +32,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         state.extras.dirty_on(device) == 0 && (!self.journal.is_on(device) || journal_can_go())
     }
 
-    /// Another place for the journal than this device, on one that is current and has a place for the proof, too.
+    /// Another place for the journal than this device, on one that is current and has a place for the proof,
+    /// too.
     pub fn journal_elsewhere(&self, device: DeviceId) -> Option<(DeviceId, Bytes)> {
         let superblock = self.devices.superblock();
         let is_usable = |other: DeviceId| other != device && self.member(other).is_current();
@@ -50,7 +53,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Has the journal go on in the record, if the SSD that had it was given up. The caller keeps other batches back.
+    /// Has the journal go on in the record, if the SSD that had it was given up. The caller keeps other
+    /// batches back.
     pub async fn follow_journal(&self) -> Result<()> {
         let Some(place) = self.journal_after_loss() else { return Ok(()) };
         // Else an opening might count on the SSD, if that comes back.

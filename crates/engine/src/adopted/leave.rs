@@ -8,7 +8,8 @@ use braid_format::superblock::{RegionKind, Superblock};
 use braid_runtime::{Device, Permit, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Refuses to remove a device of a volume on an adopted disk while no other one holds what the volume needs of its metadata.
+    /// Refuses to remove a device of a volume on an adopted disk while no other one holds what the volume
+    /// needs of its metadata.
     pub fn refuse_without_record(&self, device: DeviceId) -> Result<()> {
         let superblock = self.devices.superblock();
         let is_elsewhere = |kind| {
@@ -25,8 +26,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
-    /// Has the journal go on elsewhere, if it lies on this device. No batch is written until the permit is dropped: before that the superblocks
-    /// must say that the device is none of the volume's any more.
+    /// Has the journal go on elsewhere, if it lies on this device. No batch is written until the permit is
+    /// dropped: before that the superblocks must say that the device is none of the volume's any more.
     pub async fn move_journal_off(&self, device: DeviceId) -> Result<Option<Permit>> {
         if !self.journal.is_on(device) {
             return Ok(None);
@@ -41,7 +42,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// Takes the regions and the table of a device out of the superblock; what is left of two copies is the first one.
+/// Takes the regions and the table of a device out of the superblock; what is left of two copies is the first
+/// one.
 pub(crate) fn remove_metadata(superblock: &mut Superblock, device: DeviceId) {
     superblock.regions.retain(|region| region.device != device);
     superblock.tables.retain(|table| table.device != device);

@@ -1,4 +1,5 @@
-//! A disk that was there before, with data on it: the volume is that disk byte for byte, and the SSDs before it are a cache that can go.
+//! A disk that was there before, with data on it: the volume is that disk byte for byte, and the SSDs before
+//! it are a cache that can go.
 //!
 //! ```text
 //! same_disk.rs     whether it is the same disk, and was changed while Braid did not serve it
@@ -11,9 +12,9 @@
 //! leave.rs         the journal leaves the SSD that is removed
 //! ```
 //!
-//! Nothing is written to the disk but what guests write. Each extent lies at its own address, valid from the start, and stays there, so there
-//! is no map: all that is known of the volume beside the cache tables lies on the first SSD and on a *record*, a small file that is a
-//! device without room for data.
+//! Nothing is written to the disk but what guests write. Each extent lies at its own address, valid from the
+//! start, and stays there, so there is no map: all that is known of the volume beside the cache tables lies
+//! on the first SSD and on a *record*, a small file that is a device without room for data.
 
 mod dirty_spans;
 mod fail_over;

@@ -1,4 +1,5 @@
-//! What the second copy of an extent has though it is behind in another part of it: it answers where the current copy cannot be read.
+//! What the second copy of an extent has though it is behind in another part of it: it answers where the
+//! current copy cannot be read.
 
 use super::{Copies, Other};
 use crate::Result;

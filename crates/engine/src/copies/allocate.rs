@@ -37,8 +37,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 >= usize::from(self.shape.copies)
     }
 
-    /// Allocates a new extent. If a second copy has no place while a device is lacking, the extent has one copy; it gets the other one once no device
-    /// is lacking. `write`: the piece that is written to it now, and the request that it is of.
+    /// Allocates a new extent. If a second copy has no place while a device is lacking, the extent has one
+    /// copy; it gets the other one once no device is lacking. `write`: the piece that is written to it now,
+    /// and the request that it is of.
     pub async fn allocate(&self, extent: ExtentId, write: Option<(&Piece, ByteRange)>) -> Result<Allocated> {
         let shown = write.map(|(piece, request)| self.shown(piece, request, false));
         let occasion = Occasion::New { extent, write: shown };
@@ -52,7 +53,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Some(slot) => slot,
             None => self.allocate_anywhere(extent, |device| Some(device) != image).await?,
         };
-        // What may be behind may be so beside the home that the policy wants: another one is not as safe, or as fast.
+        // What may be behind may be so beside the home that the policy wants: another one is not as safe, or
+        // as fast.
         let timing = if taken.is_some() { second } else { Second::None };
         let not = self.device_of(home);
         let slot = match self.shape.copies {
@@ -90,7 +92,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         image: Option<DeviceId>,
     ) -> Result<SlotNumber> {
         let not = self.device_of(home);
-        // The device of the home may be what has been given up while room was waited for: then there would be no copy.
+        // The device of the home may be what has been given up while room was waited for: then there would be
+        // no copy.
         let may_be_alone = || self.member(not).is_current() && self.devices.iter().any(Member::is_lacking);
         let has_other = self.devices.iter().any(|m| m.id != not && m.is_filled());
         if !has_other && may_be_alone() {
@@ -122,8 +125,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.allocate_anywhere(extent, |device| device != not).await
     }
 
-    /// A new extent could not be written where it was allocated. If the file system beneath the device is full, and
-    /// another device has room, the device gets no new extents for a while. Whether so.
+    /// A new extent could not be written where it was allocated. If the file system beneath the device is
+    /// full, and another device has room, the device gets no new extents for a while. Whether so.
     pub fn leave_full(&self, home: SlotNumber, error: &Error) -> bool {
         let device = self.device_of(home);
         let is_other_open = || self.with_policy(|_, view| view.with_room().any(|d| d.id != device));
@@ -163,8 +166,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow_mut().take_for(extent, device, Arrival::New)
     }
 
-    /// A slot of the device with the most free ones, of those that may have it, that has one for this extent; once more after a commit or a checkpoint, which may free
-    /// some.
+    /// A slot of the device with the most free ones, of those that may have it, that has one for this extent;
+    /// once more after a commit or a checkpoint, which may free some.
     async fn allocate_anywhere(
         &self,
         extent: ExtentId,

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 const PATIENCE: u32 = 200;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Compares all required copies that are not behind, and clean extra copies with them, then counts the slots in use, once no move
-    /// holds one.
+    /// Compares all required copies that are not behind, and clean extra copies with them, then counts the
+    /// slots in use, once no move holds one.
     pub async fn audit(&self) -> Result<()> {
         self.moves.auditing.set(true);
         let result = self.audit_at_rest().await;
@@ -30,14 +30,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
             match self.compare_copies(extent).await {
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    // A flush that fails may have lost a write before it says so: then the device is not current any more.
+                    // A flush that fails may have lost a write before it says so: then the device is not
+                    // current any more.
                     self.commit(Origin::Background).await?;
                     self.compare_copies(extent).await?;
                 }
                 compared => compared?,
             }
             if self.compare_extras(extent).await.is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
-                // A flush that fails may have lost a write before it says so: then no commit succeeds any more.
+                // A flush that fails may have lost a write before it says so: then no commit succeeds any
+                // more.
                 self.commit(Origin::Background).await?;
                 self.compare_extras(extent).await?;
             }

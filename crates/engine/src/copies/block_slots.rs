@@ -1,8 +1,9 @@
 //! Block slots for extra copies: taken where they are free, and free before they are needed.
 //!
-//! A block slot that a clean extra copy has left is used for another block only once the journal says that it left: after a crash the
-//! table must not name a block for a place that holds another one. So a few clean copies go ahead of need, and a batch says so before the
-//! free block slots run out. A block that finds none all the same stays without an extra copy; no guest waits for one.
+//! A block slot that a clean extra copy has left is used for another block only once the journal says that it
+//! left: after a crash the table must not name a block for a place that holds another one. So a few clean
+//! copies go ahead of need, and a batch says so before the free block slots run out. A block that finds none
+//! all the same stays without an extra copy; no guest waits for one.
 
 use crate::Result;
 use crate::core::Core;
@@ -38,8 +39,9 @@ pub(crate) struct BlockSlots {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Up to `wanted` free block slots of a device that lie side by side: of the divided slots, or of another one as far as the policy allows. The
-    /// caller holds the lock of the piece's extent, exclusive. The extra copies of the piece itself stay.
+    /// Up to `wanted` free block slots of a device that lie side by side: of the divided slots, or of another
+    /// one as far as the policy allows. The caller holds the lock of the piece's extent, exclusive. The extra
+    /// copies of the piece itself stay.
     pub(super) fn take_blocks(
         &self,
         device: DeviceId,
@@ -73,7 +75,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow_mut().release_block(Extra { slot, place, dirty: false });
     }
 
-    /// Room in the journal for changes of so many clean extra copies. At most half of what fits: guests' writes need the rest.
+    /// Room in the journal for changes of so many clean extra copies. At most half of what fits: guests'
+    /// writes need the rest.
     pub(super) fn reserve_for_clean(&self, copies: usize) -> Option<Reservation<'_>> {
         let crowded = self.state.borrow().pending() * 2 > self.journal.most_pending();
         let room = if crowded { None } else { self.try_reserve(copies) };
@@ -204,7 +207,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !lacks() || self.record_left().await? {
             return Ok(());
         }
-        // What was dirty leaves with a batch that speaks of data: all devices are flushed for that, so not again and again.
+        // What was dirty leaves with a batch that speaks of data: all devices are flushed for that, so not
+        // again and again.
         if lacks() && self.state.borrow().freeing_blocks() > 0 {
             self.commit(Origin::Background).await?;
             self.pause(self.rt.now() + REST, || false).await;
@@ -212,8 +216,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Gives up clean extra copies of one extent slot, on a device that `may`: it is free once that is durable. False if there are none
-    /// that can go now.
+    /// Gives up clean extra copies of one extent slot, on a device that `may`: it is free once that is
+    /// durable. False if there are none that can go now.
     pub fn reclaim_extras(&self, may: impl Fn(DeviceId) -> bool) -> bool {
         let mut group = 0;
         loop {

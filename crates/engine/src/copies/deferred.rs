@@ -9,9 +9,10 @@ use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Whether the second copy must have a deferred write before it is acknowledged: the home does not serve the extent any more, or could not take the
-    /// write, and the second copy lacks nothing that a guest was told of. Readers of the range wait until the write ends, so none of them meets the
-    /// second copy before it has what another one may have read from the home.
+    /// Whether the second copy must have a deferred write before it is acknowledged: the home does not serve
+    /// the extent any more, or could not take the write, and the second copy lacks nothing that a guest was
+    /// told of. Readers of the range wait until the write ends, so none of them meets the second copy before
+    /// it has what another one may have read from the home.
     pub(super) fn is_second_needed(
         &self,
         (extent, range): (ExtentId, &Range<Bytes>),
@@ -26,8 +27,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && (has_left || has_failed && !self.lacks_flushed_beside(extent, range))
     }
 
-    /// Before a deferred write goes to the second copy: if the home was given up, the superblocks say so first. By epochs the second copy is written in its
-    /// place only then, so a home that could not take the write is given up, if all else on its device is elsewhere, too.
+    /// Before a deferred write goes to the second copy: if the home was given up, the superblocks say so
+    /// first. By epochs the second copy is written in its place only then, so a home that could not take the
+    /// write is given up, if all else on its device is elsewhere, too.
     pub(super) async fn leave_home(
         &self,
         entry: &Entry,

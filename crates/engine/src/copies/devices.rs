@@ -18,7 +18,8 @@ pub(crate) struct Devices<D> {
     /// By id. A device may come while others are in use: it takes the next cell.
     members: Box<[OnceCell<Member<D>>]>,
     pub(crate) superblock: RefCell<Superblock>,
-    /// Regions that are written beside those that the superblocks name: a copy is moving there, or has just left.
+    /// Regions that are written beside those that the superblocks name: a copy is moving there, or has just
+    /// left.
     pub(crate) beside: RefCell<Vec<Region>>,
     /// One device comes or leaves at a time.
     pub(crate) life: Semaphore,
@@ -28,7 +29,8 @@ pub(crate) struct Devices<D> {
     pub(super) states_changed: Cell<u64>,
     /// Notified of each of these.
     changed: Event,
-    /// How often a device may have lost what it was given, without being given up: it is read as far as it has kept that.
+    /// How often a device may have lost what it was given, without being given up: it is read as far as it
+    /// has kept that.
     pub(super) losses: Cell<u64>,
     pub(super) states_recorded: Cell<u64>,
     /// Whether the superblocks say durably that blocks may be dirty.
@@ -62,8 +64,8 @@ impl<D> Devices<D> {
         self.superblock.borrow()
     }
 
-    /// How often what devices hold became another thing than it was taken for: their states changed, or they lost writes. What was read
-    /// before may not be copied.
+    /// How often what devices hold became another thing than it was taken for: their states changed, or they
+    /// lost writes. What was read before may not be copied.
     pub fn changes(&self) -> u64 {
         self.states_changed.get() + self.losses.get()
     }

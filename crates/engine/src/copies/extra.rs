@@ -1,5 +1,5 @@
-//! Extra copies: made on reads that a policy admits, kept up to date by writes, dirty under write-back, dropped at will
-//! once clean.
+//! Extra copies: made on reads that a policy admits, kept up to date by writes, dirty under write-back,
+//! dropped at will once clean.
 
 use super::runs::Run;
 use super::{Deadline, Member};
@@ -26,8 +26,8 @@ pub(crate) enum Updated {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The extra copy of a block. A clean one does not count on a device that was given up, or if a failed flush may have lost it, or what it was
-    /// copied from.
+    /// The extra copy of a block. A clean one does not count on a device that was given up, or if a failed
+    /// flush may have lost it, or what it was copied from.
     #[inline]
     pub fn extra_in(&self, state: &State, block: BlockId) -> Option<Extra> {
         state.extras.get(block).filter(|extra| self.counts(state, block, extra))
@@ -43,8 +43,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         extra.dirty || member(extra.slot).is_some_and(is_sound) && !has_lost(home)
     }
 
-    /// Dirty extra copies of which the journal does not know may be gone with a failed flush. These are those of a piece, side by side from the
-    /// first one on.
+    /// Dirty extra copies of which the journal does not know may be gone with a failed flush. These are those
+    /// of a piece, side by side from the first one on.
     ///
     /// # Errors
     /// If one may be.
@@ -59,9 +59,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Makes clean extra copies of the blocks of a piece that was just read, when the states of devices had changed so often before. The
-    /// guard is the extent's, exclusive: guests wait for it, and no longer than the briefest deadline. A
-    /// device that holds up others gets nothing.
+    /// Makes clean extra copies of the blocks of a piece that was just read, when the states of devices had
+    /// changed so often before. The guard is the extent's, exclusive: guests wait for it, and no longer than
+    /// the briefest deadline. A device that holds up others gets nothing.
     pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, states: u64, guard: LockGuard) {
         let changes = self.policy.changes();
         if self.journal.commits.have_failed() || self.member(device).holds_up() {
@@ -71,8 +71,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let by = (Origin::Background, Deadline::Brief);
         let writes = runs.iter().map(|run| self.write_run(run, &piece, &bytes, by));
         for (run, written) in runs.iter().zip(join_all(writes).await) {
-            // An error is counted by the device, and the home has the bytes; a policy that came meanwhile asks itself; and a device that
-            // was given up meanwhile may have lost what was read from it.
+            // An error is counted by the device, and the home has the bytes; a policy that came meanwhile
+            // asks itself; and a device that was given up meanwhile may have lost what was read from it.
             let counts =
                 written.is_ok() && self.policy.changes() == changes && self.devices.changes() == states;
             for (block, slot, place) in self.places_of(run) {
@@ -89,10 +89,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         drop(guard);
     }
 
-    /// Brings the extra copies of what was written to the home up to date. A clean copy that fails costs no guest an
-    /// error: the caller must drop it before the guest hears of success. The caller must also drop a clean copy whose
-    /// device holds up guests, which is not even asked, and a clean copy that does not count: a move of the home, or the
-    /// return of a device, would make a copy count again that lacks this write.
+    /// Brings the extra copies of what was written to the home up to date. A clean copy that fails costs no
+    /// guest an error: the caller must drop it before the guest hears of success. The caller must also drop a
+    /// clean copy whose device holds up guests, which is not even asked, and a clean copy that does not
+    /// count: a move of the home, or the return of a device, would make a copy count again that lacks this
+    /// write.
     ///
     /// # Errors
     /// If a dirty one fails: with it is lost what only it held.
@@ -191,8 +192,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_run(&run.of_all(&whole), &whole, &bytes, (Origin::Guest, Deadline::Brief)).await
     }
 
-    /// Has the journal say that the span of a piece may differ, if a block that a write to it changes has a clean extra copy, or may have one
-    /// after a crash: with that the write has begun, and ends by [`Core::end_differing`]. The caller holds the lock of the extent.
+    /// Has the journal say that the span of a piece may differ, if a block that a write to it changes has a
+    /// clean extra copy, or may have one after a crash: with that the write has begun, and ends by
+    /// [`Core::end_differing`]. The caller holds the lock of the extent.
     pub async fn begin_differing(&self, piece: &Piece) -> Result<Option<SpanId>> {
         let has_clean = {
             let state = self.state.borrow();
@@ -215,7 +217,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Before a range becomes zero: zeros what it covers of dirty extra copies at its edges, and drops the clean ones.
+    /// Before a range becomes zero: zeros what it covers of dirty extra copies at its edges, and drops the
+    /// clean ones.
     pub async fn zero_extra_edges(&self, piece: &Piece) -> Result<()> {
         if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::EdgesOfExtrasKept) {
             return Ok(());
@@ -252,8 +255,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         state.map.has_extras(piece.extent) && self.blocks_of(piece).any(is_held_up)
     }
 
-    /// Drops the extra copies of blocks that a range covers whole: at the same instant as the home's parts become
-    /// invalid, or a commit in between would bring back what the home holds.
+    /// Drops the extra copies of blocks that a range covers whole: at the same instant as the home's parts
+    /// become invalid, or a commit in between would bring back what the home holds.
     pub fn drop_covered_extras(&self, piece: &Piece) {
         if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::DiscardKeepsExtras) {
             return;

@@ -1,13 +1,14 @@
 //! A device that was given up and still takes writes is told so, in its own superblock.
 //!
-//! The superblocks of the survivors say that a device was given up; its own says that all were current. If the
-//! survivors are away at the next opening, and the host has no note of what is older, or an old note from a
-//! backup, the older half would be served. The mark prevents that ([`Header::mark_given_up`]). An opening without
-//! the survivors is refused then, unless these are given up by name; an opening with one of them takes the mark
-//! away.
+//! The superblocks of the survivors say that a device was given up; its own says that all were current. If
+//! the survivors are away at the next opening, and the host has no note of what is older, or an old note from
+//! a backup, the older half would be served. The mark prevents that ([`Header::mark_given_up`]). An opening
+//! without the survivors is refused then, unless these are given up by name; an opening with one of them
+//! takes the mark away.
 //!
-//! The mark comes after the record of the survivors, beside the guests, and nothing depends on it: a device that
-//! does not take it goes without. While it is written the device does not come back ([`super::Devices::life`]).
+//! The mark comes after the record of the survivors, beside the guests, and nothing depends on it: a device
+//! that does not take it goes without. While it is written the device does not come back
+//! ([`super::Devices::life`]).
 
 use super::{Deadline, Member};
 use crate::core::Core;

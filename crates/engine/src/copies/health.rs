@@ -1,4 +1,5 @@
-//! Devices that fail, go missing and come back: their states, recorded on the survivors before anything depends on them.
+//! Devices that fail, go missing and come back: their states, recorded on the survivors before anything
+//! depends on them.
 
 use super::Member;
 use crate::core::Core;
@@ -14,8 +15,8 @@ use braid_runtime::{Device, Mode, Runtime, join_all};
 use std::collections::BTreeSet;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// A device could not keep what it was given. Goes on without it if all that it holds is elsewhere, too: the survivors record that it
-    /// has failed before this returns.
+    /// A device could not keep what it was given. Goes on without it if all that it holds is elsewhere, too:
+    /// the survivors record that it has failed before this returns.
     ///
     /// # Errors
     /// `error` itself if something lies on this device alone.
@@ -40,24 +41,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// A device may have lost what it was given, and perhaps the volume cannot go on without it: what was read from it before is not copied, and
-    /// not kept in memory.
+    /// A device may have lost what it was given, and perhaps the volume cannot go on without it: what was
+    /// read from it before is not copied, and not kept in memory.
     pub fn note_loss(&self) {
         self.devices.losses.set(self.devices.losses.get() + 1);
         self.guests.forget();
         self.doubt_log();
     }
 
-    /// What the pending log speaks of may be lost while a device is used whose flush has failed, and until the superblocks say that such a device
-    /// was given up.
+    /// What the pending log speaks of may be lost while a device is used whose flush has failed, and until
+    /// the superblocks say that such a device was given up.
     fn doubt_log(&self) {
         let is_used = |member: &&Member<D>| member.is_written() || !self.are_states_recorded();
         let doubted = self.devices.iter().filter(is_used).any(Member::has_lost_writes);
         self.state.borrow_mut().doubt_log(doubted);
     }
 
-    /// From now on a device is neither read nor written, and what it would have been given it lacks. When it lost that is not known: what was
-    /// read from it since its last flush is no better, so copies made of that are not read any more.
+    /// From now on a device is neither read nor written, and what it would have been given it lacks. When it
+    /// lost that is not known: what was read from it since its last flush is no better, so copies made of
+    /// that are not read any more.
     pub(super) fn exclude(&self, device: DeviceId, state: DeviceState) {
         if self.is_joining(device) {
             return self.turn_away(device);
@@ -76,8 +78,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // It held clean extra copies alone.
             return self.forget_lost_extras();
         }
-        // Its copies lack what was not flushed, and other extents do not lose their second copy by that. A new one is in no map
-        // yet: of that only the lock tells.
+        // Its copies lack what was not flushed, and other extents do not lose their second copy by that. A
+        // new one is in no map yet: of that only the lock tells.
         let mut lacking = volume.extents_on(device);
         for span in volume.behind.all() {
             let is_new = |extent: &ExtentId| {
@@ -100,9 +102,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether all that lies on a device is elsewhere, as new: copies of extents, the journal, and the map. An extent that was discarded, or has got
-    /// other copies, counts as before, too, as long as a crash would bring these back. A deferred write under way counts for nothing: no guest was told
-    /// of it, and it goes to the other copy before one is ([`Core::write_required`]).
+    /// Whether all that lies on a device is elsewhere, as new: copies of extents, the journal, and the map.
+    /// An extent that was discarded, or has got other copies, counts as before, too, as long as a crash would
+    /// bring these back. A deferred write under way counts for nothing: no guest was told of it, and it goes
+    /// to the other copy before one is ([`Core::write_required`]).
     pub fn survives(&self, device: DeviceId) -> bool {
         if self.is_joining(device) {
             return true;
@@ -131,11 +134,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 (true, _) => second,
                 (_, true) => home,
             };
-            // The second copy of a span that is behind lacks something, and the home does not. Not so if they were exchanged since, or if the journal names a copy that
-            // has been replaced since, and had all that a flush had promised (`may_lack`).
+            // The second copy of a span that is behind lacks something, and the home does not. Not so if they
+            // were exchanged since, or if the journal names a copy that has been replaced since, and had all
+            // that a flush had promised (`may_lack`).
             let now = state.map.get(extent);
             let is_exchanged = || now.home == entry.second;
-            // Of an extent that moved off the device, the second copy becomes the home (`State::prefer_what_stayed`).
+            // Of an extent that moved off the device, the second copy becomes the home
+            // (`State::prefer_what_stayed`).
             let behind = (may_lack || has_moved_home(&entry, &now))
                 && state.behind.lacks_flushed(extent)
                 && !is_exchanged();
@@ -176,7 +181,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Err(Error::new(ErrorKind::Degraded, text))
     }
 
-    /// Changes what the superblocks say, with the states that devices are in now, on all devices that are written.
+    /// Changes what the superblocks say, with the states that devices are in now, on all devices that are
+    /// written.
     pub async fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         let _alone = self.devices.writer.acquire(1).await;
         change(&mut self.devices.superblock.borrow_mut());
@@ -196,7 +202,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_superblock().await.inspect_err(forget)
     }
 
-    /// Waits until the superblocks say which devices were given up. A task that depends on that calls it before an acknowledgement.
+    /// Waits until the superblocks say which devices were given up. A task that depends on that calls it
+    /// before an acknowledgement.
     #[inline]
     pub async fn record_states(&self) -> Result<()> {
         if self.are_states_recorded() {
@@ -219,8 +226,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Before a superblock says that a device was given up: what was copied from there, and not flushed, only that
-    /// device has durably. One that fails is lost, as by a commit.
+    /// Before a superblock says that a device was given up: what was copied from there, and not flushed, only
+    /// that device has durably. One that fails is lost, as by a commit.
     async fn flush_what_stays(&self) -> Result<()> {
         if self.shape.copies == 1 {
             return if planted(Bug::AdoptedNotFlushed) { Ok(()) } else { self.flush_adopted().await };
@@ -281,8 +288,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Once no copy is behind any more, and that is durable, devices that came back are current. What a policy wants behind lies on devices that
-    /// were current when it was written: those that came back lack nothing of it.
+    /// Once no copy is behind any more, and that is durable, devices that came back are current. What a
+    /// policy wants behind lies on devices that were current when it was written: those that came back lack
+    /// nothing of it.
     pub async fn welcome_returned(&self) -> Result<()> {
         let returned = self.devices.iter().filter(|m| m.state() == DeviceState::Returning);
         let returned: Vec<DeviceId> = returned.map(|m| m.id).collect();

@@ -1,4 +1,5 @@
-//! A device of the volume: timed, counted, flushed only when there is a reason, and never believed again after a failed flush.
+//! A device of the volume: timed, counted, flushed only when there is a reason, and never believed again
+//! after a failed flush.
 
 use super::requests::{Answer, Deadline, Request, Requests};
 use super::speed::Speed;
@@ -147,8 +148,8 @@ impl<D: Device> Member<D> {
         self.device.replace(None);
     }
 
-    /// A device that failed or was missing is back: what is known of its writes begins anew. `lacks_all` says whether all of its copies must
-    /// be made again.
+    /// A device that failed or was missing is back: what is known of its writes begins anew. `lacks_all` says
+    /// whether all of its copies must be made again.
     pub fn renew(&self, device: Rc<D>, lacks_all: bool) {
         self.release();
         self.memory_alignment.set(device.geometry().memory_alignment);
@@ -176,14 +177,16 @@ impl<D: Device> Member<D> {
         self.lost_writes.get()
     }
 
-    /// Another copy, which lacked a write, is made like the one on this device. If all that it holds is flushed, nothing is in doubt.
+    /// Another copy, which lacked a write, is made like the one on this device. If all that it holds is
+    /// flushed, nothing is in doubt.
     pub fn note_source(&self) {
         if self.flushed.get() < self.written.get() {
             self.copied.set(self.copied.get() + 1);
         }
     }
 
-    /// Whether no flush has succeeded since: what was copied may be what it held after it had lost that write.
+    /// Whether no flush has succeeded since: what was copied may be what it held after it had lost that
+    /// write.
     pub fn is_unproved_source(&self) -> bool {
         self.copied.get() > self.proved.get()
     }
@@ -193,7 +196,8 @@ impl<D: Device> Member<D> {
         self.lacks_all.get()
     }
 
-    /// Whether the superblocks may say that it is in step: what it lacks is durable, if it does not lack all without a record of it.
+    /// Whether the superblocks may say that it is in step: what it lacks is durable, if it does not lack all
+    /// without a record of it.
     pub fn is_in_step(&self) -> bool {
         self.is_written() && !self.is_unrecorded.get()
     }
@@ -300,8 +304,8 @@ impl<D: Device> Member<D> {
     /// Has the device do something.
     ///
     /// # Errors
-    /// `NotFound` while it is missing; `TimedOut` after the deadline, or at once if it still owes answers and was given up, or was
-    /// late for a minute.
+    /// `NotFound` while it is missing; `TimedOut` after the deadline, or at once if it still owes answers and
+    /// was given up, or was late for a minute.
     #[inline(always)]
     fn ask(&self, request: Request, deadline: Deadline) -> Answer<'_> {
         match &*self.device.borrow() {
@@ -330,8 +334,8 @@ impl<D: Device> Member<D> {
         })
     }
 
-    /// Makes all completed writes durable, and says how long that took; does nothing where none completed since the last
-    /// flush began.
+    /// Makes all completed writes durable, and says how long that took; does nothing where none completed
+    /// since the last flush began.
     ///
     /// # Errors
     /// Once a flush has failed, all later ones do.

@@ -1,4 +1,5 @@
-//! Bad places: what one required copy cannot be read of is written again from the other one, or that copy is behind from now on.
+//! Bad places: what one required copy cannot be read of is written again from the other one, or that copy is
+//! behind from now on.
 
 use super::{Copies, Other};
 use crate::core::Core;
@@ -19,7 +20,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let core = self.clone();
         self.jobs.begin();
         self.rt.spawn(async move {
-            // What fails is counted by the device, and the copy is behind then. With the commit its source is proved, and may fail.
+            // What fails is counted by the device, and the copy is behind then. With the commit its source is
+            // proved, and may fail.
             if core.repair(extent, bad, range).await.is_ok() {
                 let _told = core.commit(Origin::Background).await;
             }
@@ -60,9 +62,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// A copy that cannot be read cannot be written either: it is the second one, and behind, from now on. While epochs are kept no home may come to lie in the
-    /// image, where guests would write, and no epoch would bring what is behind for another reason than a change: its device is given up, as after a
-    /// guest's write that fails, or if the volume cannot do without that, the place stays as it is, and the other copy answers for it.
+    /// A copy that cannot be read cannot be written either: it is the second one, and behind, from now on.
+    /// While epochs are kept no home may come to lie in the image, where guests would write, and no epoch
+    /// would bring what is behind for another reason than a change: its device is given up, as after a
+    /// guest's write that fails, or if the volume cannot do without that, the place stays as it is, and the
+    /// other copy answers for it.
     pub(super) async fn lose_copy(
         &self,
         extent: ExtentId,
@@ -83,7 +87,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 state.set_extent(extent, swapped);
                 state.note_exchange(extent);
             }
-            // Before the journal says behind: after a crash in between, the bad place would be in the copy that counts.
+            // Before the journal says behind: after a crash in between, the bad place would be in the copy
+            // that counts.
             self.commit(Origin::Background).await?;
         }
         self.state.borrow_mut().behind.mark_behind(span, self.shape.bytes_of(extent));

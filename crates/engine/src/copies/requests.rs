@@ -1,16 +1,16 @@
 //! The requests that a device has not answered yet, and what becomes of one that is past its deadline.
 //!
-//! A device may answer late, or never. The task that waits is told so after the deadline, but the request cannot be taken back: it may still
-//! change what lies there, so its buffer stays as it is, and the device gets nothing else until it has answered. Each request is
-//! therefore carried out by a future that is kept here and not by the caller's; these futures are used again and again, so that a
-//! request allocates nothing.
+//! A device may answer late, or never. The task that waits is told so after the deadline, but the request
+//! cannot be taken back: it may still change what lies there, so its buffer stays as it is, and the device
+//! gets nothing else until it has answered. Each request is therefore carried out by a future that is kept
+//! here and not by the caller's; these futures are used again and again, so that a request allocates nothing.
 //!
-//! A discard has no deadline: a device that works may take minutes to carry one out (SATA TRIM, thin pools, sparse files),
-//! and answers other requests meanwhile. A discard becomes late only with its device, which reads, writes and flushes
-//! show, or when the volume closes.
+//! A discard has no deadline: a device that works may take minutes to carry one out (SATA TRIM, thin pools,
+//! sparse files), and answers other requests meanwhile. A discard becomes late only with its device, which
+//! reads, writes and flushes show, or when the volume closes.
 //!
-//! Time is counted in ticks of the watchdog ([`super::watch`]), one a second, and not by a timer for each request. If this whole
-//! machine stands still for a minute, that is one tick.
+//! Time is counted in ticks of the watchdog ([`super::watch`]), one a second, and not by a timer for each
+//! request. If this whole machine stands still for a minute, that is one tick.
 
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, Nanos, NodeId};
@@ -52,7 +52,8 @@ impl Deadline {
         }
     }
 
-    /// A request that was begun just before a tick has an age of one then: so many ticks last at least the seconds.
+    /// A request that was begun just before a tick has an age of one then: so many ticks last at least the
+    /// seconds.
     fn ticks(self) -> u32 {
         self.seconds() + 1
     }
@@ -218,8 +219,8 @@ impl Requests {
         self.late.get() > 0 && !planted(Bug::LateWriteForgotten)
     }
 
-    /// Whether the device was late for so long that it gets no more requests until it answers: each that waited for it would wait for
-    /// a minute, and those that wait for one another for many.
+    /// Whether the device was late for so long that it gets no more requests until it answers: each that
+    /// waited for it would wait for a minute, and those that wait for one another for many.
     pub fn is_silent(&self) -> bool {
         self.late.get() > 0 && self.has_been(self.late_since.get(), Deadline::Only)
     }
@@ -271,8 +272,8 @@ impl Requests {
         self.late.get()
     }
 
-    /// Whether the device was stuck at the last tick: it has late requests, or a request other than a discard has been
-    /// the oldest for 5 s. So a queue that is merely long is no reason.
+    /// Whether the device was stuck at the last tick: it has late requests, or a request other than a discard
+    /// has been the oldest for 5 s. So a queue that is merely long is no reason.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck.get()
     }
@@ -330,8 +331,9 @@ impl Requests {
         self.note_sign();
     }
 
-    /// Whether the device has answered a request in time that was begun when one of another device, begun at `since`, was already
-    /// conspicuous. What was begun with that says nothing: both may have fallen silent a moment later.
+    /// Whether the device has answered a request in time that was begun when one of another device, begun at
+    /// `since`, was already conspicuous. What was begun with that says nothing: both may have fallen silent a
+    /// moment later.
     pub fn has_answered_after(&self, since: u32) -> bool {
         !self.is_stuck() && self.answered.get() >= since.saturating_add(CONSPICUOUS_TICKS)
     }
@@ -408,7 +410,8 @@ impl Requests {
 /// The wait for an answer, or for the deadline.
 ///
 /// # Errors
-/// Those of the device; `TimedOut` after the deadline: then the device may still do it, and the buffer must be left as it is.
+/// Those of the device; `TimedOut` after the deadline: then the device may still do it, and the buffer must
+/// be left as it is.
 #[must_use]
 pub(crate) struct Answer<'a> {
     requests: &'a Requests,

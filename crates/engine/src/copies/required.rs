@@ -1,8 +1,8 @@
 //! The required copies of an extent: which of them is current, and reading and writing them.
 //!
-//! A write goes to both copies at the same time. As long as one that is current has it, the guest hears of success: before that,
-//! the journal says that the other is behind. A read that fails on one copy is answered by the other, and the bad place is written
-//! again.
+//! A write goes to both copies at the same time. As long as one that is current has it, the guest hears of
+//! success: before that, the journal says that the other is behind. A read that fails on one copy is answered
+//! by the other, and the bad place is written again.
 
 use super::{Deadline, Member};
 use crate::core::Core;
@@ -43,7 +43,8 @@ pub(crate) enum Other {
 pub(crate) enum Timing {
     /// Before the guest is answered.
     Now,
-    /// Later, by a resync that the policy asks for: until then it is behind. At once, if then more than this would be.
+    /// Later, by a resync that the policy asks for: until then it is behind. At once, if then more than this
+    /// would be.
     Later(Bytes),
 }
 
@@ -57,8 +58,9 @@ impl Timing {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Which copy of an extent is current, and what of the other. A device that is not current decides; else the home is current, and
-    /// it alone in an extent that is behind. A deferred write that has only begun makes no copy older.
+    /// Which copy of an extent is current, and what of the other. A device that is not current decides; else
+    /// the home is current, and it alone in an extent that is behind. A deferred write that has only begun
+    /// makes no copy older.
     pub fn copies_of(&self, extent: ExtentId, entry: &Entry) -> Copies {
         let Entry { home, second, .. } = *entry;
         if second == SlotNumber::NONE {
@@ -115,7 +117,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reads a range of an extent from a place that has kept it, when it is read, too: a flush may fail meanwhile.
+    /// Reads a range from a place that holds the bytes before and after the read: a flush may fail meanwhile.
     pub(super) async fn read_kept(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -129,9 +131,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.check_kept(extent, slot, &range)
     }
 
-    /// A device whose flush failed may lack what was written since the last good one: then a place that the journal does not name for the extent,
-    /// or a part of it that it does not call valid, holds what lay there before. A block of which the journal says that newer bytes lie in an
-    /// extra copy holds what is older than these.
+    /// A device whose flush failed may lack what was written since the last good one: then a place that the
+    /// journal does not name for the extent, or a part of it that it does not call valid, holds what lay
+    /// there before. A block of which the journal says that newer bytes lie in an extra copy holds what is
+    /// older than these.
     pub fn check_kept(&self, extent: ExtentId, slot: SlotNumber, range: &Range<Bytes>) -> Result<()> {
         if self.devices.losses() == 0 || planted(Bug::LostWritesRead) {
             return Ok(());
@@ -154,8 +157,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether a copy may lack what the other one of an extent has kept: its device lost writes when a flush failed, and the journal does not say
-    /// that the two are alike. A resync may have been among these writes.
+    /// Whether a copy may lack what the other one of an extent has kept: its device lost writes when a flush
+    /// failed, and the journal does not say that the two are alike. A resync may have been among these
+    /// writes.
     pub(super) fn lacks_beside(&self, extent: ExtentId, slot: SlotNumber, other: SlotNumber) -> bool {
         self.devices.losses() > 0
             && self.locate(slot).0.has_lost_writes()
@@ -174,9 +178,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Error::new(ErrorKind::Io, text)
     }
 
-    /// Reads a range of an extent that moves, from the home and nothing else: if that device turns out to have lost writes, it is known where
-    /// the new copy came from. A bad place is written again from the other copy, and then it can move. The bytes stay on the device's node, and the
-    /// range is aligned: parts of an extent are.
+    /// Reads a range of an extent that moves, from the home and nothing else: if that device turns out to
+    /// have lost writes, it is known where the new copy came from. A bad place is written again from the
+    /// other copy, and then it can move. The bytes stay on the device's node, and the range is aligned: parts
+    /// of an extent are.
     pub async fn read_to_move(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -196,8 +201,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.check_kept(extent, current, &range)
     }
 
-    /// The copy that is read first, and the other: one on a device that is late comes last; if one device is slow, that comes first which is
-    /// expected to answer first; else as the policy says.
+    /// The copy that is read first, and the other: one on a device that is late comes last; if one device is
+    /// slow, that comes first which is expected to answer first; else as the policy says.
     fn rank(&self, home: SlotNumber, second: SlotNumber, origin: Origin) -> (SlotNumber, SlotNumber) {
         let is_late = |slot| self.locate(slot).0.is_late();
         if is_late(home) != is_late(second) {
@@ -227,8 +232,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.with_policy(|_, view| wait(view, other) < wait(view, device))
     }
 
-    /// Writes a range to the required copies of an extent; no buffer stands for zeros. The caller holds the extent's lock, alone or with the
-    /// range's. Gives the entry as it is afterwards: a home that could not be written is the second copy then.
+    /// Writes a range to the required copies of an extent; no buffer stands for zeros. The caller holds the
+    /// extent's lock, alone or with the range's. Gives the entry as it is afterwards: a home that could not
+    /// be written is the second copy then.
     pub async fn write_required(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -239,7 +245,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<Entry> {
         if entry.second == SlotNumber::NONE {
             self.write_slot(entry.home, range, from, entry.valid, origin).await?;
-            // A new extent is in no map yet: its device may have been given up meanwhile, as one on which nothing lies alone.
+            // A new extent is in no map yet, so its device may have been excluded meanwhile.
             return match self.shape.copies > 1 && !self.locate(entry.home).0.is_current() {
                 true => Err(none_there(extent)),
                 false => Ok(entry),
@@ -262,7 +268,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.begin_behind(span, changed.clone());
                 Some(changed)
             }
-            // If the device fails that the home has just left, the second copy counts, and must not lack this.
+            // If the former home's device fails, the second copy counts, and must have this write.
             Timing::Later(most) if both_current() && !is_move_pending() => {
                 let changed = self.changed_by(extent, range, entry.valid);
                 let mut state = self.state.borrow_mut();
@@ -355,7 +361,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if exchanged {
             self.forget_undecided_extras(extent);
             self.guests.cache.borrow_mut().remove(extent);
-            // Before the journal says behind: after a crash in between, the copy that missed this would be the one that counts.
+            // Before the journal says *behind*: after a crash in between, the stale copy would count.
             self.commit(origin).await?;
         }
         if missed && both_current() && !planted(Bug::MissedWriteUnrecorded) {
@@ -368,8 +374,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.settle((extent, range), settled, &results)
     }
 
-    /// Makes the move of a home durable before the second copy comes to lack a write. Gives the entry as it is
-    /// afterwards: the copies are exchanged if the device failed that the home left.
+    /// Makes the move of a home durable before the second copy comes to lack a write. Gives the entry as it
+    /// is afterwards: the copies are exchanged if the device failed that the home left.
     async fn complete_move(&self, extent: ExtentId, entry: Entry, origin: Origin) -> Result<Entry> {
         self.commit(origin).await?;
         let now = self.state.borrow().map.get(extent);
@@ -377,8 +383,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(if is_exchanged { Entry { home: now.home, second: now.second, ..entry } } else { entry })
     }
 
-    /// A second copy that was to be written at once, since more may not be behind, and could not be: its device is given up. So the bound holds for all
-    /// that counts, and what the policy does without such a device applies.
+    /// A second copy that was to be written at once, since more may not be behind, and could not be: its
+    /// device is given up. So the bound holds for all that counts, and what the policy does without such a
+    /// device applies.
     fn lose_beyond_bound(
         &self,
         second: SlotNumber,
@@ -422,7 +429,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             true => Entry { home: entry.second, second: entry.home, ..entry },
             false => entry,
         };
-        // What is deferred and under way beside this write goes to the copy that serves the extent when it ends.
+        // A deferred write under way goes to the copy that serves the extent when the write ends.
         let copies = self.copies_of(extent, &entry);
         // A new extent is in no map yet: nothing keeps both of its devices from being given up meanwhile.
         if !self.locate(copies.current).0.is_current() {
@@ -452,8 +459,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow().behind.lacks_flushed_beside(extent, &(start + range.start..start + range.end))
     }
 
-    /// What was read from a slot is about to be written over another copy, which lacks it: whether the slot has it, the next flush of its
-    /// device proves; and if the extent has just moved there, that of the device that it left.
+    /// What was read from a slot is about to be written over another copy, which lacks it: whether the slot
+    /// has it, the next flush of its device proves; and if the extent has just moved there, that of the
+    /// device that it left.
     pub fn note_source(&self, extent: ExtentId, slot: SlotNumber) {
         self.locate(slot).0.note_source();
         let (left, now) = {

@@ -1,7 +1,8 @@
 //! Runs: neighbouring blocks whose extra copies lie side by side on a device, and are one request to it.
 //!
-//! A request of 128 KiB costs an SSD little more than one of 4 KiB, and far less than 32 of them one after the other. All runs of a piece
-//! are read or written at the same time. Neighbours get block slots side by side as far as there are any (`map/extras.rs`).
+//! A request of 128 KiB costs an SSD little more than one of 4 KiB, and far less than 32 of them one after
+//! the other. All runs of a piece are read or written at the same time. Neighbours get block slots side by
+//! side as far as there are any (`map/extras.rs`).
 
 use crate::Result;
 use crate::copies::Deadline;
@@ -51,8 +52,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (runs, is_all)
     }
 
-    /// Where a piece is written if extra copies alone get it: to those that it has, and to block slots that are taken for the rest. None if there
-    /// is no room, or if a copy must not become dirty: it may be lost, and with it what it holds around the piece.
+    /// Where a piece is written if extra copies alone get it: to those that it has, and to block slots that
+    /// are taken for the rest. None if there is no room, or if a copy must not become dirty: it may be lost,
+    /// and with it what it holds around the piece.
     pub(super) fn place_dirty(&self, piece: &Piece, device: DeviceId) -> Option<Vec<Run>> {
         let blocks: Vec<(BlockId, Range<Bytes>)> = self.blocks_of(piece).collect();
         let (mut runs, mut at) = (Vec::new(), 0);
@@ -75,7 +77,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(runs)
     }
 
-    /// Block slots, and room in the journal, for those of a piece's blocks that are to get clean extra copies: as many as there is room for.
+    /// Block slots, and room in the journal, for those of a piece's blocks that are to get clean extra
+    /// copies: as many as there is room for.
     pub(super) fn place_clean(&self, piece: &Piece, device: DeviceId) -> (Vec<Run>, Vec<Reservation<'_>>) {
         let is_wanted = |(block, range): &(BlockId, Range<Bytes>)| {
             *range == self.shape.range_of(*block).range && self.is_written(piece, range)
@@ -119,7 +122,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let range = &run.piece.range;
         let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
         let start = self.shape.block_size * u64::from(run.place) + range.start % self.shape.block_size;
-        // All of a block slot counts as valid: what was not written is read first where the device needs whole sectors.
+        // All of a block slot counts as valid: what was not written is read first where the device needs
+        // whole sectors.
         self.write_slot_by(run.slot, &(start..start + part.len()), Some(&part), u16::MAX, by).await
     }
 

@@ -1,9 +1,10 @@
-//! Caches that are larger than the policy in charge allows, since it has taken charge with another split or without any cache: they give up
-//! extent slots, whole ones, until they are as small as that.
+//! Caches that are larger than the policy in charge allows, since it has taken charge with another split or
+//! without any cache: they give up extent slots, whole ones, until they are as small as that.
 //!
-//! Slots in which nothing is dirty come first, for these cost no request to a device: a gigabyte of clean blocks goes in a second or two. Where that is not
-//! enough, dirty blocks are written back in the order of their addresses, many slots together. Which slots go does not depend on how often their
-//! blocks are used: blocks of all ages lie side by side. What is used soon comes back.
+//! Slots in which nothing is dirty come first, for these cost no request to a device: a gigabyte of clean
+//! blocks goes in a second or two. Where that is not enough, dirty blocks are written back in the order of
+//! their addresses, many slots together. Which slots go does not depend on how often their blocks are used:
+//! blocks of all ages lie side by side. What is used soon comes back.
 //!
 //! No block comes to such a cache meanwhile ([`Core::take_blocks`]), or the slots would never be empty.
 

@@ -12,8 +12,8 @@ use braid_runtime::{Arena, Buf, Device, Runtime};
 use std::ops::Range;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Reads a range of a slot that nothing else holds, whatever its alignment. After an error `into` is not to be used again: a
-    /// device that is late may still fill it.
+    /// Reads a range of a slot that nothing else holds, whatever its alignment. After an error `into` is not
+    /// to be used again: a device that is late may still fill it.
     pub async fn read_slot(
         &self,
         slot: SlotNumber,
@@ -24,8 +24,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.read_slot_by(slot, range, into, (origin, Deadline::Only)).await
     }
 
-    /// Reads a range of a slot of which there is another current copy. After an error `into` is as before: the device reads into
-    /// another buffer, which costs a copy of the bytes.
+    /// Reads a range of a slot of which there is another current copy. After an error `into` is as before:
+    /// the device reads into another buffer, which costs a copy of the bytes.
     pub async fn read_slot_copied(
         &self,
         slot: SlotNumber,
@@ -39,7 +39,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// A buffer for a read that may be abandoned. It is not waited for: late requests may hold those of the arena for ever.
+    /// A buffer for a read that may be abandoned. It is not waited for: late requests may hold those of the
+    /// arena for ever.
     fn replaceable(&self, len: Bytes) -> Buf {
         let more = || Arena::new(len).try_alloc(len).expect("a new arena has room");
         self.buffers.replaceable.try_alloc(len).unwrap_or_else(more)
@@ -106,9 +107,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes a range of a slot. Of the parts that it touches, those not `valid` become zero where it does not reach;
-    /// edges that the device cannot write alone are read first. `from` is none for zeros. After an error it is not to be changed: a
-    /// device that is late may still write it.
+    /// Writes a range of a slot. Of the parts that it touches, those not `valid` become zero where it does
+    /// not reach; edges that the device cannot write alone are read first. `from` is none for zeros. After an
+    /// error it is not to be changed: a device that is late may still write it.
     pub async fn write_slot(
         &self,
         slot: SlotNumber,
@@ -193,7 +194,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Piece { extent: piece.extent, range: start.min(head.start)..end.max(tail.end) }
     }
 
-    /// What must become zero around an edge: the part that holds `inside`, where that is not valid; else nothing.
+    /// What must become zero around an edge: the part that holds `inside`, where that is not valid; else
+    /// nothing.
     fn pad(&self, edge: Bytes, inside: Bytes, valid: u16) -> Range<Bytes> {
         if self.is_valid(inside, valid) || planted(Bug::PaddingForgotten) {
             return edge..edge;

@@ -1,9 +1,11 @@
-//! How fast a device is beside its own history: a drive that fails slowly answers every request, and everybody waits for it.
+//! How fast a device is beside its own history: a drive that fails slowly answers every request, and
+//! everybody waits for it.
 //!
-//! What counts is the response time for each request that the device had when this one began, which is about its service time. So a queue
-//! that grows makes no device slow. A device is slow if that time was, second after second, both ten times its own in the past and
-//! beyond what sound devices of its class take for the worst load: a disk that gets scattered requests after sequential ones is far
-//! more than ten times slower, and is no worse than before. Seconds in which it was slow do not become history.
+//! What counts is the response time for each request that the device had when this one began, which is about
+//! its service time. So a queue that grows makes no device slow. A device is slow if that time was, second
+//! after second, both ten times its own in the past and beyond what sound devices of its class take for the
+//! worst load: a disk that gets scattered requests after sequential ones is far more than ten times slower,
+//! and is no worse than before. Seconds in which it was slow do not become history.
 
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_policy::Direction;
@@ -18,8 +20,8 @@ const KNOWN: f64 = 64.0;
 /// Requests of a direction that history remembers.
 const REMEMBERED: f64 = 8192.0;
 
-/// What a sound device of a class takes at most for a request, on average over a second: positioning with its retries, or garbage
-/// collection, and in a second so many bytes.
+/// What a sound device of a class takes at most for a request, on average over a second: positioning with its
+/// retries, or garbage collection, and in a second so many bytes.
 fn longest(class: DeviceClass, len: Bytes) -> f64 {
     let (fixed, bytes_per_second) = match class {
         DeviceClass::Ssd => (0.005, 20e6),

@@ -57,9 +57,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     && behind.ranges().intersects(&self.bytes_of_piece(piece)))
     }
 
-    /// Makes both copies of a piece alike, with what lies around it, before a guest's request to it. Where the
-    /// second copy cannot be written the home counts from now on, as the journal says then. The caller holds no
-    /// lock.
+    /// Makes both copies of a piece alike, with what lies around it, before a guest's request to it. Where
+    /// the second copy cannot be written the home counts from now on, as the journal says then. The caller
+    /// holds no lock.
     ///
     /// # Errors
     /// `Io` where neither copy can be read, if the request leaves the bytes as they are; if a device fails
@@ -89,8 +89,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Finds a copy of the sectors of a piece that can be read. Where they are undecided afterwards the home counts: it can be read there, or
-    /// neither copy can, and a write brings new bytes.
+    /// Finds a copy of the sectors of a piece that can be read. Where they are undecided afterwards the home
+    /// counts: it can be read there, or neither copy can, and a write brings new bytes.
     async fn decide_sectors(
         self: &Rc<Self>,
         piece: &Piece,
@@ -103,7 +103,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while self.is_left_undecided(sectors) {
             let before = home();
             if self.is_second_held_up(piece) {
-                // Before a write, too: until that is done, a crash would leave a home that cannot be read as the copy that counts.
+                // Before a write, too: until that is done, a crash would leave a home that cannot be read as
+                // the copy that counts.
                 let read = self.read_undecided_home(piece.extent, sectors).await;
                 if read.is_err() && is_overwritten && is_late() && !has_waited {
                     has_waited = true;
@@ -145,8 +146,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(is_alike)
     }
 
-    /// Makes copies alike that are undecided in a range of an extent, before a request of a guest, and so in no turn. False if
-    /// something is left.
+    /// Makes copies alike that are undecided in a range of an extent, before a request of a guest, and so in
+    /// no turn. False if something is left.
     async fn resync_for_guest(
         self: &Rc<Self>,
         range: &Range<Bytes>,
@@ -232,10 +233,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// For a volume that closes. The journal calls whole spans behind, so at the next opening the homes there count in
-    /// what is undecided now: one that cannot be read gets what the second copy has. If the home's device lacks
-    /// something in the span, the second copy may become the home ([`crate::map::State::prefer_what_lacks_nothing`]),
-    /// and must be readable, too. What is left when the time is over, or no device answers, stays as it is.
+    /// For a volume that closes. The journal calls whole spans behind, so at the next opening the homes there
+    /// count in what is undecided now: one that cannot be read gets what the second copy has. If the home's
+    /// device lacks something in the span, the second copy may become the home
+    /// ([`crate::map::State::prefer_what_lacks_nothing`]), and must be readable, too. What is left when the
+    /// time is over, or no device answers, stays as it is.
     pub async fn mend_undecided_homes(self: &Rc<Self>, limit: Nanos) {
         let end = self.rt.now() + limit;
         let of_journal = {
@@ -321,8 +323,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Sector by sector: the bad places of the two copies need not be the same. Where the second copy cannot be
-    /// written the home counts; what neither copy gives stays undecided.
+    /// Sector by sector: the bad places of the two copies need not be the same. Where the second copy cannot
+    /// be written the home counts; what neither copy gives stays undecided.
     async fn copy_undecided_sectors(
         self: &Rc<Self>,
         (extent, entry): (ExtentId, Entry),
@@ -382,8 +384,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// A home that does not answer, or can neither be read nor written in some sectors, is the second copy from now
-    /// on, unless the second copy lacks something that the home has. What is undecided beside that stays so.
+    /// A home that does not answer, or can neither be read nor written in some sectors, is the second copy
+    /// from now on, unless the second copy lacks something that the home has. What is undecided beside that
+    /// stays so.
     async fn leave_home_unread(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -405,7 +408,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.set_extent(extent, Entry { home: entry.second, second: entry.home, ..entry });
             state.note_exchange(extent);
         }
-        // Before the journal says behind: after a crash in between, the bad place would be in the copy that counts.
+        // Before the journal says behind: after a crash in between, the bad place would be in the copy that
+        // counts.
         self.commit(Origin::Background).await?;
         {
             let behind = &mut self.state.borrow_mut().behind;

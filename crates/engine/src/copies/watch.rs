@@ -1,20 +1,24 @@
 //! The watchdog: once a second it looks at the requests that devices have not answered.
 //!
-//! A read that is late is answered by another copy that is current. If a write or a flush is late, and all that its device
-//! holds is elsewhere, the device is given up: it is used again when it is back. So is one that has been late for a minute, be it with reads
-//! alone. A discard has no deadline: while one is all that a device owes, the device is asked for a sign of life like an idle
-//! device. A device that cannot be given up is `Slow`: its
-//! requests have 60 s if nothing else has the bytes, and it gets no others while it has late ones. So whatever it does with these, it
-//! does before it gets anything newer. If several devices do not answer, none of them is given up for that: what they share, a controller
-//! or a cable, may be the reason, and the last one would have to answer alone. A device counts as one that answers if it has answered a
-//! request in time that was begun since the other one became conspicuous; one that has nothing else to do is asked for that.
+//! A read that is late is answered by another copy that is current. If a write or a flush is late, and all
+//! that its device holds is elsewhere, the device is given up: it is used again when it is back. So is one
+//! that has been late for a minute, be it with reads alone. A discard has no deadline: while one is all that
+//! a device owes, the device is asked for a sign of life like an idle device. A device that cannot be given
+//! up is `Slow`: its requests have 60 s if nothing else has the bytes, and it gets no others while it has
+//! late ones. So whatever it does with these, it does before it gets anything newer. If several devices do
+//! not answer, none of them is given up for that: what they share, a controller or a cable, may be the
+//! reason, and the last one would have to answer alone. A device counts as one that answers if it has
+//! answered a request in time that was begun since the other one became conspicuous; one that has nothing
+//! else to do is asked for that.
 //!
-//! A device that answers in time, but far slower than it used to ([`super::speed`]), is `Slow`, too, until it is as fast as before. While it is, a copy is
-//! read where an answer is expected first, whatever the policy prefers, and new extents go elsewhere as far as they can. If nobody asks it
-//! for anything, it is asked for something once a second.
+//! A device that answers in time, but far slower than it used to ([`super::speed`]), is `Slow`, too, until it
+//! is as fast as before. While it is, a copy is read where an answer is expected first, whatever the policy
+//! prefers, and new extents go elsewhere as far as they can. If nobody asks it for anything, it is asked for
+//! something once a second.
 //!
-//! With two copies of everything, a device of which nothing was heard for 5 s is asked whether it is there: else one that is gone would be missed only
-//! when something is written to it. With one copy nothing could be done about it, and a device may sleep.
+//! With two copies of everything, a device of which nothing was heard for 5 s is asked whether it is there:
+//! else one that is gone would be missed only when something is written to it. With one copy nothing could be
+//! done about it, and a device may sleep.
 //!
 //! `Slow` counts as current, so nothing depends on it: the superblocks say so when they are written next.
 
@@ -48,7 +52,8 @@ const TICK: Nanos = Nanos::from_secs(1);
 /// An odd number whose multiples are scattered (Knuth's).
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Waits for `work`, for at most `limit`; none if it takes longer. Only for work that may be dropped half-way.
+/// Waits for `work`, for at most `limit`; none if it takes longer. Only for work that may be dropped
+/// half-way.
 pub(crate) async fn within<R: Runtime, T>(rt: &R, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
     let (mut work, mut alarm) = (pin!(work), pin!(rt.sleep(limit)));
     poll_fn(|cx| match work.as_mut().poll(cx) {
@@ -58,7 +63,8 @@ pub(crate) async fn within<R: Runtime, T>(rt: &R, limit: Nanos, work: impl Futur
     .await
 }
 
-/// Keeps the deadlines of requests to `members` during `work`: while a volume is opened or checked, before there is a watchdog.
+/// Keeps the deadlines of requests to `members` during `work`: while a volume is opened or checked, before
+/// there is a watchdog.
 pub(crate) async fn watched<R: Runtime, D: Device, T>(
     rt: &R,
     members: &[Member<D>],
@@ -78,8 +84,8 @@ pub(crate) async fn watched<R: Runtime, D: Device, T>(
     }
 }
 
-/// Waits for the answer to one question of a device that is no member yet, as long as for any request. A device that answers later is still
-/// listened to.
+/// Waits for the answer to one question of a device that is no member yet, as long as for any request. A
+/// device that answers later is still listened to.
 ///
 /// # Errors
 /// `Io` after the deadline, with the remedy; else those of `question`.
@@ -183,8 +189,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reads something from a slow device that nobody asks for anything, to see whether it still is. Where: everywhere in turn, so that its
-    /// own cache cannot answer.
+    /// Reads something from a slow device that nobody asks for anything, to see whether it still is. Where:
+    /// everywhere in turn, so that its own cache cannot answer.
     fn ask_for_speed(self: &Rc<Self>, member: &Member<D>) {
         let (core, device) = (self.clone(), member.id);
         self.rt.spawn(async move {
@@ -212,7 +218,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    /// Reads a superblock copy of a device that has done nothing for a while. If it cannot read any of them, and all others answer, it is given up.
+    /// Reads a superblock copy of a device that has done nothing for a while. If it cannot read any of them,
+    /// and all others answer, it is given up.
     fn ask_quiet(self: &Rc<Self>, member: &Member<D>) {
         member.requests.note_sign();
         let (core, device) = (self.clone(), member.id);
@@ -237,7 +244,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    /// The error of a device that can read none of its superblock copies; none of one that does not answer, which has a deadline.
+    /// The error of a device that can read none of its superblock copies; none of one that does not answer,
+    /// which has a deadline.
     async fn error_of_quiet(&self, device: DeviceId) -> Option<io::Error> {
         let member = self.member(device);
         let into = Arena::new(member.alignment).alloc(member.alignment).await;

@@ -1,15 +1,19 @@
-//! Write-back: brings the home of dirty blocks up to date, those that lie within 1 MiB of the volume at a time.
+//! Write-back: brings the home of dirty blocks up to date, those that lie within 1 MiB of the volume at a
+//! time.
 //!
-//! Guests go on meanwhile, for an extent's lock is shared: nothing but the bytes of blocks that stay dirty changes under it. A guest's write
-//! takes its blocks out of `State::cleaning` before it begins, and with that they stay dirty, whatever of them reached the home. A write that
-//! had begun before has ended when the first byte is read. At the end those that are still in the set are clean.
+//! Guests go on meanwhile, for an extent's lock is shared: nothing but the bytes of blocks that stay dirty
+//! changes under it. A guest's write takes its blocks out of `State::cleaning` before it begins, and with
+//! that they stay dirty, whatever of them reached the home. A write that had begun before has ended when the
+//! first byte is read. At the end those that are still in the set are clean.
 //!
-//! The lock is exclusive where more than dirty blocks is written. Zeros around a block, because the home was never written there: a guest may
-//! write there, too. And what lies between dirty blocks, as it is: a disk reads and writes an extent in little more time than one of several blocks
-//! takes, for which it would have to position each time. It is read from the home, and written back as one request with what is dirty. To write
-//! the same bytes again loses none of them, whatever of it a crash lets through.
+//! The lock is exclusive where more than dirty blocks is written. Zeros around a block, because the home was
+//! never written there: a guest may write there, too. And what lies between dirty blocks, as it is: a disk
+//! reads and writes an extent in little more time than one of several blocks takes, for which it would have
+//! to position each time. It is read from the home, and written back as one request with what is dirty. To
+//! write the same bytes again loses none of them, whatever of it a crash lets through.
 //!
-//! No intent for the blocks themselves: until one is durable, the journal says "dirty", or the span is dirty since the write that made it so.
+//! No intent for the blocks themselves: until one is durable, the journal says "dirty", or the span is dirty
+//! since the write that made it so.
 
 use super::Deadline;
 use crate::core::Core;
@@ -34,7 +38,8 @@ pub(crate) const AT_ONCE: usize = 4;
 const LONGEST: Bytes = Arena::LARGEST;
 /// Of what fits in the journal, one part in so many for the changes of each.
 const ROOM_SHARE: usize = 4 * AT_ONCE;
-/// From so many runs in an extent on, what lies between them is written with them: that costs a read, and saves a request for all but one.
+/// From so many runs in an extent on, what lies between them is written with them: that costs a read, and
+/// saves a request for all but one.
 const FEWEST_FILLED: usize = 3;
 /// Longer gaps are left alone: a disk passes over a shorter one in less time than it takes to position anew.
 const LONGEST_FILLED: Bytes = Bytes(64 << 10);
@@ -78,8 +83,9 @@ impl Dirty {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Brings the home of those of these blocks up to date that are dirty: blocks of one of [`Core::to_write_back`]. Their extra copies are clean
-    /// then, unless a guest has written to them meanwhile.
+    /// Brings the home of those of these blocks up to date that are dirty: blocks of one of
+    /// [`Core::to_write_back`]. Their extra copies are clean then, unless a guest has written to them
+    /// meanwhile.
     ///
     /// # Errors
     /// If a device fails: blocks that were not written stay dirty.
@@ -110,7 +116,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         results.into_iter().collect()
     }
 
-    /// Cuts blocks, in the order of their addresses, into what is written back at a time: what lies within 1 MiB, and on one device.
+    /// Cuts blocks, in the order of their addresses, into what is written back at a time: what lies within 1
+    /// MiB, and on one device.
     pub fn to_write_back<'a>(
         &self,
         blocks: &'a [BlockId],
@@ -258,7 +265,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for source in sources.into_iter().map(|device| self.member(device)) {
             source.note_source();
             if source.has_lost_writes() {
-                // What was read may be what a failed flush left there: the home may hold better, durable bytes.
+                // What was read may be what a failed flush left there: the home may hold better, durable
+                // bytes.
                 let text = format!(
                     "{} lost writes: dirty blocks on it are not written back",
                     self.describe(source.id)
@@ -281,7 +289,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Reads what the home holds from the first dirty byte to the last. False if it cannot be read: then the dirty blocks alone are written.
+    /// Reads what the home holds from the first dirty byte to the last. False if it cannot be read: then the
+    /// dirty blocks alone are written.
     async fn read_home(&self, dirty: &Dirty, bytes: &Buf) -> bool {
         let (home, span) = (dirty.entry.home, dirty.span());
         let is_kept = || self.check_kept(dirty.extent, home, &span).is_ok();
@@ -304,8 +313,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         late.map_or(Ok(()), |member| Err(self.late(member)))
     }
 
-    /// Writes runs of an extent: at the same time, for the disk to sort them; one after the other where each makes zeros of what is not
-    /// valid yet around it.
+    /// Writes runs of an extent: at the same time, for the disk to sort them; one after the other where each
+    /// makes zeros of what is not valid yet around it.
     async fn write_to_home(&self, dirty: &Dirty, runs: &[Range<Bytes>], bytes: &Buf) -> Result<()> {
         let (home, start) = (dirty.entry.home, dirty.span().start);
         assert_eq!(
@@ -329,8 +338,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all(writes).await.into_iter().collect()
     }
 
-    /// Drops the extra copies of these blocks, in the order of addresses, written back before where they are dirty. A block that a guest writes to
-    /// meanwhile keeps its copy.
+    /// Drops the extra copies of these blocks, in the order of addresses, written back before where they are
+    /// dirty. A block that a guest writes to meanwhile keeps its copy.
     pub async fn demote(self: &Rc<Self>, blocks: &[BlockId], mover: Mover) -> Result<()> {
         for blocks in self.to_write_back(blocks) {
             self.write_back(blocks, mover).await?;

@@ -12,9 +12,9 @@ use braid_format::superblock::{
 use braid_format::{Fingerprint, Uuid, map_page, map_summary};
 use braid_runtime::Device;
 
-/// Where everything lies, for a volume of at most `volume_size`. The first SSD and the first other device each have a journal, a proof, a map
-/// image and a double-write area; with two copies also the spans and the policy's state, which are on the first alone otherwise. An only
-/// device has all.
+/// Where everything lies, for a volume of at most `volume_size`. The first SSD and the first other device
+/// each have a journal, a proof, a map image and a double-write area; with two copies also the spans and the
+/// policy's state, which are on the first alone otherwise. An only device has all.
 pub(super) fn lay_out<D: Device>(
     devices: &[D],
     options: &CreateOptions,
@@ -93,7 +93,8 @@ fn image<D: Device>(devices: &[D], options: &CreateOptions) -> Result<usize> {
     }
 }
 
-/// The regions, those of a device side by side among its first slots, or among its last ones where it keeps addresses.
+/// The regions, those of a device side by side among its first slots, or among its last ones where it keeps
+/// addresses.
 fn regions(
     superblock: &Superblock,
     first: DeviceId,
@@ -203,7 +204,8 @@ fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) ->
                 // With one required copy, for the clean extra copies on SSDs.
                 RegionKind::Intents => superblock.copies > 1 || has_cache,
                 RegionKind::PolicyState => keeps_state(device) && (copy == 0 || superblock.copies > 1),
-                // With one required copy, the second journal and the double-write areas are for the loss of the other device.
+                // With one required copy, the second journal and the double-write areas are for the loss of
+                // the other device.
                 RegionKind::DoubleWrite => pairs,
                 _ => copy == 0 || pairs,
             };
@@ -225,7 +227,8 @@ fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) ->
     regions
 }
 
-/// How large the record of a volume on an adopted disk must be: a journal and tables of 2 to 66 MiB, in whole slots.
+/// How large the record of a volume on an adopted disk must be: a journal and tables of 2 to 66 MiB, in whole
+/// slots.
 pub fn record_len(disk: Bytes, devices: usize, options: &CreateOptions) -> Bytes {
     let CreateOptions { extent_size, span_size, .. } = *options;
     let span = layout::span_extents(disk, extent_size, span_size);

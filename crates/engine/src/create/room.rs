@@ -1,7 +1,8 @@
 //! How large a volume may be on its devices, and what its size leaves for other policies.
 //!
-//! A policy that keeps extra copies takes charge only of a volume for which the rest of the devices has room. So a volume without a size
-//! leaves a part of the SSDs ([`Left::ForPolicies`]). The policy in charge uses that part meanwhile.
+//! A policy that keeps extra copies takes charge only of a volume for which the rest of the devices has room.
+//! So a volume without a size leaves a part of the SSDs ([`Left::ForPolicies`]). The policy in charge uses
+//! that part meanwhile.
 //!
 //! | policy | what it needs of the SSDs by default |
 //! |---|---|
@@ -25,8 +26,8 @@ use braid_policy::{DeviceView, Policy};
 pub enum Left {
     /// Nothing but slots for moves.
     Nothing,
-    /// Of a volume with SSDs and disks, 20 % of the SSDs; or all of the SSDs, if that makes the volume smaller by a ninth at most.
-    /// Of a volume under a policy that mirrors everything, nothing.
+    /// Of a volume with SSDs and disks, 20 % of the SSDs; or all of the SSDs, if that makes the volume
+    /// smaller by a ninth at most. Of a volume under a policy that mirrors everything, nothing.
     ForPolicies,
 }
 
@@ -46,7 +47,8 @@ pub struct Fit {
     pub policy: &'static str,
     /// Whether it fits.
     pub fits: bool,
-    /// If not: a size of a volume of these devices that it fits, if any. As a smaller volume has a smaller map, a few extents more may fit.
+    /// If not: a size of a volume of these devices that it fits, if any. As a smaller volume has a smaller
+    /// map, a few extents more may fit.
     pub largest: Option<Bytes>,
     /// If not: the required copies that it needs, if the volume has fewer.
     pub copies: Option<u8>,
@@ -58,11 +60,12 @@ pub const SPARE_SLOTS: u32 = 4;
 const SPARE_SHARE: u32 = 100;
 /// The part of the SSDs that is left: what `exclusive` and `inclusive` need, and a cache with `cache=20%`.
 const SHARE: f64 = 0.2;
-/// SSDs that are this part of all room, an eighth of the disks, are left whole, so that `cache` and `hystor` fit, too: that costs the owner
-/// little, and no smaller share would do.
+/// SSDs that are this part of all room, an eighth of the disks, are left whole, so that `cache` and `hystor`
+/// fit, too: that costs the owner little, and no smaller share would do.
 const SMALL: u64 = 9;
 
-/// How large a volume fits on these devices under a policy, and how large one is that the devices hold which the policy uses.
+/// How large a volume fits on these devices under a policy, and how large one is that the devices hold which
+/// the policy uses.
 pub(crate) fn room(
     views: &[DeviceView],
     devices: &[DeviceEntry],
@@ -83,7 +86,8 @@ fn room_beside(
 ) -> (Bytes, Bytes) {
     let keeps_addresses = |view: &DeviceView| devices[view.id.index()].layout == Layout::Tail;
     let room = |view: &DeviceView| {
-        // Where each extent has a slot of its own, none waits for another one, and extra copies lie elsewhere.
+        // Where each extent has a slot of its own, none waits for another one, and extra copies lie
+        // elsewhere.
         let others = match keeps_addresses(view) {
             true => 0,
             false => SPARE_SLOTS.max(view.slots / SPARE_SHARE) + extra_slots(view),
@@ -96,7 +100,8 @@ fn room_beside(
         // The second copy lies on another device: what the others have no room for, the largest cannot use.
         _ => (all / 2).min(all - largest),
     };
-    // A device that keeps addresses has one for every byte of the volume. One without room leaves, or is lost: nothing comes to it.
+    // A device that keeps addresses has one for every byte of the volume. One without room leaves, or is
+    // lost: nothing comes to it.
     let addresses = views.iter().filter(|view| keeps_addresses(view) && view.free > 0).map(room).min();
     let most = extent_size * by_room.min(addresses.unwrap_or(u64::MAX));
     (most, extent_size * views.iter().filter(|v| policy.uses(v)).map(room).sum::<u64>())
@@ -136,7 +141,8 @@ pub(super) fn usual_size(
     }
 }
 
-/// What the size of a volume that was just made leaves, and which policies could take charge of it (as `Volume::set_policy` judges).
+/// What the size of a volume that was just made leaves, and which policies could take charge of it (as
+/// `Volume::set_policy` judges).
 pub fn room_left(superblock: &Superblock) -> RoomLeft {
     let shape = Shape::of(superblock);
     let views = State::new(&shape, superblock).views;

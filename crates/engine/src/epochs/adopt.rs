@@ -1,4 +1,5 @@
-//! The SSDs are gone: the disk that is the image becomes the volume, as it was at the end of its newest epoch.
+//! The SSDs are gone: the disk that is the image becomes the volume, as it was at the end of its newest
+//! epoch.
 
 use super::Place;
 use super::apply::flush;
@@ -24,7 +25,8 @@ pub struct PastState {
     pub epoch: u64,
     /// When that was, since 1970; none if the clock did not tell.
     pub ended: Option<Nanos>,
-    /// Whether it was recovered before, in an earlier opening: then it is that with all that guests have written since.
+    /// Whether it was recovered before, in an earlier opening: then it is that with all that guests have
+    /// written since.
     pub goes_on: bool,
 }
 
@@ -47,12 +49,14 @@ pub(crate) struct Adopted {
     page: StatePage,
 }
 
-/// Whether the volume is to be what a disk is, because that is asked for or has begun: all of it lies there, in its place or in the journal, and nowhere else. `asked` says,
-/// if that is asked for, whether the volume was used last without one of its devices. It may be asked for again, as long as not all of the journal has been applied.
-/// Nothing is changed.
+/// Whether the volume is to be what a disk is, because that is asked for or has begun: all of it lies there,
+/// in its place or in the journal, and nowhere else. `asked` says, if that is asked for, whether the volume
+/// was used last without one of its devices. It may be asked for again, as long as not all of the journal has
+/// been applied. Nothing is changed.
 ///
 /// # Errors
-/// `Degraded` if it is asked for and the disk is not a state of the volume, or the volume went on without the others; `Corrupt` for a damaged journal.
+/// `Degraded` if it is asked for and the disk is not a state of the volume, or the volume went on without the
+/// others; `Corrupt` for a damaged journal.
 pub(crate) async fn judge<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
@@ -83,8 +87,8 @@ impl Adopted {
         !self.past.goes_on
     }
 
-    /// Has all of the volume lie on the disk, whatever was known of it. The caller writes all map pages, and then says on the disk that these count
-    /// ([`super::recovered`]).
+    /// Has all of the volume lie on the disk, whatever was known of it. The caller writes all map pages, and
+    /// then says on the disk that these count ([`super::recovered`]).
     pub fn take_over(&self, superblock: &Superblock, shape: &Shape, state: &mut State) -> Result<()> {
         let device = self.place.device;
         let mut taken_over = State::new(shape, superblock);
@@ -105,7 +109,8 @@ impl Adopted {
         Ok(())
     }
 
-    /// Has the disk say, durably, that it is being made the volume: from here on an opening without the others goes on with that.
+    /// Has the disk say, durably, that it is being made the volume: from here on an opening without the
+    /// others goes on with that.
     pub async fn begin<R: Runtime, D: Device>(
         &self,
         rt: &R,
@@ -139,8 +144,8 @@ async fn begun<D: Device>(
     Ok((page.state == epoch_journal::State::Adopting && is_alone(&place)).then_some((place, page)))
 }
 
-/// The disk that alone is the volume as it was, and what it says of that. If the volume `went_without` a device before, it may have gone on with what lies in
-/// the image.
+/// The disk that alone is the volume as it was, and what it says of that. If the volume `went_without` a
+/// device before, it may have gone on with what lies in the image.
 ///
 /// # Errors
 /// `Degraded` if there is none.
@@ -172,7 +177,8 @@ pub(super) async fn past_of<D: Device>(
     }
 }
 
-/// Why an opening is refused that lacks a device, with the way out if a disk alone is the volume as it was. An opening that gives the device up instead ends that.
+/// Why an opening is refused that lacks a device, with the way out if a disk alone is the volume as it was.
+/// An opening that gives the device up instead ends that.
 pub(crate) async fn or_recover<D: Device>(
     error: Error,
     members: &[Member<D>],

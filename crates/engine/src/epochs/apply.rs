@@ -1,5 +1,6 @@
-//! From the journal into the image, with what the segments hold: at an opening, and before something else than epochs writes to the image. While guests
-//! work, [`super::sweep`] does it, and when the SSDs are lost [`super::recovered`].
+//! From the journal into the image, with what the segments hold: at an opening, and before something else
+//! than epochs writes to the image. While guests work, [`super::sweep`] does it, and when the SSDs are lost
+//! [`super::recovered`].
 
 use super::journal::{read_segments, write_state};
 use super::{Epochs, Place};
@@ -146,7 +147,8 @@ fn join(parts: Vec<Part>) -> Vec<Write> {
     writes
 }
 
-/// Applies a whole run, before anyone else uses the disk, which then says so; durable. `page` is what it says last, also if that fails.
+/// Applies a whole run, before anyone else uses the disk, which then says so; durable. `page` is what it says
+/// last, also if that fails.
 pub(super) async fn apply_all<R: Runtime, D: Device>(
     rt: &R,
     member: &Member<D>,
@@ -177,7 +179,8 @@ pub(super) async fn flush<R: Runtime, D: Device>(rt: &R, member: &Member<D>) -> 
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Applies all that is in the journal, as long as the disk is there: what was written since does not go to the image with it.
+    /// Applies all that is in the journal, as long as the disk is there: what was written since does not go
+    /// to the image with it.
     pub(super) async fn drain_journal(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         while epochs.disk.get().run.segments > 0 && self.member(epochs.device()).is_current() {
             self.alone(epochs, self.apply_batch(epochs)).await?;
@@ -265,7 +268,8 @@ mod tests {
 
     const VOLUME: u64 = 64;
 
-    /// What is written is the volume as if segments had been applied one after the other; each byte is written once, neighbours together.
+    /// What is written is the volume as if segments had been applied one after the other; each byte is
+    /// written once, neighbours together.
     #[test]
     fn what_came_last_is_written_once_and_with_its_neighbours() {
         let (arena, mut rng) = (Arena::new(LONGEST_WRITE * 8), Rng::new(3));

@@ -1,4 +1,5 @@
-//! How a guest's change begins while epochs are kept: within the bound, and with what the journal still lacks of its range read before.
+//! How a guest's change begins while epochs are kept: within the bound, and with what the journal still lacks
+//! of its range read before.
 
 use super::{Captured, Epochs, Stage, len};
 use crate::Result;
@@ -27,8 +28,9 @@ impl Drop for Change<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The longest change that begins as one: longer ones are cut, but not below an extent. Where nothing is lacking one begins whatever the bound is, so
-    /// with what it changes around it, it must fit into that alone.
+    /// The longest change that begins as one: longer ones are cut, but not below an extent. Where nothing is
+    /// lacking one begins whatever the bound is, so with what it changes around it, it must fit into that
+    /// alone.
     pub fn longest_change(&self) -> Bytes {
         let Some(epochs) = self.active_epochs() else { return Bytes(u64::MAX) };
         let bound = self.with_policy(|policy, view| policy.longest_change(view));
@@ -41,14 +43,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.shape.part_size * 2
     }
 
-    /// A guest is about to change so many bytes: waits until no epoch is about to end, and until the image would not lack more than it may. The change
-    /// is under way until what this gives is dropped. None while no epochs are kept. The caller holds no lock.
+    /// A guest is about to change so many bytes: waits until no epoch is about to end, and until the image
+    /// would not lack more than it may. The change is under way until what this gives is dropped. None while
+    /// no epochs are kept. The caller holds no lock.
     pub async fn begin_change(&self, len: Bytes) -> Option<Change<'_>> {
         let epochs = self.active_epochs()?;
         let len = len + self.around_change();
         let may_begin = || {
-            // Before all that the image lacks is known, no epoch can end in time: guests would wait for a comparison
-            // of the whole volume.
+            // Before all that the image lacks is known, no epoch can end in time: guests would wait for a
+            // comparison of the whole volume.
             let bound = self.with_policy(|policy, view| match epochs.stage.get() {
                 Stage::Noted => policy.epoch_bound(view),
                 Stage::Void | Stage::Compared => policy.longest_change(view),
@@ -57,7 +60,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Some(false);
             }
             let may = !epochs.closed.get() && epochs.has_room(len, bound);
-            // Where nothing is left that an epoch could take, there will be room once the journal has been applied.
+            // Where nothing is left that an epoch could take, there will be room once the journal has been
+            // applied.
             if !may && epochs.lacks.borrow().known() > Bytes::ZERO {
                 epochs.wanted.set(true);
                 self.jobs.wake();
@@ -72,9 +76,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(Change { epochs, reserved: len })
     }
 
-    /// For a moment after the last SSD was lost new extents find no room: the image is not yet written like any
-    /// other copy. Waits until it is; false if no such moment is the reason. The caller holds no lock, and no
-    /// change.
+    /// For a moment after the last SSD was lost new extents find no room: the image is not yet written like
+    /// any other copy. Waits until it is; false if no such moment is the reason. The caller holds no lock,
+    /// and no change.
     pub async fn wait_for_room_in_image(&self) -> bool {
         let Some(epochs) = self.active_epochs() else { return true };
         if self.devices.iter().any(|member| member.id != epochs.device() && member.is_current()) {
@@ -87,8 +91,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         !epochs.active.get()
     }
 
-    /// A range of the volume, in whole blocks of one extent, is about to change: what the journal still lacks of it is read first. The caller holds
-    /// the extent's lock, alone or with the range's.
+    /// A range of the volume, in whole blocks of one extent, is about to change: what the journal still lacks
+    /// of it is read first. The caller holds the extent's lock, alone or with the range's.
     pub async fn note_change(self: &Rc<Self>, range: &Range<Bytes>) -> Result<()> {
         let Some(epochs) = self.active_epochs() else { return Ok(()) };
         if !planted(Bug::EpochReadsLater) {
@@ -110,9 +114,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Reads what is frozen of a range of one extent, for the journal: into memory for all of it that someone has taken before the lock, or else into what guests
-    /// may take. If that fails the epoch is given up, and a guest goes on: its bytes may be what makes the place good again. The caller holds the extent's
-    /// lock, alone or with the range's.
+    /// Reads what is frozen of a range of one extent, for the journal: into memory for all of it that someone
+    /// has taken before the lock, or else into what guests may take. If that fails the epoch is given up, and
+    /// a guest goes on: its bytes may be what makes the place good again. The caller holds the extent's lock,
+    /// alone or with the range's.
     pub(super) async fn capture(
         self: &Rc<Self>,
         epochs: &Epochs,
@@ -153,7 +158,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reads what a range of one extent holds, for the image. False, and zeros, if it lies nowhere. The caller holds the extent's lock.
+    /// Reads what a range of one extent holds, for the image. False, and zeros, if it lies nowhere. The
+    /// caller holds the extent's lock.
     pub(super) async fn read_image_bytes(self: &Rc<Self>, range: &Range<Bytes>, into: &Buf) -> Result<bool> {
         let extent = self.shape.extent_of(range.start);
         let entry = self.state.borrow().map.get(extent);
@@ -164,7 +170,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let start = self.shape.bytes_of(extent).start;
         let piece = Piece { extent, range: range.start - start..range.end - start };
         self.read_copies(&piece, into, Origin::Background).await?;
-        // A flush that fails may have lost this before it was read: its device must not be given up for what the image has then.
+        // A flush that fails may have lost this before it was read: its device must not be given up for what
+        // the image has then.
         self.note_source(extent, entry.home);
         Ok(true)
     }

@@ -1,4 +1,5 @@
-//! After an opening, or a change of policy, it is not known what the image lacks: it is compared with the volume.
+//! After an opening, or a change of policy, it is not known what the image lacks: it is compared with the
+//! volume.
 
 use super::{Epochs, Stage};
 use crate::Result;
@@ -14,8 +15,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Compares all that is not known, from the first address on. What differs the image lacks; as long as it is not a state of the volume, that is
-    /// written in its place.
+    /// Compares all that is not known, from the first address on. What differs the image lacks; as long as it
+    /// is not a state of the volume, that is written in its place.
     pub(super) async fn examine(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         let mut at = Bytes::ZERO;
         loop {
@@ -100,7 +101,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow().map.iter().any(|(_, entry)| self.lies_in_image(epochs, entry.home))
     }
 
-    /// Whether the home of an extent of which something is not known yet is in the image. Costs as much as is not known.
+    /// Whether the home of an extent of which something is not known yet is in the image. Costs as much as is
+    /// not known.
     pub(super) fn is_home_in_image(&self, epochs: &Epochs) -> bool {
         let lacks = epochs.lacks.borrow();
         let is_in_image = |extent| self.lies_in_image(epochs, self.state.borrow().map.get(extent).home);
@@ -117,7 +119,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.lies_in_image(epochs, entry.home) {
             return Ok(());
         }
-        // What guests wrote to the image while the device of the second copy was not there, or did not answer in time.
+        // What guests wrote to the image while the device of the second copy was not there, or did not answer
+        // in time.
         self.resync_extent(extent).await?;
         if entry.second == SlotNumber::NONE {
             let roomiest: Option<DeviceId> = self.with_policy(|_, view| {
@@ -140,7 +143,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// An extent with one copy gets its second one in the image, if its place there was not free when the image was compared.
+    /// An extent with one copy gets its second one in the image, if its place there was not free when the
+    /// image was compared.
     pub async fn complete_by_epoch(self: &Rc<Self>, epochs: &Epochs, extent: ExtentId) -> Result<()> {
         let _room = self.reserve(1).await?;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
@@ -150,8 +154,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The second copy of an extent lies in the image, which holds its bytes already, but for what counts as behind: wherever it lay before, only epochs bring
-    /// it up to date from now on. Until that is flushed the copies may differ, for the disk may fail before. The caller holds the extent's lock, exclusive.
+    /// The second copy of an extent lies in the image, which holds its bytes already, but for what counts as
+    /// behind: wherever it lay before, only epochs bring it up to date from now on. Until that is flushed the
+    /// copies may differ, for the disk may fail before. The caller holds the extent's lock, exclusive.
     async fn join_image(&self, epochs: &Epochs, extent: ExtentId) -> Result<()> {
         if !self.may_join_image(epochs, extent) {
             return Ok(());

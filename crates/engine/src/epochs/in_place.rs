@@ -1,4 +1,5 @@
-//! What other jobs write to the image in its place while no epochs are kept: epochs begin to find out what it lacks once that has ended.
+//! What other jobs write to the image in its place while no epochs are kept: epochs begin to find out what it
+//! lacks once that has ended.
 
 use super::Epochs;
 use crate::core::Core;
@@ -17,7 +18,8 @@ impl Drop for InPlace<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// A job is about to write to a device without the lock of an extent, until what this gives is dropped. None if only epochs may.
+    /// A job is about to write to a device without the lock of an extent, until what this gives is dropped.
+    /// None if only epochs may.
     pub fn begin_in_place(&self, device: DeviceId) -> Option<InPlace<'_>> {
         if self.is_image(device) {
             return None;

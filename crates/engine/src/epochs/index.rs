@@ -1,5 +1,5 @@
-//! The ranges in a journal of epochs that does not grow any more, and where each of them lies: for readers of the disk alone, and for a volume that goes on
-//! with that disk.
+//! The ranges in a journal of epochs that does not grow any more, and where each of them lies: for readers of
+//! the disk alone, and for a volume that goes on with that disk.
 
 use super::Place;
 use super::journal::read_segments;
@@ -40,12 +40,14 @@ pub(super) enum Lies {
     InJournal(Bytes),
     /// Nowhere: the journal says that they are zeros.
     Zeros,
-    /// Nowhere any more: the journal had them, and that part of it is damaged. What is in their place is older.
+    /// Nowhere any more: the journal had them, and that part of it is damaged. What is in their place is
+    /// older.
     Damaged,
 }
 
 impl Index {
-    /// Reads and verifies all of a run, for a volume that ends at `end`. Of a segment whose bytes are not what was written, each range that has any is damaged.
+    /// Reads and verifies all of a run, for a volume that ends at `end`. Of a segment whose bytes are not
+    /// what was written, each range that has any is damaged.
     ///
     /// # Errors
     /// For an index page that cannot be read or is damaged.
@@ -131,7 +133,8 @@ impl Index {
         self.damage.as_ref()
     }
 
-    /// The ranges that are nowhere any more, in order. Costs as much as there are ranges, if there is any damage.
+    /// The ranges that are nowhere any more, in order. Costs as much as there are ranges, if there is any
+    /// damage.
     pub fn damaged(&self) -> Vec<Range<Bytes>> {
         let is_damaged = |range: &Range<Bytes>| self.locate(range).1 == Lies::Damaged;
         let all = self.damage.iter().flat_map(|_| self.ranges());

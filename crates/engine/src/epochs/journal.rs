@@ -18,8 +18,8 @@ use std::fmt::Display;
 /// What a disk says that it is. One that says nothing is not a state of the volume.
 ///
 /// # Errors
-/// `Io` if a page cannot be read that may say otherwise; `Corrupt` if it must say something, because not all of its journal has been applied: what lies in its
-/// place is older than that.
+/// `Io` if a page cannot be read that may say otherwise; `Corrupt` if it must say something, because not all
+/// of its journal has been applied: what lies in its place is older than that.
 pub(crate) async fn state_of<D: Device>(
     member: &Member<D>,
     place: &Place,
@@ -35,7 +35,8 @@ pub(crate) async fn state_of<D: Device>(
             // The next one goes to the place of that.
             StatePage { state: State::Adopting, ..page }
         }
-        // While guests go on with it both say the same; they have not begun if one says that it is being adopted, and all has been applied if one says void.
+        // While guests go on with it both say the same; they have not begun if one says that it is being
+        // adopted, and all has been applied if one says void.
         (Some(page), Some(_)) if is_recovering && page.state != State::Image => page,
         (_, Some(error)) => return Err(error),
         (None, None) if is_recovering => return Err(lost_state(member, place)),
@@ -49,8 +50,8 @@ pub(crate) async fn state_of<D: Device>(
     Ok(page)
 }
 
-/// As [`state_of`], for an opening that may copy all that the image lacks: a disk that was not being recovered, and may say otherwise where it cannot be read, is
-/// no state of the volume.
+/// As [`state_of`], for an opening that may copy all that the image lacks: a disk that was not being
+/// recovered, and may say otherwise where it cannot be read, is no state of the volume.
 pub(super) async fn state_or_void<D: Device>(
     member: &Member<D>,
     place: &Place,
@@ -75,7 +76,8 @@ pub(super) async fn state_or_void<D: Device>(
     }
 }
 
-/// Whether only one page says that the disk is no state of the volume: the other page says that it is one, or is damaged or unreadable and may say so.
+/// Whether only one page says that the disk is no state of the volume: the other page says that it is one, or
+/// is damaged or unreadable and may say so.
 pub(super) async fn is_void_alone<D: Device>(
     member: &Member<D>,
     (place, volume): (&Place, Uuid),
@@ -138,7 +140,8 @@ async fn read_states<D: Device>(member: &Member<D>, place: &Place) -> (Buf, Opti
     (both, unread)
 }
 
-/// Writes what the disk is from now on, with the bits of what has been applied of a disk that has been recovered. Not durable yet.
+/// Writes what the disk is from now on, with the bits of what has been applied of a disk that has been
+/// recovered. Not durable yet.
 pub(super) async fn write_state<D: Device>(
     member: &Member<D>,
     place: &Place,
@@ -163,7 +166,8 @@ pub(super) struct Segment {
     pub at: Bytes,
     /// Its ranges, in the order in which their bytes lie there.
     pub entries: Vec<Entry>,
-    /// The bytes of those that are not zeros, one behind the other. One sum covers all of these: without a part of them, none can be verified.
+    /// The bytes of those that are not zeros, one behind the other. One sum covers all of these: without a
+    /// part of them, none can be verified.
     pub content: Result<Buf>,
 }
 
@@ -183,11 +187,13 @@ impl Segment {
     }
 }
 
-/// Reads some segments of a run, one behind the other, for an image that ends at `end`: as many as lie in one piece of the ring. At least one, and
-/// what is left of the run. What lies between or behind them costs nothing if it cannot be read.
+/// Reads some segments of a run, one behind the other, for an image that ends at `end`: as many as lie in one
+/// piece of the ring. At least one, and what is left of the run. What lies between or behind them costs
+/// nothing if it cannot be read.
 ///
 /// # Errors
-/// If an index page cannot be read or is damaged: it alone says which ranges the segment has, and where the next one begins.
+/// If an index page cannot be read or is damaged: it alone says which ranges the segment has, and where the
+/// next one begins.
 pub(super) async fn read_segments<D: Device>(
     member: &Member<D>,
     (place, volume): (&Place, Uuid),
@@ -242,7 +248,8 @@ async fn read_exactly<D: Device>(member: &Member<D>, at: Bytes, len: Bytes) -> s
     Ok(buf)
 }
 
-/// Why nothing can be said of a segment, and what can be done: another try of each bad place is all that is left.
+/// Why nothing can be said of a segment, and what can be done: another try of each bad place is all that is
+/// left.
 fn lost_index<D: Device>(member: &Member<D>, place: &Place, run: Run, why: &dyn Display) -> Error {
     let text = format!(
         "segment {} in the journal of epochs, at byte {} of device {}, is damaged: {why}: which ranges of the volume it has is not known: bring the other \

@@ -13,8 +13,9 @@ use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// At the opening: what the image is, before anyone changes anything. A disk that cannot say it is done without, if the volume has all of it elsewhere.
-    /// `adopted`: this opening has made that disk the volume, and written the map that says so. `repair`: what is nowhere any more is given up.
+    /// At the opening: what the image is, before anyone changes anything. A disk that cannot say it is done
+    /// without, if the volume has all of it elsewhere. `adopted`: this opening has made that disk the volume,
+    /// and written the map that says so. `repair`: what is nowhere any more is given up.
     pub async fn open_epochs(self: &Rc<Self>, adopted: Option<Adopted>, repair: bool) -> Result<()> {
         let Some(epochs) = &self.epochs else { return Ok(()) };
         if !self.member(epochs.device()).is_written() {
@@ -41,7 +42,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.forget_recovery().await?;
         let place = (&epochs.place, volume);
-        // Without a device the volume may have gone on with what lies in the image: no older journal must be applied to that.
+        // Without a device the volume may have gone on with what lies in the image: no older journal must be
+        // applied to that.
         let is_whole = !self.devices.iter().any(Member::is_lacking) && !self.has_home_in_image(epochs);
         if is_whole {
             let applied = apply_all(&self.rt, member, place, &self.shape, &mut page).await;
@@ -68,8 +70,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Nothing reaches the disk in its place before the next epoch: a commit at the end of a run makes the SSDs as new as what it is. What cannot
-    /// end leaves the disk what it was.
+    /// Nothing reaches the disk in its place before the next epoch: a commit at the end of a run makes the
+    /// SSDs as new as what it is. What cannot end leaves the disk what it was.
     pub async fn end_last_epoch(self: &Rc<Self>) {
         let Some(epochs) = self.active_epochs() else { return };
         let ended = async {
@@ -90,8 +92,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// From now on all changes are noted. What the image lacks so far is not known, and can be found out once nothing else writes there any more: what holds
-    /// the lock of an extent while it does, the comparison waits for, and for other jobs this does.
+    /// From now on all changes are noted. What the image lacks so far is not known, and can be found out once
+    /// nothing else writes there any more: what holds the lock of an extent while it does, the comparison
+    /// waits for, and for other jobs this does.
     pub(super) async fn begin_epochs(&self, epochs: &Epochs) {
         epochs.lacks.borrow_mut().unknown.insert(Bytes::ZERO..self.image_len());
         epochs.stage.set(Stage::Void);
@@ -100,7 +103,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.event.wait_for(|| (epochs.in_place.get() == 0).then_some(())).await;
     }
 
-    /// From now on the image may be written like any other copy: it must not pass for a state of the volume any more.
+    /// From now on the image may be written like any other copy: it must not pass for a state of the volume
+    /// any more.
     pub(super) async fn stop_epochs(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         match self.member(epochs.device()).is_current() {
             true => self.alone(epochs, self.void_image(epochs)).await?,
@@ -117,8 +121,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// The image is not a state of the volume from now on, durably, and others may write to it. What is in the journal is not needed for that: as long as the image
-    /// lacks it in its place, it counts as behind, and goes there from the SSDs. The caller is the only one to apply anything.
+    /// The image is not a state of the volume from now on, durably, and others may write to it. What is in
+    /// the journal is not needed for that: as long as the image lacks it in its place, it counts as behind,
+    /// and goes there from the SSDs. The caller is the only one to apply anything.
     pub(super) async fn void_image(&self, epochs: &Epochs) -> Result<()> {
         if epochs.disk.get().state == State::Void {
             return self.have_both_say_void(epochs).await;
@@ -132,7 +137,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// If the disk is void, both pages say so from here on: with one of them alone, what the other one says would count again if that is lost.
+    /// If the disk is void, both pages say so from here on: with one of them alone, what the other one says
+    /// would count again if that is lost.
     async fn have_both_say_void(&self, epochs: &Epochs) -> Result<()> {
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
         for _ in 0..STATE_PAGES {
@@ -143,7 +149,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Has the next page say that the disk is no state of the volume; if it cannot be written and the volume cannot do without the disk, the other page alone.
+    /// Has the next page say that the disk is no state of the volume; if it cannot be written and the volume
+    /// cannot do without the disk, the other page alone.
     async fn say_void(&self, epochs: &Epochs) -> Result<()> {
         let void = |page: StatePage| StatePage { state: State::Void, run: page.run.emptied(), ..page };
         let Err(error) = self.set_disk(epochs, void).await else { return Ok(()) };
@@ -156,7 +163,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.set_disk(epochs, void).await
     }
 
-    /// A device is back, and about to be brought up to date: the disk that keeps epochs is not a state of the volume any more then.
+    /// A device is back, and about to be brought up to date: the disk that keeps epochs is not a state of the
+    /// volume any more then.
     pub async fn void_returned(&self, device: DeviceId) -> Result<()> {
         let Some(epochs) = self.epochs.as_ref().filter(|epochs| epochs.device() == device) else {
             return Ok(());
@@ -172,7 +180,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
 }
 
 impl Epochs {
-    /// The disk says this, and no segment of its run is known: the next one lies where the run begins, once that is empty.
+    /// The disk says this, and no segment of its run is known: the next one lies where the run begins, once
+    /// that is empty.
     fn begin_at(&self, page: StatePage) {
         self.disk.set(page);
         self.segments.borrow_mut().clear();

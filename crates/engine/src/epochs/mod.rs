@@ -1,4 +1,5 @@
-//! Epochs: one disk alone, with its journal, always is the volume as it was at a past instant without a write under way.
+//! Epochs: one disk alone, with its journal, always is the volume as it was at a past instant without a write
+//! under way.
 //!
 //! ```text
 //! mod.rs       what the disk lacks                                      journal.rs   what lies on the disk: its state, and segments
@@ -12,14 +13,17 @@
 //! in_place.rs  what other jobs write there before they begin
 //! ```
 //!
-//! The disk keeps addresses, so it is an image of the volume. What guests change is noted in the *open* set. An epoch ends when no change is
-//! under way: the open set is *frozen*. Its bytes are read from the SSDs and go into the journal on the disk, a ring of segments; a guest who is about to
-//! change some of them has them read first. Once the journal has all of them, and that is durable, the epoch counts. Segments that count are
-//! applied to the image in the background, many of them together in the order of their addresses, and only when that is durable their room is used again. So at
-//! every instant the disk is the image of the newest epoch once its journal has been applied to it.
+//! The disk keeps addresses, so it is an image of the volume. What guests change is noted in the *open* set.
+//! An epoch ends when no change is under way: the open set is *frozen*. Its bytes are read from the SSDs and
+//! go into the journal on the disk, a ring of segments; a guest who is about to change some of them has them
+//! read first. Once the journal has all of them, and that is durable, the epoch counts. Segments that count
+//! are applied to the image in the background, many of them together in the order of their addresses, and
+//! only when that is durable their room is used again. So at every instant the disk is the image of the
+//! newest epoch once its journal has been applied to it.
 //!
-//! What the disk lacks in its place is also in [`crate::map::Behind`], as for every second copy, and with it in the journal of the volume: after a
-//! crash the image of these spans is compared with the SSDs before the next epoch ends.
+//! What the disk lacks in its place is also in [`crate::map::Behind`], as for every second copy, and with it
+//! in the journal of the volume: after a crash the image of these spans is compared with the SSDs before the
+//! next epoch ends.
 
 mod adopt;
 mod apply;
@@ -57,14 +61,16 @@ use std::rc::Rc;
 use unapplied::Unapplied;
 pub(crate) use unapplied::Whole;
 
-/// Memory for bytes between the SSDs and the journal: so much for what is read in the order of addresses, and as much for what guests are about to
-/// change. Whoever asks for some waits for the journal, and for nothing else.
+/// Memory for bytes between the SSDs and the journal: so much for what is read in the order of addresses, and
+/// as much for what guests are about to change. Whoever asks for some waits for the journal, and for nothing
+/// else.
 const CAPTURED: Bytes = Bytes(16 << 20);
 
 /// The longest gap between two ranges of an epoch that is copied with them.
 const FILLED: Bytes = Bytes(64 << 10);
 
-/// Guests are held to the bound until an epoch could not end so many times in a row, a second apart: what fails may be over by then.
+/// Guests are held to the bound until an epoch could not end so many times in a row, a second apart: what
+/// fails may be over by then.
 const PATIENCE: u32 = 2;
 
 /// Where a volume has a journal of epochs.
@@ -101,8 +107,9 @@ impl Place {
         self.room_in(self.ring())
     }
 
-    /// What an epoch may hold that gets so much of the ring: half of it, since each segment has an index page for at least as many bytes, without what may be
-    /// lost at the end of the ring, and two segments so that it is never full.
+    /// What an epoch may hold that gets so much of the ring: half of it, since each segment has an index page
+    /// for at least as many bytes, without what may be lost at the end of the ring, and two segments so that
+    /// it is never full.
     fn room_in(&self, free: Bytes) -> Bytes {
         Bytes(free.saturating_sub(LONGEST_SEGMENT * 3).0 / 2)
     }
@@ -154,8 +161,8 @@ impl Lacks {
         self.on_its_way().saturating_sub(self.filled)
     }
 
-    /// Freezes short gaps between frozen ranges, too, as far as there is room for them: the disk passes over them in less time than it takes to position anew.
-    /// Gives these.
+    /// Freezes short gaps between frozen ranges, too, as far as there is room for them: the disk passes over
+    /// them in less time than it takes to position anew. Gives these.
     fn fill_gaps(&mut self, room: Bytes) -> Vec<Range<Bytes>> {
         let mut gaps: Vec<Range<Bytes>> = self
             .frozen
@@ -227,7 +234,8 @@ pub(crate) struct Epochs {
     counting: Cell<u64>,
     /// Guests change more than the disk keeps up with, before it is a state of the volume: they wait for it.
     outrun: Cell<bool>,
-    /// Epochs that were given up before they could end: what was read for one of these is no part of a later one.
+    /// Epochs that were given up before they could end: what was read for one of these is no part of a later
+    /// one.
     given_up: Cell<u64>,
     /// What the SSDs did not give for an epoch, and why: it cannot end before they do.
     unreadable: RefCell<Option<(Range<Bytes>, Error)>>,
@@ -359,7 +367,8 @@ impl Epochs {
             // Of an empty ring one change may want more than its share.
             _ if known == Bytes::ZERO && self.used() == Bytes::ZERO => true,
             Stage::Compared | Stage::Noted => {
-                // What the comparison still finds has to go into the same epoch: all that the image lacked within the bound when the volume was used last.
+                // What the comparison still finds has to go into the same epoch: all that the image lacked
+                // within the bound when the volume was used last.
                 let to_be_found = unknown.min(bound);
                 (known == Bytes::ZERO || known + len <= bound)
                     && on_its_way + len + to_be_found <= self.room()

@@ -1,5 +1,5 @@
-//! The past state that a disk alone is, for readers: the image, and over it what the journal has. Nothing is written to the disk, so a recovery can still be
-//! had afterwards, or not.
+//! The past state that a disk alone is, for readers: the image, and over it what the journal has. Nothing is
+//! written to the disk, so a recovery can still be had afterwards, or not.
 
 use super::adopt::past_of;
 use super::index::{Index, Lies, nowhere};
@@ -38,12 +38,13 @@ impl<D> Clone for Past<D> {
 }
 
 impl<D: Device> Past<D> {
-    /// Opens what the disk alone is, without the devices that are missing. Reads the journal once, at most an eighth of the volume and 1 GiB, and keeps 60
-    /// bytes of memory for each of its ranges. `names` says what to call each device in messages.
+    /// Opens what the disk alone is, without the devices that are missing. Reads the journal once, at most an
+    /// eighth of the volume and 1 GiB, and keeps 60 bytes of memory for each of its ranges. `names` says what
+    /// to call each device in messages.
     ///
     /// # Errors
-    /// `Degraded` if the disk is not a state of the volume, if another device is there, or if the volume has gone on without the others; `Corrupt` for a damaged
-    /// journal.
+    /// `Degraded` if the disk is not a state of the volume, if another device is there, or if the volume has
+    /// gone on without the others; `Corrupt` for a damaged journal.
     pub async fn open<R: Runtime>(rt: &R, devices: Vec<D>, names: &[String]) -> Result<(Past<D>, PastState)> {
         let devices = devices.into_iter().map(Rc::new).collect();
         let Assembled { superblock, devices, went_without, anew, .. } =

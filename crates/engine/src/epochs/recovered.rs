@@ -1,12 +1,16 @@
-//! The SSDs are gone, and guests go on with the disk at once: what its journal has is applied while they work.
+//! The SSDs are gone, and guests go on with the disk at once: what its journal has is applied while they
+//! work.
 //!
-//! Reads look a range up in the index of the journal. Before a guest changes an extent of which the journal has something, all of that is written to its
-//! place and flushed, and the disk says so, durably: an opening applies it no more, so what the guest writes is safe from older bytes, whenever the power
-//! fails. One job does that, for all guests that wait together, and else in the order of addresses. The segments stay as they are until nothing of them is
-//! needed any more; so long nothing else is moved or resynchronised, and no epochs are kept.
+//! Reads look a range up in the index of the journal. Before a guest changes an extent of which the journal
+//! has something, all of that is written to its place and flushed, and the disk says so, durably: an opening
+//! applies it no more, so what the guest writes is safe from older bytes, whenever the power fails. One job
+//! does that, for all guests that wait together, and else in the order of addresses. The segments stay as
+//! they are until nothing of them is needed any more; so long nothing else is moved or resynchronised, and no
+//! epochs are kept.
 //!
-//! What the journal cannot give costs its own ranges, which read as errors, and no part of their extents can be changed: but all of an extent can be. The guest's bytes
-//! are applied then like those of the journal, in its place and flushed before the bit, so that no older bytes show in between.
+//! What the journal cannot give costs its own ranges, which read as errors, and no part of their extents can
+//! be changed: but all of an extent can be. The guest's bytes are applied then like those of the journal, in
+//! its place and flushed before the bit, so that no older bytes show in between.
 
 use super::apply::{Part, write_parts};
 use super::index::{Index, Lies, nowhere};
@@ -31,20 +35,22 @@ use std::rc::Rc;
 
 /// About so much is applied between two flushes: while guests use the disk, one of them may wait for that; …
 const WHILE_USED: Most = Most { ranges: 32, bytes: Bytes(8 << 20) };
-/// … and while they do not: a disk takes half a second for that, for which a guest that comes back may wait, or the end of the daemon.
+/// … and while they do not: a disk takes half a second for that, for which a guest that comes back may wait,
+/// or the end of the daemon.
 const WHILE_IDLE: Most = Most { ranges: 128, bytes: Bytes(32 << 20) };
 /// The longest piece of a range that is read at once, …
 const LONGEST_PIECE: Bytes = Bytes(128 << 10);
 /// … and how many of these are in memory together.
 const PIECES: usize = 128;
-/// What lies between two pieces in the journal is read with them if it is no longer: an index page, and some more.
+/// What lies between two pieces in the journal is read with them if it is no longer: an index page, and some
+/// more.
 const PASSED: Bytes = Bytes(2 * PAGE.0);
 /// Extents that a repair gives up in one batch.
 const GIVEN_UP_AT_ONCE: usize = 64;
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Waits until all that the journal of a disk that was recovered had is in its place, where other programs find it too; returns at once if no recovery
-    /// is under way.
+    /// Waits until all that the journal of a disk that was recovered had is in its place, where other
+    /// programs find it too; returns at once if no recovery is under way.
     ///
     /// # Errors
     /// Why something could not be written there: it is tried again.
@@ -53,7 +59,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     }
 }
 
-/// Extents of a volume that is being recovered of which something is nowhere any more, but for those that are `lost` already: a repair gives them up.
+/// Extents of a volume that is being recovered of which something is nowhere any more, but for those that are
+/// `lost` already: a repair gives them up.
 ///
 /// # Errors
 /// Why that cannot be said; then the volume cannot be opened.
@@ -83,8 +90,8 @@ impl Epochs {
         self.unapplied.borrow().clone()
     }
 
-    /// How much of the volume is in the journal of a disk that was recovered, and not in its place yet; and why that could not be changed last, or cannot be any more.
-    /// None if no recovery is under way.
+    /// How much of the volume is in the journal of a disk that was recovered, and not in its place yet; and
+    /// why that could not be changed last, or cannot be any more. None if no recovery is under way.
     pub fn recovery(&self) -> Option<(Bytes, Option<String>)> {
         let unapplied = self.unapplied()?;
         let failure = unapplied.failure().or_else(|| unapplied.damage());
@@ -98,7 +105,8 @@ impl Epochs {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Goes on with a disk that has become the volume, in this opening or in an earlier one, if `page` says so. Whether it does.
+    /// Goes on with a disk that has become the volume, in this opening or in an earlier one, if `page` says
+    /// so. Whether it does.
     pub(super) async fn open_recovered(
         &self,
         epochs: &Epochs,
@@ -172,7 +180,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.is_recovering() && self.unapplied().is_some_and(|unapplied| unapplied.bit_of(extent).is_some())
     }
 
-    /// Reads from a place on a device, wherever the newest bytes of it lie. The caller holds the extent's lock.
+    /// Reads from a place on a device, wherever the newest bytes of it lie. The caller holds the extent's
+    /// lock.
     pub async fn read_applied(
         &self,
         member: &Member<D>,
@@ -207,7 +216,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// A guest is about to change an extent, or to write all of it: waits until nothing of the journal will be applied to it any more. The caller holds no lock.
+    /// A guest is about to change an extent, or to write all of it: waits until nothing of the journal will
+    /// be applied to it any more. The caller holds no lock.
     ///
     /// # Errors
     /// Why that could not be done: then the extent must stay as it is.
@@ -238,7 +248,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.event.wait_for(over).await
     }
 
-    /// What the journal has of an extent cannot be applied, for this reason: what a guest is about to write over all of it is, instead.
+    /// What the journal has of an extent cannot be applied, for this reason: what a guest is about to write
+    /// over all of it is, instead.
     async fn apply_whole(
         &self,
         epochs: &Epochs,
@@ -312,7 +323,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.event.notify();
     }
 
-    /// If they cannot be applied together, each by itself, and nothing else is read: a bad place costs its own extents alone.
+    /// If they cannot be applied together, each by itself, and nothing else is read: a bad place costs its
+    /// own extents alone.
     async fn apply_what_can_be(&self, epochs: &Epochs, unapplied: &Unapplied, bits: &[usize]) -> Result<()> {
         if bits.is_empty() {
             return Ok(());
@@ -369,7 +381,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Has both state pages say the same, durably, one after the other: with the older one of two an opening would apply again what guests have changed since.
+    /// Has both state pages say the same, durably, one after the other: with the older one of two an opening
+    /// would apply again what guests have changed since.
     async fn set_both(&self, epochs: &Epochs) -> Result<()> {
         self.set_disk(epochs, |page| page).await?;
         if planted(Bug::OneStatePage) {
@@ -378,8 +391,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.set_disk(epochs, |page| page).await
     }
 
-    /// Reads pieces in the order in which they lie in the journal: what is of one epoch lies side by side there. What lies between two of them is read with them if it
-    /// is not longer than `passed`.
+    /// Reads pieces in the order in which they lie in the journal: what is of one epoch lies side by side
+    /// there. What lies between two of them is read with them if it is not longer than `passed`.
     async fn read_pieces_of_journal(
         &self,
         epochs: &Epochs,
@@ -426,7 +439,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// The disk does not say any more that something of its journal is to be applied: older versions may open the volume again.
+    /// The disk does not say any more that something of its journal is to be applied: older versions may open
+    /// the volume again.
     pub(super) async fn forget_recovery(&self) -> Result<()> {
         if self.devices.superblock().features.incompat & Features::UNAPPLIED == 0 {
             return Ok(());

@@ -1,4 +1,5 @@
-//! What the image lacks is behind, and what it has is not: no range of [`Lacks`] is ever missing in [`crate::map::Behind`].
+//! What the image lacks is behind, and what it has is not: no range of [`Lacks`] is ever missing in
+//! [`crate::map::Behind`].
 
 use super::{Epochs, Lacks, next_within};
 use crate::Result;
@@ -48,7 +49,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The image has a range of one extent as the home has it: it is not behind, unless a crash would bring back what is. Whether it is not.
+    /// The image has a range of one extent as the home has it: it is not behind, unless a crash would bring
+    /// back what is. Whether it is not.
     fn settle_alike(&self, epochs: &Epochs, range: Range<Bytes>) -> bool {
         let extent = self.shape.extent_of(range.start);
         let start = self.shape.bytes_of(extent).start;
@@ -68,8 +70,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         true
     }
 
-    /// Has the journal say of a piece that the image lacks it, before a guest changes it otherwise than by a write to its copies; with that the
-    /// change has begun, and ends by [`Core::end_differing`].
+    /// Has the journal say of a piece that the image lacks it, before a guest changes it otherwise than by a
+    /// write to its copies; with that the change has begun, and ends by [`Core::end_differing`].
     pub async fn begin_image_change(self: &Rc<Self>, piece: &Piece) -> Result<Option<SpanId>> {
         if self.active_epochs().is_none() {
             return Ok(None);
@@ -95,7 +97,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The image lacks a range of a span from now on: an epoch will bring it, or a resync if none are kept any more.
+    /// The image lacks a range of a span from now on: an epoch will bring it, or a resync if none are kept
+    /// any more.
     pub fn put_behind(&self, span: SpanId, range: Range<Bytes>) {
         self.put(span, range, Behind::defer);
     }

@@ -1,8 +1,10 @@
-//! From the journal into the image while guests work: as PASS does it, in the order of addresses and with the bytes that the SSDs have.
+//! From the journal into the image while guests work: as PASS does it, in the order of addresses and with the
+//! bytes that the SSDs have.
 //!
-//! What the journal has of a range is what the SSDs have, unless guests have changed it since. So all of the journal is one set of ranges, and the disk passes
-//! over the volume from end to end, however large the journal is; its bytes need not be read. What guests have changed since is left: the
-//! next epoch will have it, and with that the older segment does not count any more.
+//! What the journal has of a range is what the SSDs have, unless guests have changed it since. So all of the
+//! journal is one set of ranges, and the disk passes over the volume from end to end, however large the
+//! journal is; its bytes need not be read. What guests have changed since is left: the next epoch will have
+//! it, and with that the older segment does not count any more.
 
 use super::apply::AT_ONCE;
 use super::turn::REST;
@@ -16,8 +18,8 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// How a disk is written to between two flushes: so long, and so many writes at the same time. An epoch that ends meanwhile, and a commit, which is on
-/// the disk, too, wait for all that its cache holds.
+/// How a disk is written to between two flushes: so long, and so many writes at the same time. An epoch that
+/// ends meanwhile, and a commit, which is on the disk, too, wait for all that its cache holds.
 struct Burst(Nanos, usize);
 
 /// As long as little of the journal is in use: guests first.
@@ -40,7 +42,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             may && !self.journal.commits.have_failed()
         };
         let is_swept = || epochs.swept.get() == epochs.counting.get();
-        // All has been changed since, and the next epoch, which would have it, has no room: what the journal has must make way.
+        // All has been changed since, and the next epoch, which would have it, has no room: what the journal
+        // has must make way.
         let is_stuck = || is_swept() && epochs.wanted.get() && epochs.lacks.borrow().known() > epochs.room();
         let is_due = || has_work() && (!is_swept() || is_stuck());
         while !self.jobs.are_ending() {
@@ -60,7 +63,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes to the image for a while, up to the next flush. It rests while an epoch is on its way to the journal, since guests may wait for that.
+    /// Writes to the image for a while, up to the next flush. It rests while an epoch is on its way to the
+    /// journal, since guests may wait for that.
     async fn sweep(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         let Burst(time, at_once) = if epochs.used() * 16 < epochs.place.ring() { GENTLE } else { FAST };
         let until = self.rt.now() + time;
@@ -135,7 +139,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Reads the first piece within a range of an extent that is in the journal as the SSDs have it; with the number of the newest segment.
+    /// Reads the first piece within a range of an extent that is in the journal as the SSDs have it; with the
+    /// number of the newest segment.
     async fn read_piece(
         self: &Rc<Self>,
         epochs: &Epochs,
@@ -163,8 +168,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
 }
 
 impl Lacks {
-    /// The first part of a range that the journal has as it is now. What lies between two of them is not written with them: a power cut might tear
-    /// it, and the journal does not have it.
+    /// The first part of a range that the journal has as it is now. What lies between two of them is not
+    /// written with them: a power cut might tear it, and the journal does not have it.
     fn next_piece(&self, within: &Range<Bytes>) -> Option<Range<Bytes>> {
         let mut from = within.start;
         let mut piece: Option<Range<Bytes>> = None;

@@ -49,7 +49,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     self.begin_epochs(epochs).await;
                     Ok(())
                 }
-                // What guests write from here on, no flush promises: the disk stays as it is, which nothing else writes to.
+                // What guests write from here on, no flush promises: the disk stays as it is, which nothing
+                // else writes to.
                 (true, false) if self.journal.commits.have_failed() => break,
                 (true, false) => self.stop_epochs(epochs).await,
                 (true, true) => self.keep_image(epochs).await,
@@ -152,7 +153,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let capacity = epochs.place.capacity();
         match epochs.stage.get() {
-            // Whose second copy is not up to date keeps its home in the image until it is: guests write there.
+            // Whose second copy is not up to date keeps its home in the image until it is: guests write
+            // there.
             Stage::Void if self.is_home_in_image(epochs) => {
                 self.pause(self.rt.now() + LOOK, || false).await;
                 return Ok(());
@@ -194,7 +196,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Makes the image void, and a state of the volume anew, if the home of an extent lies in it, for guests may have written to that in its place. Returns whether it did.
+    /// Makes the image void, and a state of the volume anew, if the home of an extent lies in it, for guests
+    /// may have written to that in its place. Returns whether it did.
     async fn leave_home_of_image(&self, epochs: &Epochs) -> Result<bool> {
         if !epochs.is_home.take() {
             return Ok(false);
@@ -232,10 +235,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Ends an epoch: the image, with its journal, becomes the volume as it is in a moment without a change under way.
+    /// Ends an epoch: the image, with its journal, becomes the volume as it is in a moment without a change
+    /// under way.
     pub(super) async fn end_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         if epochs.in_doubt.get() {
-            // The segments of an epoch that could not count may count all the same: they must not be written over before it is sure that they do not.
+            // The segments of an epoch that could not count may count all the same: they must not be written
+            // over before it is sure that they do not.
             self.set_disk(epochs, |page| page).await?;
         }
         if !planted(Bug::EpochEndsWithinChange) {
@@ -244,7 +249,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             epochs.closed.set(false);
         }
         if !self.are_epochs_wanted() {
-            // Not all is noted that has changed since; or a device is lacking, and guests may write to the image in its place.
+            // Not all is noted that has changed since; or a device is lacking, and guests may write to the
+            // image in its place.
             epochs.event.notify();
             return Ok(());
         }
@@ -347,7 +353,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             written.set(Some(self.write_captured(epochs, &reading).await?));
             Ok(())
         }));
-        // What is in it must not be gone from the SSDs after a power cut, for then the disk would have to give up more than another epoch can hold.
+        // What is in it must not be gone from the SSDs after a power cut, for then the disk would have to
+        // give up more than another epoch can hold.
         work.push(Box::pin(self.commit(Origin::Background)));
         join_all(work.into_iter()).await.into_iter().collect::<Result<()>>()?;
         match &*epochs.unreadable.borrow() {
@@ -372,7 +379,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes what has been read as segments, until nothing is frozen any more. After an error it goes on taking, so that nobody waits for room.
+    /// Writes what has been read as segments, until nothing is frozen any more. After an error it goes on
+    /// taking, so that nobody waits for room.
     async fn write_captured(&self, epochs: &Epochs, reading: &Cell<usize>) -> Result<Written> {
         let run = epochs.disk.get().run;
         let (first, mut result) = (run.first + u64::from(run.segments), Ok(()));

@@ -1,10 +1,13 @@
-//! What a disk that has become the volume still has in its journal alone, and which of that is to be applied next.
+//! What a disk that has become the volume still has in its journal alone, and which of that is to be applied
+//! next.
 //!
-//! Extents of which the journal has something are applied as a whole. A bit of the disk's state page stands for some of them, for one each if the bits
-//! suffice. Only once that bit is durable may anyone change these extents: an opening applies all others again, over whatever lies there.
+//! Extents of which the journal has something are applied as a whole. A bit of the disk's state page stands
+//! for some of them, for one each if the bits suffice. Only once that bit is durable may anyone change these
+//! extents: an opening applies all others again, over whatever lies there.
 //!
-//! If a part of the journal is damaged, nothing can be applied to the extents of which it had something: their bits stay as they are until a guest writes all of
-//! the extent, which counts instead of what the journal had, or until a repair gives them up.
+//! If a part of the journal is damaged, nothing can be applied to the extents of which it had something:
+//! their bits stay as they are until a guest writes all of the extent, which counts instead of what the
+//! journal had, or until a repair gives them up.
 
 use super::apply::Part;
 use super::index::{Index, Lies, nowhere};
@@ -97,7 +100,8 @@ pub(super) enum Wait {
 }
 
 impl Unapplied {
-    /// All that an index has, but for what the disk says has been applied, and for extents that `is_given_up`.
+    /// All that an index has, but for what the disk says has been applied, and for extents that
+    /// `is_given_up`.
     pub fn new(
         index: Index,
         extent_size: Bytes,
@@ -182,7 +186,8 @@ impl Unapplied {
         self.damaged.iter().filter_map(|&extent| self.bit_of(extent)).collect()
     }
 
-    /// Whether a bit cannot be applied: of one of its extents something is nowhere any more, and no guest is about to write all of that.
+    /// Whether a bit cannot be applied: of one of its extents something is nowhere any more, and no guest is
+    /// about to write all of that.
     pub fn is_blocked(&self, bit: usize) -> bool {
         let whole = self.whole.borrow();
         let is_blocked = |extent| self.damaged.contains(extent) && !whole.contains_key(extent);
@@ -223,7 +228,8 @@ impl Unapplied {
         pieces
     }
 
-    /// What is applied next, and can be: what guests wait for, or else what comes next in the order of addresses, until there is enough.
+    /// What is applied next, and can be: what guests wait for, or else what comes next in the order of
+    /// addresses, until there is enough.
     pub fn next(&self, most: Most) -> Vec<usize> {
         let wanted: Vec<usize> = self.wanted.borrow().iter().copied().collect();
         let wanted = self.some(&wanted, &self.wanted_hand, most);
@@ -255,7 +261,8 @@ impl Unapplied {
         next
     }
 
-    /// A guest is about to write all of an extent: that counts from now on, instead of what the journal has of it, unless another guest's does.
+    /// A guest is about to write all of an extent: that counts from now on, instead of what the journal has
+    /// of it, unless another guest's does.
     pub fn write_whole(&self, extent: ExtentId, whole: &Whole) {
         self.whole.borrow_mut().entry(extent).or_insert_with(|| whole.clone());
     }

@@ -1,12 +1,14 @@
-//! The cache tables in a checkpoint: entries of extra copies, so that the journal can forget the records of these.
+//! The cache tables in a checkpoint: entries of extra copies, so that the journal can forget the records of
+//! these.
 //!
-//! Both images of a table lie on the device whose block slots it describes. They are written one after the other with a flush between:
-//! a page torn by a power cut is read from the other image, and the journal forgets only once both are durable. The directory follows
-//! the pages of entries in the same way: it never speaks of a page that is not there.
+//! Both images of a table lie on the device whose block slots it describes. They are written one after the
+//! other with a flush between: a page torn by a power cut is read from the other image, and the journal
+//! forgets only once both are durable. The directory follows the pages of entries in the same way: it never
+//! speaks of a page that is not there.
 //!
-//! An image that cannot be written becomes void ([`Core::spare_region`]). A page of the other image then goes to a
-//! double-write area first. There the page is sealed with the UUID of the device instead of the volume: two devices
-//! have pages of the same number.
+//! An image that cannot be written becomes void ([`Core::spare_region`]). A page of the other image then goes
+//! to a double-write area first. There the page is sealed with the UUID of the device instead of the volume:
+//! two devices have pages of the same number.
 
 use crate::core::Core;
 use crate::create::buffer;
@@ -56,8 +58,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes pages, in their order, to the images of each device's table. `encode` fills a group of them, sealed with
-    /// a UUID, and says where the first page of its kind lies in an image.
+    /// Writes pages, in their order, to the images of each device's table. `encode` fills a group of them,
+    /// sealed with a UUID, and says where the first page of its kind lies in an image.
     async fn write_stale(
         &self,
         pages: &[CachePage],
@@ -105,8 +107,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes a group of pages to every image of a device's table. False if an image was given up: then the others
-    /// have to be written once more.
+    /// Writes a group of pages to every image of a device's table. False if an image was given up: then the
+    /// others have to be written once more.
     async fn write_images(
         &self,
         (device, group): (DeviceId, &[CachePage]),

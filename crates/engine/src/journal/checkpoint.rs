@@ -1,10 +1,12 @@
-//! The checkpoint: brings the map pages, the table of spans and the cache tables up to date, so that the journal can forget.
+//! The checkpoint: brings the map pages, the table of spans and the cache tables up to date, so that the
+//! journal can forget.
 //!
-//! A page is durable somewhere else before it is overwritten in place, so one torn by a power cut is read from there. With one required copy
-//! that is the other image: image 1 is written after image 0 has been flushed, and by way of a double-write area. With two, either device may
-//! be lost, with its image; there, and where one of the images is lost, a page goes to the double-write area of each device first, and to
-//! the images then. The journal forgets only once all that is durable. A page shows what is durable, never what waits for a commit, so a
-//! checkpoint needs no commit and holds up no flush.
+//! A page is durable somewhere else before it is overwritten in place, so one torn by a power cut is read
+//! from there. With one required copy that is the other image: image 1 is written after image 0 has been
+//! flushed, and by way of a double-write area. With two, either device may be lost, with its image; there,
+//! and where one of the images is lost, a page goes to the double-write area of each device first, and to the
+//! images then. The journal forgets only once all that is durable. A page shows what is durable, never what
+//! waits for a commit, so a checkpoint needs no commit and holds up no flush.
 
 use crate::core::Core;
 use crate::planted::{Bug, planted};
@@ -61,7 +63,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Where the copies of a structure are written: where the superblocks say, and where one is moving to or has just left.
+    /// Where the copies of a structure are written: where the superblocks say, and where one is moving to or
+    /// has just left.
     pub fn places(&self, kind: RegionKind) -> Vec<(DeviceId, Bytes)> {
         let beside = self.devices.beside.borrow();
         let moving =
@@ -229,8 +232,8 @@ fn for_each_page(pages: &[u32], buffer: &Buf, mut encode: impl FnMut(&mut [u8], 
     });
 }
 
-/// Where the rings of the journal lie that are in use. With one required copy there is one, on the first device that is current and has a
-/// place for it.
+/// Where the rings of the journal lie that are in use. With one required copy there is one, on the first
+/// device that is current and has a place for it.
 pub(crate) fn rings(
     superblock: &Superblock,
     is_current: impl Fn(DeviceId) -> bool,
@@ -243,7 +246,8 @@ pub(crate) fn rings(
     rings
 }
 
-/// The device with the only journal, if a device that is current beside it has an image of the map, or is an adopted disk.
+/// The device with the only journal, if a device that is current beside it has an image of the map, or is an
+/// adopted disk.
 pub(crate) fn only_journal(
     superblock: &Superblock,
     is_current: impl Fn(DeviceId) -> bool,

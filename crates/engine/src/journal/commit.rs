@@ -1,10 +1,12 @@
-//! Flush: barrier, flush the devices, commit the journal, reply. Group commit: flushes that arrive while a commit runs
-//! share the next one.
+//! Flush: barrier, flush the devices, commit the journal, reply. Group commit: flushes that arrive while a
+//! commit runs share the next one.
 //!
-//! Order, once and for all: the records are taken first, so they speak only of data whose writes have completed; then
-//! the devices are flushed; then the records are written and flushed; then the slots that they freed are free.
+//! Order, once and for all: the records are taken first, so they speak only of data whose writes have
+//! completed; then the devices are flushed; then the records are written and flushed; then the slots that
+//! they freed are free.
 //!
-//! That a clean extra copy has gone speaks of no data: a batch of such records needs no flush but the journal's ([`Core::record_left`]).
+//! That a clean extra copy has gone speaks of no data: a batch of such records needs no flush but the
+//! journal's ([`Core::record_left`]).
 
 use crate::copies::Timed;
 use crate::core::Core;
@@ -17,7 +19,8 @@ use braid_policy::{Completion, Direction, Origin};
 use braid_runtime::{Device, Event, Runtime, join_all};
 use std::cell::{Cell, RefCell};
 
-/// A flush takes what it does not promise, too, if no commit has for so long: the devices are flushed for it anyway.
+/// A flush takes what it does not promise, too, if no commit has for so long: the devices are flushed for it
+/// anyway.
 const OLDEST_BESIDE_FLUSH: Nanos = Nanos::from_secs(5);
 
 /// Which tasks wait for which commit.
@@ -32,7 +35,8 @@ pub(crate) struct Commits {
     took_all: Cell<Nanos>,
     /// What a guest's next flush is to fail with, once: a loss before this opening.
     owed: RefCell<Option<Error>>,
-    /// Why no commit can succeed any more: what a failed flush lost is not known, so no later one may hide it.
+    /// Why no commit can succeed any more: what a failed flush lost is not known, so no later one may hide
+    /// it.
     failed: RefCell<Option<Error>>,
     ended: Event,
     /// Commits that have ended, well or not.
@@ -73,7 +77,8 @@ impl Commits {
         self.took_all.get()
     }
 
-    /// Whether the volume can promise nothing any more. Then nothing moves: no device is known to hold what it was given.
+    /// Whether the volume can promise nothing any more. Then nothing moves: no device is known to hold what
+    /// it was given.
     pub fn have_failed(&self) -> bool {
         self.failed.borrow().is_some()
     }
@@ -102,7 +107,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.commit_promised(origin).await
     }
 
-    /// A guest's flush, or what it wrote with FUA. The first one after a loss that no guest was told of fails.
+    /// A guest's flush, or what it wrote with FUA. The first one after a loss that no guest was told of
+    /// fails.
     pub async fn flush_for_guest(&self) -> Result<()> {
         if let Some(error) = self.journal.commits.owed.take() {
             self.state.borrow_mut().settle_log();
@@ -111,8 +117,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.commit_promised(Origin::Guest).await
     }
 
-    /// Makes durable whatever was acknowledged before this call: a flush. If nothing has changed but which clean extra copies there are,
-    /// that costs no batch, or one every few seconds.
+    /// Makes durable whatever was acknowledged before this call: a flush. If nothing has changed but which
+    /// clean extra copies there are, that costs no batch, or one every few seconds.
     pub async fn commit_promised(&self, origin: Origin) -> Result<()> {
         let commits = &self.journal.commits;
         let wanted = commits.started.get() + 1;
@@ -168,7 +174,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.confirm_own().await
     }
 
-    /// Records which clean extra copies have gone, so that their block slots are free. Whether there were any. Nobody's flush ends by it.
+    /// Records which clean extra copies have gone, so that their block slots are free. Whether there were
+    /// any. Nobody's flush ends by it.
     pub async fn record_left(&self) -> Result<bool> {
         let commits = &self.journal.commits;
         while commits.running.get() {
@@ -242,7 +249,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Flushes every device that was written. One that fails is lost if all that it holds is elsewhere, too; else the commit fails.
+    /// Flushes every device that was written. One that fails is lost if all that it holds is elsewhere, too;
+    /// else the commit fails.
     async fn flush_devices(&self, origin: Origin) -> Result<Devices> {
         if planted(Bug::FlushSkipped) {
             return Ok(Devices::Kept);

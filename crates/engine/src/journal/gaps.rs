@@ -1,8 +1,8 @@
 //! Gaps: batches that one journal has and the other one lacks.
 //!
-//! A power cut may come when a batch is on one of two devices. Recovery takes it as it is: a batch that was written, and maybe
-//! promised. Later batches build on it, so the other journal must have it before them, or it could not be replayed without
-//! the first device.
+//! A power cut may come when a batch is on one of two devices. Recovery takes it as it is: a batch that was
+//! written, and maybe promised. Later batches build on it, so the other journal must have it before them, or
+//! it could not be replayed without the first device.
 
 use crate::Result;
 use crate::core::Core;
@@ -24,7 +24,8 @@ pub(crate) struct Gap {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Gives each journal the batches that it lacks, oldest first: before a batch is written that builds on them.
+    /// Gives each journal the batches that it lacks, oldest first: before a batch is written that builds on
+    /// them.
     pub async fn fill_gaps(&self, gaps: &[Gap]) -> Result<()> {
         if planted(Bug::JournalGapLeft) {
             return Ok(());

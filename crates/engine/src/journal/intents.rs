@@ -1,5 +1,6 @@
-//! Intents: before the first write to a clean span, the journal says that its copies may differ. Group commit here too: writes that
-//! arrive while a batch is written share the next one. Such a batch speaks of no data, so no device is flushed for it but the journal's.
+//! Intents: before the first write to a clean span, the journal says that its copies may differ. Group commit
+//! here too: writes that arrive while a batch is written share the next one. Such a batch speaks of no data,
+//! so no device is flushed for it but the journal's.
 
 use crate::Result;
 use crate::core::Core;
@@ -11,8 +12,8 @@ use braid_policy::Origin;
 use braid_runtime::{Device, Permit, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Waits until the journal says that the copies of a span may differ, and begins a write there, which ends by
-    /// [`crate::map::Behind::end_write`]. In a busy span that is one look into a table.
+    /// Waits until the journal says that the copies of a span may differ, and begins a write there, which
+    /// ends by [`crate::map::Behind::end_write`]. In a busy span that is one look into a table.
     pub async fn intend(&self, span: SpanId) -> Result<()> {
         loop {
             let intent = self.state.borrow_mut().behind.begin_write(span);
@@ -36,8 +37,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Before the journal says that a copy is behind, it says which copy that is, and the superblocks which device was
-    /// given up: after a crash in between, the copy that lacks something would be the one that counts.
+    /// Before the journal says that a copy is behind, it says which copy that is, and the superblocks which
+    /// device was given up: after a crash in between, the copy that lacks something would be the one that
+    /// counts.
     async fn begin_record(&self) -> Result<Permit> {
         loop {
             if self.state.borrow_mut().is_exchange_pending() {

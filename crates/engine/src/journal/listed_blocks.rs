@@ -1,9 +1,9 @@
 //! What the witness lists of dirty extra copies on devices without the journal.
 //!
-//! If the journal is lost, the table of a cache that is left describes the last checkpoint. The list of recent
-//! entries says which blocks became dirty since, and which are no longer dirty. The witness itself lists the
-//! extents of which a copy left its place after that list: the home may be newer. A copy that is written back
-//! and stays in its place need not be listed, for it has the bytes of the home.
+//! If the journal is lost, the table of a cache that is left describes the last checkpoint. The list of
+//! recent entries says which blocks became dirty since, and which are no longer dirty. The witness itself
+//! lists the extents of which a copy left its place after that list: the home may be newer. A copy that is
+//! written back and stays in its place need not be listed, for it has the bytes of the home.
 
 use crate::map::DirtyChange;
 use braid_base::{BlockId, ExtentId};
@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 pub(crate) struct ListedBlocks {
     /// The dirty copy of each block that changed, with the batch.
     blocks: RefCell<BTreeMap<BlockId, (u64, Option<Extra>)>>,
-    /// Blocks of which a copy left a place that a table may call dirty, with the batch from which on no table and no
-    /// list does.
+    /// Blocks of which a copy left a place that a table may call dirty, with the batch from which on no table
+    /// and no list does.
     left: RefCell<BTreeMap<BlockId, (u64, ExtentId)>>,
     /// How often the second list changed, and as of which change a page has all of it.
     changes: Cell<u64>,

@@ -1,8 +1,9 @@
-//! The proof of the newest promised batch, outside the ring: so that recovery can tell a journal whose end was lost or has
-//! rotted from one whose end was never promised.
+//! The proof of the newest promised batch, outside the ring: so that recovery can tell a journal whose end
+//! was lost or has rotted from one whose end was never promised.
 //!
-//! It is written once a batch is durable, beside the requests of guests, and is durable with the next flush of its device, or within
-//! a second. So the newest batch itself is proved only after a kill without a power cut, or by the journal on a second device.
+//! It is written once a batch is durable, beside the requests of guests, and is durable with the next flush
+//! of its device, or within a second. So the newest batch itself is proved only after a kill without a power
+//! cut, or by the journal on a second device.
 
 use crate::Result;
 use crate::core::Core;
@@ -98,7 +99,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// The extents whose required copies or dirty extra copies records change; none where they are too many to list.
+/// The extents whose required copies or dirty extra copies records change; none where they are too many to
+/// list.
 pub(super) fn changed_extents(
     shape: &Shape,
     records: &[Record],

@@ -1,5 +1,5 @@
-//! Recent entries: what the map says of extents that changed since the last checkpoint, on the metadata device
-//! that does not have the journal. Only with one required copy.
+//! Recent entries: what the map says of extents that changed since the last checkpoint, on the metadata
+//! device that does not have the journal. Only with one required copy.
 //!
 //! If the device with the journal is lost, the image of the map on the other device is as old as the last
 //! checkpoint. The list of recent entries brings it up to date, so that extents on the other devices keep
@@ -9,9 +9,9 @@
 //! flush; the witness, which names the list; flush. So the witness never names a list that is not whole. Each
 //! list has all entries since the last checkpoint, so one list needs no other one.
 //!
-//! An entry never names a slot that has been used again. Slots of devices without the journal wait for the end
-//! of a checkpoint that began after they were freed: then the extent's page of the map contains a newer batch
-//! than the list, and the entry does not count.
+//! An entry never names a slot that has been used again. Slots of devices without the journal wait for the
+//! end of a checkpoint that began after they were freed: then the extent's page of the map contains a newer
+//! batch than the list, and the entry does not count.
 //!
 //! Nothing that was promised depends on the list. If it cannot be written, the witness says so, and the
 //! extents read as errors after the loss.

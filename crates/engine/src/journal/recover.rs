@@ -1,11 +1,13 @@
 //! Recovery: the map images and the cache tables, then what the journal says beyond them.
 //!
-//! Of two valid images of a page the newer one counts. The journal is searched whole, on every device that has it. The newest batch
-//! says which is the oldest that must be replayed, and all between must be there; the proof says which batch must be there at least: a
-//! batch beyond that was never promised. A page that contains a batch already takes nothing from it.
+//! Of two valid images of a page the newer one counts. The journal is searched whole, on every device that
+//! has it. The newest batch says which is the oldest that must be replayed, and all between must be there;
+//! the proof says which batch must be there at least: a batch beyond that was never promised. A page that
+//! contains a batch already takes nothing from it.
 //!
-//! What cannot be proved is damage. An ordinary opening refuses it; a repair keeps all that is proved, and gives the places of the other
-//! extents up ([`SlotNumber::LOST`]): they are listed, and read as an error until they are written whole or discarded.
+//! What cannot be proved is damage. An ordinary opening refuses it; a repair keeps all that is proved, and
+//! gives the places of the other extents up ([`SlotNumber::LOST`]): they are listed, and read as an error
+//! until they are written whole or discarded.
 
 mod batches;
 mod cache_table;
@@ -59,9 +61,9 @@ pub struct Recovery {
     pub extras_forgotten: u64,
     /// The volume is what it was then, which its disk alone was.
     pub adopted: Option<PastState>,
-    /// Ranges of an adopted disk that may be older than what was flushed: what was to be written back there is lost.
+    /// Ranges of an adopted disk that may be older than flushed data: dirty data for these is lost.
     pub older: Vec<Range<Bytes>>,
-    /// Whether the adopted disk was changed while Braid did not serve it: nothing that was cached of it counts, but for what is to be written back.
+    /// Whether the adopted disk was changed while Braid did not serve it: of its cache only dirty data counts.
     pub changed_elsewhere: bool,
     /// Extents whose places a repair could not prove, in order.
     pub lost: Vec<ExtentId>,
@@ -75,10 +77,9 @@ pub struct Recovery {
     pub changes_of_log: u64,
     /// Why a pending log that was there did not count.
     pub log_refused: Option<String>,
-    /// Whether a flush had failed before that daemon died: then the log did not count, and the first flush of a guest is told.
+    /// Whether a flush failed before that daemon died: the log is void, and the first flush of a guest fails.
     pub flush_had_failed: bool,
-    /// What may be lost without a range that names it: devices whose end is gone, and promised batches that a
-    /// journal lacks. A sentence each.
+    /// Losses without known ranges: devices whose end is gone, missing promised batches. A sentence each.
     pub warnings: Vec<String>,
     /// Devices that lost what they had said was durable: all of their copies are made again from the others.
     pub forgetful: Vec<DeviceId>,
@@ -125,8 +126,7 @@ pub(crate) struct Recovered {
     pub found_next: u64,
     /// The extents of the batches that were replayed.
     pub changed: Vec<ExtentId>,
-    /// With two required copies, devices that lost what they had said was durable: what was recovered counts
-    /// only without these.
+    /// With two required copies, devices that lost durable data: what was recovered counts only without these.
     pub forgetful: Vec<Forgetful>,
 }
 
@@ -220,8 +220,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     Ok(Recovered { ring, gaps, recovery, found_next, next_batch, changed, forgetful })
 }
 
-/// Compares the journal with what was noted of it elsewhere: by the host, and by a witness on another device.
-/// Gives the extents that are not where the map says because the journal is lost, in order.
+/// Compares the journal with the notes of the host and of the witness. Gives the extents whose place in the map is stale because the journal is lost, in order.
 async fn judge_witness<D: Device>(
     source: &Source<'_, D>,
     state: &mut State,
@@ -264,8 +263,8 @@ async fn judge_witness<D: Device>(
     Ok(Vec::new())
 }
 
-/// Refuses an opening that has taken the devices over with its own number and owner, if a third opening has taken
-/// them over since. What the journal says then may not fit together.
+/// Refuses an opening that has taken the devices over with its own number and owner, if a third opening has
+/// taken them over since. What the journal says then may not fit together.
 pub(crate) fn refuse_third(superblock: &Superblock, (epoch, owner): (u64, u64)) -> Result<()> {
     if (superblock.epoch, superblock.owner) == (epoch, owner) {
         return Ok(());
@@ -277,8 +276,8 @@ pub(crate) fn refuse_third(superblock: &Superblock, (epoch, owner): (u64, u64)) 
     Err(Error::new(ErrorKind::Busy, text))
 }
 
-/// Refuses an opening that has taken the devices over, if the daemon before has written batches meanwhile: `before`
-/// would have followed, and `now` would follow.
+/// Refuses an opening that has taken the devices over, if the daemon before has written batches meanwhile:
+/// `before` would have followed, and `now` would follow.
 pub(crate) fn refuse_later(superblock: &Superblock, (before, now): (u64, u64)) -> Result<()> {
     if now <= before {
         return Ok(());
@@ -326,7 +325,7 @@ pub(super) fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> 
     Error::new(ErrorKind::Corrupt, text)
 }
 
-/// A device that could not be read now may be read another time: that is no damage yet. A repair gives up what it may have.
+/// A device that cannot be read now is no damage yet; a repair gives its content up.
 pub(super) fn unread(superblock: &Superblock, what: impl std::fmt::Display, error: &std::io::Error) -> Error {
     let name = &superblock.name;
     let error = Error::io(format_args!("{what} of volume '{name}' could not be read"), error);
@@ -380,8 +379,8 @@ fn replay<D: Device>(
     Ok(())
 }
 
-/// The ring as the newest batch left it; empty if there is none. One without room for a checkpoint would never have any, and is damage:
-/// a repair needs none of it, for it writes all pages.
+/// The ring as the newest batch left it; empty if there is none. One without room for a checkpoint would
+/// never have any, and is damage: a repair needs none of it, for it writes all pages.
 fn ring(superblock: &Superblock, newest_page: u64, batches: &mut Batches) -> Ring {
     let len = superblock.journal().expect("a superblock that was verified names its journal").len;
     let live: VecDeque<_> = batches.live.iter().map(|b| (b.sequence, b.place, b.room())).collect();
@@ -433,7 +432,7 @@ async fn give_up_ends<D: Device>(
     Ok(())
 }
 
-/// Marks every slot that the map uses. A slot used twice is damage: the extent with the lower number keeps it.
+/// Marks every slot in use. A slot used twice is damage: the extent with the lower number keeps the slot.
 fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Recovery) -> Result<()> {
     let mut doubled = Vec::new();
     for (extent, Entry { home, second, .. }) in state.map.iter().filter(|(_, e)| e.home != SlotNumber::LOST) {
@@ -461,9 +460,10 @@ fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Reco
     Ok(())
 }
 
-/// After a shutdown only spans that are behind are left, and undecided ones; after anything else the copies of all that are dirty may differ: they are
-/// undecided, but for extents with a copy on a device that is missing. With one required copy only extra copies could differ, and these are forgotten: the spans are called clean
-/// once they have been left alone for a while.
+/// After a shutdown only spans that are behind are left, and undecided ones; after anything else the copies
+/// of all that are dirty may differ: they are undecided, but for extents with a copy on a device that is
+/// missing. With one required copy only extra copies could differ, and these are forgotten: the spans are
+/// called clean once they have been left alone for a while.
 fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &pages::Spans) -> u32 {
     let mut count = 0;
     for (span, recorded) in spans.iter() {

@@ -1,10 +1,13 @@
-//! The journal's ring: where the next batch goes, which batches recovery still needs, and how a batch is written.
+//! The journal's ring: where the next batch goes, which batches recovery still needs, and how a batch is
+//! written.
 //!
-//! A batch goes behind the one before it, or to the start of the ring where the rest is too short. Room is kept for the
-//! batches that end the next two checkpoints: only these move the tail, so the ring can always be freed.
+//! A batch goes behind the one before it, or to the start of the ring where the rest is too short. Room is
+//! kept for the batches that end the next two checkpoints: only these move the tail, so the ring can always
+//! be freed.
 //!
-//! A volume of two copies has the ring twice, on two devices, with the same batches at the same places: each batch is durable on
-//! both before it counts. While one of the devices is missing or failed, the other one is enough.
+//! A volume of two copies has the ring twice, on two devices, with the same batches at the same places: each
+//! batch is durable on both before it counts. While one of the devices is missing or failed, the other one is
+//! enough.
 
 use super::commit::Commits;
 use super::proof::changed_extents;
@@ -207,7 +210,8 @@ impl Journal {
         self.ring.borrow().live_room()
     }
 
-    /// Whether pages contain batches that come after all of this ring's: it was out of use meanwhile. The next batch does not follow on those that it has.
+    /// Whether pages contain batches that come after all of this ring's: it was out of use meanwhile. The
+    /// next batch does not follow on those that it has.
     pub fn is_behind_pages(&self) -> bool {
         self.ring.borrow().is_behind_pages()
     }
@@ -247,7 +251,8 @@ impl Ring {
         self.live.front().map_or(self.next_sequence, |(sequence, _, _)| *sequence)
     }
 
-    /// Where a batch of `room` bytes goes, so that others of `reserve` bytes still find places behind it, one after the other.
+    /// Where a batch of `room` bytes goes, so that others of `reserve` bytes still find places behind it, one
+    /// after the other.
     fn place(&self, room: Bytes, reserve: &[Bytes]) -> Option<Bytes> {
         let (oldest, mut head) = match (self.live.front(), self.live.back()) {
             (Some((_, oldest, _)), Some((_, newest, len))) => (*oldest, *newest + *len),
@@ -303,8 +308,8 @@ fn end_of_checkpoint() -> Bytes {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Writes a batch and makes it durable. The permit keeps other batches back until the caller has drawn the
-    /// consequences.
+    /// Writes a batch and makes it durable. The permit keeps other batches back until the caller has drawn
+    /// the consequences.
     pub async fn append(&self, records: &[Record]) -> Result<Permit> {
         let journal = &self.journal;
         let room = journal::room(records.len());
@@ -329,7 +334,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Ends a checkpoint that wrote everything up to batch `done` into the pages: a batch that says so, without records.
+    /// Ends a checkpoint that wrote everything up to batch `done` into the pages: a batch that says so,
+    /// without records.
     pub async fn append_checkpoint(&self, done: u64) -> Result<()> {
         let journal = &self.journal;
         let permit = journal.writer.acquire(1).await;
@@ -355,7 +361,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Has the journal go on elsewhere, in a ring of which nothing counts. The pages contain all that the one before says.
+    /// Has the journal go on elsewhere, in a ring of which nothing counts. The pages contain all that the one
+    /// before says.
     pub async fn restart_journal(&self, place: (DeviceId, Bytes)) -> Result<Permit> {
         let journal = &self.journal;
         let permit = loop {
@@ -409,7 +416,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(Kept::No);
         }
         written.inspect_err(|error| self.fail(error.clone()))?;
-        // From here to the caller's consequences nothing waits: what is newest and what the state says belong together.
+        // From here to the caller's consequences nothing waits: what is newest and what the state says belong
+        // together.
         journal.ring.borrow_mut().newest = sequence;
         journal.in_ring.set(sequence);
         let state = self.state.borrow();
@@ -419,7 +427,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(Kept::Yes)
     }
 
-    /// Writes a batch to every replica that is current. One that fails costs its device, not the batch, where that can be.
+    /// Writes a batch to every replica that is current. One that fails costs its device, not the batch, where
+    /// that can be.
     async fn write_replicas(&self, place: Bytes, bytes: &Buf) -> Result<()> {
         let places = self.journal.places();
         let places = places.into_iter().filter(|(device, _)| self.member(*device).is_written());

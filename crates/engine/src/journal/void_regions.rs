@@ -5,8 +5,8 @@
 //! journals, are there for the loss of a device alone. A bad place in one of them must not end all flushes
 //! while every other place is sound. So the superblocks call the region *void* first: nothing in it counts
 //! from then on, whatever it holds. Its slots stay taken. The region is made anew later
-//! ([`Core::renew_regions`]). An image of a cache table becomes void if the other image of the same device counts,
-//! and the pages of that one can go to a double-write area first.
+//! ([`Core::renew_regions`]). An image of a cache table becomes void if the other image of the same device
+//! counts, and the pages of that one can go to a double-write area first.
 //!
 //! With two required copies the device is given up, as for any other write, if all that lies on it is
 //! elsewhere. After a crash that is not so before a resync has ended.
@@ -54,8 +54,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 .filter(|other| **other == region)
                 .for_each(|other| other.void = true);
         };
-        // At once, and not when it is this task's turn to write superblocks: until they are written, the device of
-        // the other copy must not be given up, nor that copy.
+        // At once, and not when it is this task's turn to write superblocks: until they are written, the
+        // device of the other copy must not be given up, nor that copy.
         give_up(&mut self.devices.superblock.borrow_mut());
         self.change_superblock(give_up).await?;
         if self.devices.beside.borrow().is_empty() {
@@ -66,8 +66,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Whether every page of a structure is whole elsewhere at every instant, without this copy of it. The next
-    /// opening reads nothing from a device that is being brought up to date.
+    /// Whether every page of a structure is whole elsewhere at every instant, without this copy of it. The
+    /// next opening reads nothing from a device that is being brought up to date.
     fn can_spare(&self, region: &Region) -> bool {
         let superblock = self.devices.superblock();
         let is_read = |region: &&Region| self.member(region.device).is_current();

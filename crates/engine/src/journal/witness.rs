@@ -12,15 +12,15 @@
 //! within 5 s of a change. So at most the extents that lay on the lost device alone, and were changed in the
 //! last 5 s, are not listed.
 //!
-//! Dirty extra copies on devices without the journal are listed likewise (`listed_blocks.rs`): a copy that leaves
-//! its place before the flush that may make the home newer, a copy that becomes dirty within 5 s.
+//! Dirty extra copies on devices without the journal are listed likewise (`listed_blocks.rs`): a copy that
+//! leaves its place before the flush that may make the home newer, a copy that becomes dirty within 5 s.
 //!
-//! Nothing that was promised depends on the witness. A page that cannot be written goes to the other place. If
-//! that fails, too, the log says so, and the page is tried again with the next change, and every 4 s.
+//! Nothing that was promised depends on the witness. A page that cannot be written goes to the other place.
+//! If that fails, too, the log says so, and the page is tried again with the next change, and every 4 s.
 //!
-//! The journal's proof names the newest durable page, so that a device that lost this page is refused. While one
-//! place cannot be written, each page goes over the only one that is as new as the proof says, and a power cut
-//! may tear that page. So the proof says first that the page is alone.
+//! The journal's proof names the newest durable page, so that a device that lost this page is refused. While
+//! one place cannot be written, each page goes over the only one that is as new as the proof says, and a
+//! power cut may tear that page. So the proof says first that the page is alone.
 
 use super::listed_blocks::ListedBlocks;
 use crate::core::Core;
@@ -115,7 +115,8 @@ impl Listed {
         devices.iter().all(|(device, _)| on.contains(device)) && records.iter().all(is_listed)
     }
 
-    /// Whether these devices have a page that lists what left the caches of an extent, or names a list as of `until`.
+    /// Whether these devices have a page that lists what left the caches of an extent, or names a list as of
+    /// `until`.
     fn is_left_on_page(&self, extent: ExtentId, until: u64, devices: &[(DeviceId, Bytes)]) -> bool {
         let (page, on) = &*self.page.borrow();
         let is_in_list = page.recent.as_ref().is_some_and(|recent| recent.batch >= until);
@@ -167,8 +168,8 @@ impl Listed {
         is_needed.then(|| (self.lists.get() + 1, newest))
     }
 
-    /// A list is durable: from now on pages of the witness name it. Whether that is so: rings may have changed
-    /// meanwhile.
+    /// A list is durable: from now on pages of the witness name it. Whether that is so: rings may have
+    /// changed meanwhile.
     pub fn end_list(&self, recent: Recent) -> bool {
         self.lists.set(recent.number);
         self.is_named.set(false);
@@ -177,8 +178,8 @@ impl Listed {
         is_usable
     }
 
-    /// What a page of the witness is to name, without its runs. None while the images are not known to contain
-    /// what the ring has that is not in use.
+    /// What a page of the witness is to name, without its runs. None while the images are not known to
+    /// contain what the ring has that is not in use.
     fn known(&self) -> Option<Recent> {
         let contained = self.contained.get();
         let list = self.recent.borrow().clone().filter(|recent| recent.batch > contained);
@@ -275,9 +276,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes the witness: the number of the page, and which devices have it with their next flush. If a place
-    /// cannot be written, the other place gets the next page. If that fails, too, the witness stays out of date,
-    /// and is written again later.
+    /// Writes the witness: the number of the page, and which devices have it with their next flush. If a
+    /// place cannot be written, the other place gets the next page. If that fails, too, the witness stays out
+    /// of date, and is written again later.
     async fn write_witness(&self) -> (u64, Vec<DeviceId>) {
         // A page that is late must not go over the one after the next.
         let _alone = self.journal.witnesses.acquire(1).await;
@@ -319,8 +320,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         written.unwrap_or_default()
     }
 
-    /// A place has turned out bad, and the next page goes over the one that the proof may name. Makes durable that
-    /// the proof says so, lest a power cut that tears the next page accuses a sound device.
+    /// A place has turned out bad, and the next page goes over the one that the proof may name. Makes durable
+    /// that the proof says so, lest a power cut that tears the next page accuses a sound device.
     async fn prove_alone(&self, has_turned_bad: bool) -> Result<()> {
         let durable = &self.journal.listed.durable;
         durable.set(durable.get().map(|page| Witnessed { alone: true, ..page }));

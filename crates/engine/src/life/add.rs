@@ -1,7 +1,8 @@
 //! One more device for a volume that is open.
 //!
 //! 1. The superblocks of all devices say that there is one more, which is not one of the volume's yet.
-//! 2. The new device gets empty regions and a superblock. From now on it is known wherever the volume is opened.
+//! 2. The new device gets empty regions and a superblock. From now on it is known wherever the volume is
+//!    opened.
 //! 3. The caller notes its path.
 //! 4. The superblocks of all say that it is active. Only when that is durable are its slots given out.
 
@@ -35,16 +36,17 @@ pub struct Addition {
 }
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Gives the volume one more device while guests work, and says which place it has. From the reply on it is used as the policy says.
-    /// `record` is called once the other devices know of the new one, and before it gets data: whoever opens the volume from then on must
-    /// name it, too. If that fails, the device is not used.
+    /// Gives the volume one more device while guests work, and says which place it has. From the reply on it
+    /// is used as the policy says. `record` is called once the other devices know of the new one, and before
+    /// it gets data: whoever opens the volume from then on must name it, too. If that fails, the device is
+    /// not used.
     ///
-    /// An interruption leaves a volume that opens: with the new device, or without it and with its place empty. A new device that fails
-    /// meanwhile is none of the volume's.
+    /// An interruption leaves a volume that opens: with the new device, or without it and with its place
+    /// empty. A new device that fails meanwhile is none of the volume's.
     ///
     /// # Errors
-    /// `Invalid` for a device that is too small, holds something, or is one too many, and if the policy cannot use it; those of `record`;
-    /// errors of devices.
+    /// `Invalid` for a device that is too small, holds something, or is one too many, and if the policy
+    /// cannot use it; those of `record`; errors of devices.
     pub async fn add_device(
         &self,
         device: D,

@@ -1,9 +1,11 @@
-//! Moves everything off a device that drains: the volume's metadata ([`super::metadata`]), extents of which it has the home or the second copy,
-//! and extra copies. What lay on a lost device is made anew from the other copies.
+//! Moves everything off a device that drains: the volume's metadata ([`super::metadata`]), extents of which
+//! it has the home or the second copy, and extra copies. What lay on a lost device is made anew from the
+//! other copies.
 //!
-//! An extent moves under its lock, so that a guest that writes it all the time does not keep it where it is. Before it takes the lock
-//! the move waits until both devices have time for moves; with the lock it waits for the devices alone. A copy is made of the one that moves, for
-//! the same reason as in a migration: if a device turns out to have lost writes, it is known where the new copy came from.
+//! An extent moves under its lock, so that a guest that writes it all the time does not keep it where it is.
+//! Before it takes the lock the move waits until both devices have time for moves; with the lock it waits for
+//! the devices alone. A copy is made of the one that moves, for the same reason as in a migration: if a
+//! device turns out to have lost writes, it is known where the new copy came from.
 
 use super::drains::DrainStatus;
 use crate::copies::Other;
@@ -32,7 +34,8 @@ const MOST_IN_RUN: usize = 8;
 const WINDOW: Bytes = Bytes(2 << 20);
 /// Extents that are sorted by their slots at a time.
 const SORTED: usize = 1024;
-/// Blocks with an extra copy that are sorted by their addresses at a time: 256 MiB of blocks of 4 KiB, and some milliseconds.
+/// Blocks with an extra copy that are sorted by their addresses at a time: 256 MiB of blocks of 4 KiB, and
+/// some milliseconds.
 const BLOCKS_SORTED: usize = 1 << 16;
 /// Extents, or extra copies, that a search passes over before it lets others run.
 const IN_A_ROW: u32 = 4096;
@@ -138,9 +141,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Until new copies are flushed, those of an extent may differ, for a device may fail before. The journal says so of the spans of all these
-    /// extents at once: a batch for each would call the disk that has the journal away from what it copies. Gives the spans, in which writes have
-    /// begun.
+    /// Until new copies are flushed, those of an extent may differ, for a device may fail before. The journal
+    /// says so of the spans of all these extents at once: a batch for each would call the disk that has the
+    /// journal away from what it copies. Gives the spans, in which writes have begun.
     async fn intend_all(&self, extents: &[ExtentId]) -> Result<Vec<SpanId>> {
         if self.shape.copies == 1 {
             return Ok(Vec::new());
@@ -188,8 +191,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(run)
     }
 
-    /// The next extents from one on that have a required copy on a device, in the order in which they are read. None if there are no others, or the
-    /// drain is over.
+    /// The next extents from one on that have a required copy on a device, in the order in which they are
+    /// read. None if there are no others, or the drain is over.
     async fn extents_on(&self, device: DeviceId, from: &mut u32) -> Option<Vec<ExtentId>> {
         let mut found = Vec::new();
         if self.state.borrow().map.is_of_adopted() {
@@ -213,14 +216,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(found.into_iter().map(|(_, extent)| extent).collect())
     }
 
-    /// Whether another device has room for the copy of an extent, and a copy is there of which it can be made.
+    /// Whether another device has room for the copy of an extent, and a copy is there of which it can be
+    /// made.
     fn may_move(&self, extent: ExtentId, device: DeviceId) -> bool {
         let entry = self.state.borrow().map.get(extent);
         let is_other_away = self.copies_of(extent, &entry).other == Other::Away;
         is_other_away != self.member(device).is_current() && !self.targets(extent, device).is_empty()
     }
 
-    /// The copy that is read to move the one of an extent that lies on a device. One that is lost is made anew from the other, if there is one.
+    /// The copy that is read to move the one of an extent that lies on a device. One that is lost is made
+    /// anew from the other, if there is one.
     fn read_from(&self, extent: ExtentId, device: DeviceId) -> Option<SlotNumber> {
         let state = self.state.borrow();
         let Entry { home, second, .. } = state.map.get(extent);
@@ -304,7 +309,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Devices that an extent may move to from this one: of the same class first, then those with the most room.
+    /// Devices that an extent may move to from this one: of the same class first, then those with the most
+    /// room.
     fn targets(&self, extent: ExtentId, device: DeviceId) -> Vec<DeviceId> {
         let state = self.state.borrow();
         let Entry { home, second, .. } = state.map.get(extent);
@@ -318,7 +324,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         targets.into_iter().map(|view| view.id).collect()
     }
 
-    /// Takes a slot for the copy of an extent whose lock the caller holds, and watches it: no other job moves it meanwhile.
+    /// Takes a slot for the copy of an extent whose lock the caller holds, and watches it: no other job moves
+    /// it meanwhile.
     fn begin_move_off(
         &self,
         extent: ExtentId,
@@ -356,7 +363,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some((entry, slot?))
     }
 
-    /// Copies the valid parts of an extent from one slot to another. The caller holds its lock, and the journal says that its copies may differ.
+    /// Copies the valid parts of an extent from one slot to another. The caller holds its lock, and the
+    /// journal says that its copies may differ.
     async fn copy_off(
         self: &Rc<Self>,
         (extent, entry): (ExtentId, Entry),
@@ -385,8 +393,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(copied)
     }
 
-    /// Drops the extra copies on a device, written back before if they are dirty: many together, in the order of their addresses, for a disk
-    /// positions once for those that lie side by side.
+    /// Drops the extra copies on a device, written back before if they are dirty: many together, in the order
+    /// of their addresses, for a disk positions once for those that lie side by side.
     ///
     /// # Errors
     /// The first one; what lies elsewhere has gone all the same.
@@ -422,7 +430,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow().extras.get(block).is_some_and(|extra| self.device_of(extra.slot) == device)
     }
 
-    /// The next blocks with an extra copy on a device, in the order of their addresses, and in `from` where to go on.
+    /// The next blocks with an extra copy on a device, in the order of their addresses, and in `from` where
+    /// to go on.
     async fn extras_on(&self, device: DeviceId, from: &mut u32) -> Vec<BlockId> {
         let (mut blocks, mut passed) = (Vec::new(), 0);
         while blocks.len() < BLOCKS_SORTED {

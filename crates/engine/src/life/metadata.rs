@@ -1,9 +1,12 @@
-//! Metadata of the whole volume leaves a device that is to be removed: a copy of the journal and its proof, of the map, the table of spans, the
-//! double-write area, the policy's state, and the device table. Nothing of a volume on an adopted disk: its record has all that it needs.
+//! Metadata of the whole volume leaves a device that is to be removed: a copy of the journal and its proof,
+//! of the map, the table of spans, the double-write area, the policy's state, and the device table. Nothing
+//! of a volume on an adopted disk: its record has all that it needs.
 //!
 //! 1. Another device gives free slots side by side; what lay there is erased.
-//! 2. From then on the new places are written beside those that the superblocks name: every batch, every page.
-//! 3. A checkpoint of all pages: the new places hold all that the old ones do. Nothing was read from these, so their device may be lost.
+//! 2. From then on the new places are written beside those that the superblocks name: every batch, every
+//!    page.
+//! 3. A checkpoint of all pages: the new places hold all that the old ones do. Nothing was read from these,
+//!    so their device may be lost.
 //! 4. The superblocks name the new places. Until that is durable everywhere, the old ones are written, too.
 //!
 //! An interruption before 4 leaves the old places in charge, and the new slots free.
@@ -50,11 +53,13 @@ impl Relocation {
     }
 }
 
-/// Until the superblocks name them all, no device has the only journal: what is freed waits for a checkpoint wherever it lies.
+/// Until the superblocks name them all, no device has the only journal: what is freed waits for a checkpoint
+/// wherever it lies.
 const NO_DEVICE: DeviceId = DeviceId(u16::MAX);
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Whether metadata of the whole volume must leave a device before the device can. A cache table goes with its device.
+    /// Whether metadata of the whole volume must leave a device before the device can. A cache table goes
+    /// with its device.
     pub fn holds_metadata(&self, device: DeviceId) -> bool {
         let superblock = self.devices.superblock();
         if superblock.adopted().is_some() {
@@ -99,7 +104,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// The devices that would get the metadata of a device, and how many slots each would give for it.
     ///
     /// # Errors
-    /// `NoSpace` if none has so many free slots side by side; `Invalid` for the disk that keeps epochs, while they are kept.
+    /// `NoSpace` if none has so many free slots side by side; `Invalid` for the disk that keeps epochs, while
+    /// they are kept.
     pub fn metadata_targets(&self, device: DeviceId) -> Result<Vec<(DeviceId, u32)>> {
         self.refuse_epochs_on(device)?;
         let mut taken = Vec::new();
@@ -191,7 +197,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Err(Error::new(ErrorKind::NoSpace, text))
     }
 
-    /// Where metadata may go, the best first: not where its other copy lies, unless with one copy of everything nothing else is left.
+    /// Where metadata may go, the best first: not where its other copy lies, unless with one copy of
+    /// everything nothing else is left.
     fn devices_for_metadata(&self, from: DeviceId, copy: u8) -> Vec<DeviceId> {
         let beside = self.devices.superblock().region(RegionKind::Map, 1 - copy).map(|r| r.device);
         let class = self.member(from).entry.class;
@@ -258,7 +265,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Erases what must not be taken for a structure of this volume. All pages of the map and of the spans are written later.
+    /// Erases what must not be taken for a structure of this volume. All pages of the map and of the spans
+    /// are written later.
     async fn erase_places(&self, relocation: &Relocation) -> Result<()> {
         let member = self.member(relocation.to);
         let zeros = buffer(Arena::LARGEST).await;

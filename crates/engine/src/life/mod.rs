@@ -10,9 +10,9 @@
 //! returning.rs  one that failed or was missing, and is back
 //! ```
 //!
-//! A device that is not one of the volume's yet, or is none any more, is *removed* in the table of devices: its place and its slot
-//! numbers stay taken, and nothing lies on it. So every step is one change of the superblocks, and an interruption leaves the step before it
-//! or the one after it.
+//! A device that is not one of the volume's yet, or is none any more, is *removed* in the table of devices:
+//! its place and its slot numbers stay taken, and nothing lies on it. So every step is one change of the
+//! superblocks, and an interruption leaves the step before it or the one after it.
 
 mod add;
 mod drain;
@@ -34,7 +34,8 @@ use braid_policy::{BadSetting, DeviceView, Policy};
 use braid_runtime::{Device, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The policy in charge, as it would be made for these devices: if it lacks a class of them already, it may lack one. `lost` says that a device leaves which is lost.
+    /// The policy in charge, as it would be made for these devices: if it lacks a class of them already, it
+    /// may lack one. `lost` says that a device leaves which is lost.
     fn policy_for(&self, devices: &[DeviceView], lost: bool) -> Result<Box<dyn Policy>> {
         let (policy, lack) = self.policy_with(devices)?;
         // An adopted disk goes on without any cache, and any volume without what it lacks already.
@@ -65,8 +66,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
 }
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// A device has the slots that the superblock says now, and the policy is made anew for the devices that there are: at the same instant, for
-    /// what a policy knows is by device. What it has learned it keeps.
+    /// A device has the slots that the superblock says now, and the policy is made anew for the devices that
+    /// there are: at the same instant, for what a policy knows is by device. What it has learned it keeps.
     fn set_device(&self, superblock: &Superblock, device: DeviceId) -> Result<()> {
         let core = &self.core;
         let learned = core.with_policy(|policy, view| policy.save(view));

@@ -1,4 +1,5 @@
-//! A device that leaves a volume that is open: first it drains, and when nothing lies on it any more it is none of the volume's.
+//! A device that leaves a volume that is open: first it drains, and when nothing lies on it any more it is
+//! none of the volume's.
 
 use super::add::{Addition, invalid};
 use crate::adopted::remove_metadata;
@@ -13,18 +14,20 @@ use braid_format::superblock::{DeviceState, Features, SIZE, Superblock};
 use braid_policy::DeviceView;
 use braid_runtime::{Device, Runtime};
 
-/// Metadata that moves, and the cache table of a device that was added, take whole slots; at a creation they do not. A device of the same size
-/// must do all the same: so many of the slots that are kept spare on each device make up for that.
+/// Metadata that moves, and the cache table of a device that was added, take whole slots; at a creation they
+/// do not. A device of the same size must do all the same: so many of the slots that are kept spare on each
+/// device make up for that.
 const ROUNDED: u32 = 2;
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Has a device drain: from the reply on it gets nothing new, and what lies on it is moved to the others beside the guests. When nothing is
-    /// left it is removed: [`Volume::removed_devices`] names it then. That goes on after a crash. What lay on a device that is lost is made anew from the
-    /// other copies.
+    /// Has a device drain: from the reply on it gets nothing new, and what lies on it is moved to the others
+    /// beside the guests. When nothing is left it is removed: [`Volume::removed_devices`] names it then. That
+    /// goes on after a crash. What lay on a device that is lost is made anew from the other copies.
     ///
     /// # Errors
-    /// `Invalid` if there is no such device, if it is not in use, or if it keeps epochs; `NoSpace` if the others have no room for
-    /// the whole volume with all its copies and its metadata: then nothing has changed.
+    /// `Invalid` if there is no such device, if it is not in use, or if it keeps epochs; `NoSpace` if the
+    /// others have no room for the whole volume with all its copies and its metadata: then nothing has
+    /// changed.
     pub async fn remove_device(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
         let _alone = core.devices.life.acquire(1).await;
@@ -62,7 +65,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.refuse_without_room(device, Some(&planned))
     }
 
-    /// Ends that: the device is used as before. What was moved off it stays where it is until the policy moves it.
+    /// Ends that: the device is used as before. What was moved off it stays where it is until the policy
+    /// moves it.
     ///
     /// # Errors
     /// `Invalid` if the device is not draining.
@@ -92,8 +96,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         removed.map(|member| member.id).filter(is_left).collect()
     }
 
-    /// Erases the superblock of a device that was removed: it belongs to no volume then. Whoever opens the volume from now on must not name
-    /// it.
+    /// Erases the superblock of a device that was removed: it belongs to no volume then. Whoever opens the
+    /// volume from now on must not name it.
     ///
     /// # Errors
     /// `Invalid` if it was not removed; errors of the device: then it can be done again.
@@ -182,8 +186,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(is_lost)
     }
 
-    /// The others must have room for the whole volume, written or not: else a guest's write would find none later. With `planned`, its last
-    /// device is one of them.
+    /// The others must have room for the whole volume, written or not: else a guest's write would find none
+    /// later. With `planned`, its last device is one of them.
     fn refuse_without_room(&self, device: DeviceId, planned: Option<&Superblock>) -> Result<()> {
         let (copies, size) = (self.shape.copies, self.shape.volume_size);
         if self.devices.superblock().adopted().is_some() {

@@ -1,9 +1,11 @@
 //! A device that failed, or was missing, is back while the volume is open.
 //!
-//! What it lacks is known: since it went, the journal has said so of every span in which it misses a write, and of those that had not been
-//! flushed then. So it is judged like a device that is back at an opening, is written from now on, and the resync copies what differs. A
-//! device that is an older copy of itself than that reaches back lacks all. When nothing is behind any more it is active again
-//! ([`Core::welcome_returned`]), after a checkpoint: its map image, its journal and its cache table are as old as it is.
+//! What it lacks is known: since it went, the journal has said so of every span in which it misses a write,
+//! and of those that had not been flushed then. So it is judged like a device that is back at an opening, is
+//! written from now on, and the resync copies what differs. A device that is an older copy of itself than
+//! that reaches back lacks all. When nothing is behind any more it is active again
+//! ([`Core::welcome_returned`]), after a checkpoint: its map image, its journal and its cache table are as
+//! old as it is.
 
 use super::add::invalid;
 use crate::core::Core;
@@ -28,12 +30,14 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         Ok(())
     }
 
-    /// Uses a device of this volume again that failed, was taken out of use, or was missing at the opening; says which one it is. From the reply
-    /// on it is brought up to date beside the guests. `name` is what to call it in messages: its path.
+    /// Uses a device of this volume again that failed, was taken out of use, or was missing at the opening;
+    /// says which one it is. From the reply on it is brought up to date beside the guests. `name` is what to
+    /// call it in messages: its path.
     ///
     /// # Errors
-    /// `Invalid` for a device that is none of the volume's, is in use, has shrunk or still owes answers; `Degraded` if it was used apart
-    /// from the others; `Unsupported` with one copy of everything, and while epochs are kept; errors of devices. Then nothing has changed.
+    /// `Invalid` for a device that is none of the volume's, is in use, has shrunk or still owes answers;
+    /// `Degraded` if it was used apart from the others; `Unsupported` with one copy of everything, and while
+    /// epochs are kept; errors of devices. Then nothing has changed.
     pub async fn return_device(&self, device: D, name: &str) -> Result<DeviceId> {
         self.return_device_noted(device, name, |_| Ok(())).await
     }
@@ -89,7 +93,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         member.renew(device, lacks_all);
         let readied = core.void_returned(id).await.and_then(|()| record(id));
         if let Err(error) = readied {
-            // A device that owes an answer stays in its place, failed: it may be used again once it has answered.
+            // A device that owes an answer stays in its place, failed: it may be used again once it has
+            // answered.
             if member.requests.is_idle() {
                 member.release();
             }
@@ -132,8 +137,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Refuses a device that is not failed or missing, or that may still carry out what it was asked before: that would overwrite what is
-    /// copied to it.
+    /// Refuses a device that is not failed or missing, or that may still carry out what it was asked before:
+    /// that would overwrite what is copied to it.
     fn refuse_use(&self, device: DeviceId) -> Result<()> {
         let member = self.device_named(device)?;
         match member.state() {
@@ -157,8 +162,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         ))
     }
 
-    /// Puts all extents behind that have a copy on a device which lacks all, or get one back in a crash, and has the journal say so. Others keep both
-    /// copies: if a sector of one is bad, guests need the other.
+    /// Puts all extents behind that have a copy on a device which lacks all, or get one back in a crash, and
+    /// has the journal say so. Others keep both copies: if a sector of one is bad, guests need the other.
     async fn put_copies_behind(&self, device: DeviceId) -> Result<()> {
         {
             let mut state = self.state.borrow_mut();
@@ -172,7 +177,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// The next checkpoint writes all of the map and of the table of spans, and nothing that the cache table of a device says counts.
+    /// The next checkpoint writes all of the map and of the table of spans, and nothing that the cache table
+    /// of a device says counts.
     fn mark_metadata_stale(&self, device: DeviceId) {
         let mut state = self.state.borrow_mut();
         state.mark_all_stale(self.devices.superblock().spans());

@@ -1,13 +1,14 @@
 //! The set of spans in which the copies of an extent may differ, and what the journal says of it.
 //!
-//! A span is a run of extents. Before the first write to a clean span, the journal says that its copies may differ
-//! ([`Difference::Dirty`]); that entry stays while guests go on writing there, so a busy mirror pays for it once. A copy that missed a
-//! write is [`Difference::Behind`]. Which copy that is follows from the devices: the one on a device that is not current, else the
-//! second one.
+//! A span is a run of extents. Before the first write to a clean span, the journal says that its copies may
+//! differ ([`Difference::Dirty`]); that entry stays while guests go on writing there, so a busy mirror pays
+//! for it once. A copy that missed a write is [`Difference::Behind`]. Which copy that is follows from the
+//! devices: the one on a device that is not current, else the second one.
 //!
-//! The journal speaks of whole spans. Memory knows which ranges of them lack something, so that a resync copies these and no others, and an
-//! extent is read from both copies again once nothing of it is left. A crash forgets that: then all of a span that was behind is behind, and all of
-//! one that was dirty is [`undecided`].
+//! The journal speaks of whole spans. Memory knows which ranges of them lack something, so that a resync
+//! copies these and no others, and an extent is read from both copies again once nothing of it is left. A
+//! crash forgets that: then all of a span that was behind is behind, and all of one that was dirty is
+//! [`undecided`].
 //!
 //! ```text
 //! clean ── first write, once the journal has it ──> dirty ── a copy missed a write ──> behind
@@ -28,7 +29,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::ops::Range;
 
-/// Ranges that are remembered: beyond that all of a span is behind where anything is. Some 40 bytes of memory each.
+/// Ranges that are remembered: beyond that all of a span is behind where anything is. Some 40 bytes of memory
+/// each.
 const MOST_RANGES: usize = 1 << 20;
 
 /// The spans that are not clean.
@@ -64,7 +66,8 @@ struct Span {
     writes: u32,
     /// When the last write completed.
     written: Nanos,
-    /// How often an extent was put behind, because what a device holds was not known any more: what was copied before that does not count.
+    /// How often an extent was put behind, because what a device holds was not known any more: what was
+    /// copied before that does not count.
     doubts: u32,
     /// How often a copy came to be behind.
     lapses: u32,
@@ -168,8 +171,9 @@ impl Behind {
         self.behind > 0 && self.ranges.intersects(&self.shape.bytes_of(extent))
     }
 
-    /// Whether a copy of an extent may lack more than deferred writes that are under way: what a guest may count on, or have read. Until such a
-    /// write ends, readers of its range wait for it ([`crate::request`]), so the copy that lacks no more than these still serves.
+    /// Whether a copy of an extent may lack more than deferred writes that are under way: what a guest may
+    /// count on, or have read. Until such a write ends, readers of its range wait for it
+    /// ([`crate::request`]), so the copy that lacks no more than these still serves.
     pub fn lacks_completed(&self, extent: ExtentId) -> bool {
         let bytes = self.shape.bytes_of(extent);
         // What has begun is a part of what is behind.
@@ -250,8 +254,9 @@ impl Behind {
         self.spans.get_mut(&span).expect("a write has asked for it").writes += 1;
     }
 
-    /// A write has ended. `missed` is what a copy lacks of it: then the caller has the journal record that before the guest hears of
-    /// success. What is undecided beside the write stays so ([`Behind::decided_by_write`]).
+    /// A write has ended. `missed` is what a copy lacks of it: then the caller has the journal record that
+    /// before the guest hears of success. What is undecided beside the write stays so
+    /// ([`Behind::decided_by_write`]).
     pub fn end_write(&mut self, span: SpanId, missed: Option<Range<Bytes>>, now: Nanos) {
         let entry = self.spans.get_mut(&span).expect("a write that ends in a span has begun there");
         entry.writes -= 1;
@@ -310,8 +315,8 @@ impl Behind {
         self.spans.get(&span).is_some_and(|s| s.recorded == Recorded::Is(Difference::Behind))
     }
 
-    /// Spans whose state the journal must say before a guest goes on, with that state. Those that the commit which runs
-    /// removes stay for later: its batch must not come after theirs.
+    /// Spans whose state the journal must say before a guest goes on, with that state. Those that the commit
+    /// which runs removes stay for later: its batch must not come after theirs.
     pub fn take_wanted(&mut self) -> Vec<(SpanId, Difference)> {
         let (spans, mut taken) = (&self.spans, Vec::new());
         self.wanted.retain(|span| {
@@ -346,7 +351,8 @@ impl Behind {
         self.spans.get(&span).map_or(0, |s| s.doubts)
     }
 
-    /// Both copies have a range of a span again, unless an extent was put behind since `doubts` was asked for. They are not flushed yet.
+    /// Both copies have a range of a span again, unless an extent was put behind since `doubts` was asked
+    /// for. They are not flushed yet.
     pub fn copied(&mut self, span: SpanId, range: Range<Bytes>, doubts: u32) {
         if self.doubts(span) != doubts || !self.spans.contains_key(&span) {
             return;
@@ -368,7 +374,8 @@ impl Behind {
         }
     }
 
-    /// Spans of which the journal says that a copy is behind, though none is any more; with how often one was.
+    /// Spans of which the journal says that a copy is behind, though none is any more; with how often one
+    /// was.
     pub fn caught_up(&self) -> Vec<(SpanId, u32)> {
         let caught_up = |s: &Span| {
             let said = s.recorded == Recorded::Is(Difference::Behind);
@@ -377,8 +384,9 @@ impl Behind {
         self.spans.iter().filter(|(_, s)| caught_up(s)).map(|(&span, s)| (span, s.lapses)).collect()
     }
 
-    /// What was copied to these is durable: the journal is to say that the copies differ at most by what is being written. Else a crash would leave
-    /// the copy that was behind as one that cannot do without the other.
+    /// What was copied to these is durable: the journal is to say that the copies differ at most by what is
+    /// being written. Else a crash would leave the copy that was behind as one that cannot do without the
+    /// other.
     pub fn end_lapses(&mut self, spans: &[(SpanId, u32)]) {
         for &(span, lapses) in spans {
             let Some(entry) = self.spans.get_mut(&span) else { continue };
@@ -391,7 +399,8 @@ impl Behind {
         }
     }
 
-    /// Spans that nothing was written to since `before`, at most so many, the oldest first: a commit may call them clean.
+    /// Spans that nothing was written to since `before`, at most so many, the oldest first: a commit may call
+    /// them clean.
     pub fn idle_since(&self, before: Nanos, most: usize) -> Vec<SpanId> {
         let idle = |s: &Span| s.is_idle() && s.written <= before;
         let mut all: Vec<(Nanos, SpanId)> =
@@ -406,9 +415,9 @@ impl Behind {
         self.spans.values().all(|s| s.writes == 0 && s.written <= before)
     }
 
-    /// A commit that begins now flushes both copies and then removes these from the journal's set. Gives those for which that
-    /// is right: no write is in flight, no copy is behind, and no batch that says so is on its way. A write that comes meanwhile waits for
-    /// the end of the commit.
+    /// A commit that begins now flushes both copies and then removes these from the journal's set. Gives
+    /// those for which that is right: no write is in flight, no copy is behind, and no batch that says so is
+    /// on its way. A write that comes meanwhile waits for the end of the commit.
     pub fn begin_clearing(&mut self, spans: &[SpanId]) -> Vec<SpanId> {
         let still = |span: &SpanId| {
             let entry = self.spans.get_mut(span)?;
@@ -420,8 +429,8 @@ impl Behind {
         spans.iter().filter_map(still).collect()
     }
 
-    /// The commit that was to remove these has ended. If the journal has its batch, or may have it, they are clean, but for those of
-    /// which a copy is behind now.
+    /// The commit that was to remove these has ended. If the journal has its batch, or may have it, they are
+    /// clean, but for those of which a copy is behind now.
     pub fn end_clearing(&mut self, spans: &[SpanId], recorded: bool) {
         for span in spans {
             let Some(entry) = self.spans.get_mut(span) else { continue };

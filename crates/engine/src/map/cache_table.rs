@@ -1,7 +1,8 @@
 //! The cache tables: which of their pages are older than what the volume knows, and which were ever written.
 //!
-//! A device has one if it may hold extra copies. Its entries are numbered by cache slot (see `extra_page.rs` of the format), so where
-//! an entry lies follows from the block slot alone. An entry changes with a commit, and the next checkpoint writes its page.
+//! A device has one if it may hold extra copies. Its entries are numbered by cache slot (see `extra_page.rs`
+//! of the format), so where an entry lies follows from the block slot alone. An entry changes with a commit,
+//! and the next checkpoint writes its page.
 
 use braid_base::{DeviceId, Slot};
 use braid_format::extra_directory::{self, Content};
@@ -95,7 +96,8 @@ impl CacheTables {
         CachePage { device: slot.device, page: (cache_slot / u64::from(SLOTS_PER_PAGE)) as u32 }
     }
 
-    /// The block slots that a page describes, by their places in it: the index of the extent slot on the device, and the place there.
+    /// The block slots that a page describes, by their places in it: the index of the extent slot on the
+    /// device, and the place there.
     pub fn slots_of(&self, page: u32) -> impl Iterator<Item = (u32, u16)> {
         let (first, places) = (u64::from(page) * u64::from(SLOTS_PER_PAGE), self.places);
         (first..first + u64::from(SLOTS_PER_PAGE)).map(move |n| ((n / places) as u32, (n % places) as u16))
@@ -112,7 +114,8 @@ impl CacheTables {
         self.stale.insert(page);
     }
 
-    /// The directory says this of a page: as it was read, or since the page was written. Whether that is news.
+    /// The directory says this of a page: as it was read, or since the page was written. Whether that is
+    /// news.
     pub fn set_content(&mut self, page: CachePage, content: Content) -> bool {
         let table = self.tables[page.device.index()].as_mut();
         let known = table.and_then(|table| table.contents.get_mut(page.page as usize));
@@ -152,7 +155,8 @@ impl CacheTables {
         self.stale.len() + self.stale_directories.len()
     }
 
-    /// Takes all stale pages of entries, for a checkpoint; those that it could not write come back by [`CacheTables::put_back`].
+    /// Takes all stale pages of entries, for a checkpoint; those that it could not write come back by
+    /// [`CacheTables::put_back`].
     pub fn take_stale(&mut self) -> Vec<CachePage> {
         std::mem::take(&mut self.stale).into_iter().collect()
     }

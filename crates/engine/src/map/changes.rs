@@ -1,7 +1,8 @@
 //! Changes that are not in the journal yet, and which of them a batch takes.
 //!
-//! Most of them a flush promises. What only makes a cache warmer after a crash, that a clean extra copy comes or goes and that copies are alike
-//! again, waits for the next batch that is written anyway, or for the time in which every change is committed.
+//! Most of them a flush promises. What only makes a cache warmer after a crash, that a clean extra copy comes
+//! or goes and that copies are alike again, waits for the next batch that is written anyway, or for the time
+//! in which every change is committed.
 
 use super::Extras;
 use braid_base::{BlockId, ExtentId};
@@ -32,7 +33,8 @@ pub(super) struct Changes {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Before {
     pub entry: Entry,
-    /// Whether it said, when the extent changed first, that a copy is behind. If not, both had all that any flush had promised, and none has promised more of the extent since.
+    /// Whether it said, when the extent changed first, that a copy is behind. If not, both had all that any
+    /// flush had promised, and none has promised more of the extent since.
     pub was_behind: bool,
 }
 
@@ -54,8 +56,8 @@ pub(crate) enum Scope {
     All,
     /// Clean extra copies that have gone: these speak of no data.
     Left,
-    /// Those of the extents before this one, whose first block this is: in an opening that has more changes than one batch has room for. What
-    /// they freed stays taken.
+    /// Those of the extents before this one, whose first block this is: in an opening that has more changes
+    /// than one batch has room for. What they freed stays taken.
     Below(ExtentId, BlockId),
 }
 
@@ -111,9 +113,9 @@ impl Changes {
         }
     }
 
-    /// Takes extents with the changes of their blocks, `most` changes, or one extent with more. No crash leaves an
-    /// extent without its blocks: what was discarded would have a dirty extra copy. Slots are free only with the last
-    /// change, so no batch frees one that another record still names.
+    /// Takes extents with the changes of their blocks, `most` changes, or one extent with more. No crash
+    /// leaves an extent without its blocks: what was discarded would have a dirty extra copy. Slots are free
+    /// only with the last change, so no batch frees one that another record still names.
     fn take_extents(&mut self, most: usize, extent_of: impl Fn(BlockId) -> ExtentId) -> Changes {
         let mut of_extent: HashMap<ExtentId, usize, FixedState> =
             self.extents.keys().map(|&e| (e, 1)).collect();
@@ -135,7 +137,8 @@ impl Changes {
         Changes { extents, blocks, ..Changes::default() }
     }
 
-    /// Of a block that has left its block slot, the journal says that it is there: so it is among the changed ones.
+    /// Of a block that has left its block slot, the journal says that it is there: so it is among the changed
+    /// ones.
     fn take_left(&mut self, extras: &Extras) -> Changes {
         let mut left = Changes::default();
         self.freed_blocks.retain(|&(block, slot)| {
@@ -150,7 +153,8 @@ impl Changes {
         left
     }
 
-    /// Whether the journal says that a block has a clean extra copy, or may say it after the batch that is being written.
+    /// Whether the journal says that a block has a clean extra copy, or may say it after the batch that is
+    /// being written.
     pub fn may_say_clean(&self, block: BlockId) -> bool {
         self.blocks.get(&block).is_some_and(ExtraChange::may_be_clean)
     }
@@ -213,8 +217,8 @@ mod tests {
         assert_eq!((last.len(), last.freed, changes.len()), (3, vec![SLOT], 0));
     }
 
-    /// Batches took extents first, and their blocks with the last one: after a power cut between them a discarded
-    /// extent had dirty extra copies.
+    /// Batches took extents first, and their blocks with the last one: after a power cut between them a
+    /// discarded extent had dirty extra copies.
     #[test]
     fn an_extent_and_its_blocks_are_in_the_same_batch() {
         for most in 1..12 {

@@ -75,7 +75,8 @@ impl State {
         self.free(freed);
     }
 
-    /// The pages contain all batches up to `done`, on every device that has them: what these batches freed is free.
+    /// The pages contain all batches up to `done`, on every device that has them: what these batches freed is
+    /// free.
     pub fn end_checkpoint(&mut self, done: u64) {
         let freed = self.outdated.end_checkpoint(done, &self.space);
         self.free(freed);
@@ -92,8 +93,8 @@ impl State {
         self.behind.end_clearing(&kept, false);
     }
 
-    /// The batch of a commit may be on a device or not, and no other one follows. Spans that it was to clear may be clean for the next
-    /// opening, so from now on nothing is written to both copies there.
+    /// The batch of a commit may be on a device or not, and no other one follows. Spans that it was to clear
+    /// may be clean for the next opening, so from now on nothing is written to both copies there.
     pub fn doubt_spans(&mut self) {
         let doubted = std::mem::take(&mut self.committing.cleared);
         self.behind.end_clearing(&doubted, true);

@@ -1,7 +1,8 @@
 //! What the loss of each device would cost: a part of [`State`].
 //!
-//! Counters of written bytes by the devices of their required copies change with the map, so that a status scans nothing. The audit counts
-//! anew and compares. Beside them, ranges of which the second copy is behind are looked up, [`LOOKED_UP`] pieces at most.
+//! Counters of written bytes by the devices of their required copies change with the map, so that a status
+//! scans nothing. The audit counts anew and compares. Beside them, ranges of which the second copy is behind
+//! are looked up, [`LOOKED_UP`] pieces at most.
 
 use super::State;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
@@ -12,17 +13,20 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::ops::Range;
 
-/// Pieces of extents with a second copy that is behind whose home is looked up for a status: 2 ms. Of 128 KiB extents these are 2 GiB.
+/// Pieces of extents with a second copy that is behind whose home is looked up for a status: 2 ms. Of 128 KiB
+/// extents these are 2 GiB.
 const LOOKED_UP: usize = 1 << 14;
 
-/// Written bytes of the volume by the device that holds them, and the device of their second copy; none for bytes that have one copy.
+/// Written bytes of the volume by the device that holds them, and the device of their second copy; none for
+/// bytes that have one copy.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Exposed(HashMap<(DeviceId, Option<DeviceId>), u64, FixedState>);
 
 /// What the loss of a device would cost.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Exposure {
-    /// Bytes that no other device has: homes without a second copy on a current device, and dirty extra copies.
+    /// Bytes that no other device has: homes without a second copy on a current device, and dirty extra
+    /// copies.
     pub alone: Bytes,
     /// Bytes of homes that the second copy lacks, at most: exact up to [`LOOKED_UP`] pieces.
     pub behind: Bytes,
@@ -155,8 +159,9 @@ impl State {
         Some(((home, self.device_of(entry.second)), bytes))
     }
 
-    /// The devices whose loss takes the newest bytes of a block, beside what [`State::written_of`] counts: the device of the dirty extra
-    /// copy; and the device of the home, if the block was never written there, as an extent whose home is lost is lost with its extra copies.
+    /// The devices whose loss takes the newest bytes of a block, beside what [`State::written_of`] counts:
+    /// the device of the dirty extra copy; and the device of the home, if the block was never written there,
+    /// as an extent whose home is lost is lost with its extra copies.
     fn dirty_of(
         &self,
         block: BlockId,

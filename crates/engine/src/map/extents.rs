@@ -1,4 +1,5 @@
-//! The extents' required copies. Eight bytes of memory for each extent with one copy, twelve with two, and none on an adopted disk.
+//! The extents' required copies. Eight bytes of memory for each extent with one copy, twelve with two, and
+//! none on an adopted disk.
 
 use braid_base::ExtentId;
 use braid_format::SlotNumber;
@@ -6,8 +7,8 @@ use braid_format::map_page::Entry;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// Where the required copies of every extent lie. Changed only through [`super::State`], which keeps what the journal
-/// has to record.
+/// Where the required copies of every extent lie. Changed only through [`super::State`], which keeps what the
+/// journal has to record.
 pub(crate) struct Map {
     /// Home in the low half, above it the valid parts, above these how many blocks have an extra copy, and
     /// whether it is partly lost.

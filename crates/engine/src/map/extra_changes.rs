@@ -1,7 +1,8 @@
 //! Extra copies, and what the journal says of them: a part of [`State`].
 //!
-//! A block whose extra copy has changed is among the pending changes, with what the journal still says of it. Until that is another thing, its
-//! block slot is not used again, its page of the cache table shows what the journal says, and its extent counts as one with extra copies.
+//! A block whose extra copy has changed is among the pending changes, with what the journal still says of it.
+//! Until that is another thing, its block slot is not used again, its page of the cache table shows what the
+//! journal says, and its extent counts as one with extra copies.
 
 use super::changes::ExtraChange;
 use super::{CachePage, State};
@@ -27,8 +28,8 @@ pub(crate) struct DirtyChange {
 }
 
 impl State {
-    /// What the batch that is being written changes of dirty extra copies that the loss of the journal would leave:
-    /// if there is but one journal, and the cache tables are all that is known without it.
+    /// What the batch that is being written changes of dirty extra copies that the loss of the journal would
+    /// leave: if there is but one journal, and the cache tables are all that is known without it.
     pub fn dirty_changes(&self) -> Vec<DirtyChange> {
         if !self.are_dirty_listed() {
             return Vec::new();
@@ -43,9 +44,9 @@ impl State {
         changes.collect()
     }
 
-    /// The blocks of which a copy has left a place that a cache table may call dirty, since this was asked last: from
-    /// now on a guest's write may make the home newer. With the batch from which on no table and no list says dirty;
-    /// the largest number for a batch that is still to be written.
+    /// The blocks of which a copy has left a place that a cache table may call dirty, since this was asked
+    /// last: from now on a guest's write may make the home newer. With the batch from which on no table and
+    /// no list says dirty; the largest number for a batch that is still to be written.
     pub fn take_left_dirty(&mut self) -> Vec<(BlockId, ExtentId, u64)> {
         let left = std::mem::take(&mut self.left_dirty);
         let listed = left.into_iter().filter_map(|(block, place)| {
@@ -63,8 +64,8 @@ impl State {
         self.outdated.is_needed() && !self.map.is_of_adopted()
     }
 
-    /// Notes that a copy leaves a place on a device without the only journal, of which the table of the cache may say
-    /// that it is dirty. Until then the place has the same bytes as the home, or newer ones.
+    /// Notes that a copy leaves a place on a device without the only journal, of which the table of the cache
+    /// may say that it is dirty. Until then the place has the same bytes as the home, or newer ones.
     fn note_left(&mut self, block: BlockId, from: Extra, now: Option<Extra>) {
         let stays = now.is_some_and(|now| is_same_place(from, now));
         if stays || !self.are_dirty_listed() || !self.outdated.is_elsewhere(&from, &self.space) {
@@ -76,7 +77,8 @@ impl State {
         }
     }
 
-    /// Whether the journal says that a block is dirty in a place, or will with the batch that is being written.
+    /// Whether the journal says that a block is dirty in a place, or will with the batch that is being
+    /// written.
     fn is_said_dirty(&self, block: BlockId, place: Extra) -> bool {
         let changes = [self.committing.blocks.get(&block), self.pending.blocks.get(&block)];
         let said = changes.into_iter().flatten().flat_map(|change| [change.before, change.after]);
@@ -136,8 +138,8 @@ impl State {
         self.dirty.contains_key(&span)
     }
 
-    /// What the next commit says of a block changes. While the journal may name an extra copy of it, the extent counts as one that has some,
-    /// so that no write misses it.
+    /// What the next commit says of a block changes. While the journal may name an extra copy of it, the
+    /// extent counts as one that has some, so that no write misses it.
     fn note_change(&mut self, block: BlockId, known: Option<Extra>, extra: Option<Extra>) {
         let extent = self.shape.range_of(block).extent;
         self.pending.any_dirty |= [known, extra].into_iter().flatten().any(|extra| extra.dirty);
@@ -161,14 +163,15 @@ impl State {
         change.map_or_else(|| self.extras.get(block), |change| change.before)
     }
 
-    /// Whether a block's newest bytes are at the home, and in an extra copy by what the journal and the cache tables say.
+    /// Whether a block's newest bytes are at the home, and in an extra copy by what the journal and the cache
+    /// tables say.
     pub fn was_written_back(&self, block: BlockId) -> bool {
         let is_dirty = |extra: Option<Extra>| extra.is_some_and(|extra| extra.dirty);
         is_dirty(self.durable_extra(block)) && !is_dirty(self.extras.get(block))
     }
 
-    /// Whether a write to a piece may make a clean extra copy differ from the required ones that the journal names, now or with a batch
-    /// that is being written: then its span must be dirty before.
+    /// Whether a write to a piece may make a clean extra copy differ from the required ones that the journal
+    /// names, now or with a batch that is being written: then its span must be dirty before.
     pub fn has_clean_extra(&self, mut blocks: impl Iterator<Item = BlockId>) -> bool {
         let is_clean = |block| {
             self.extras.get(block).is_some_and(|extra| !extra.dirty)
@@ -190,8 +193,8 @@ impl State {
         self.tables.page_of(slot, extra.place)
     }
 
-    /// Takes up to `wanted` block slots of a device that lie side by side: of the divided extent slots, or of another one, if fewer than `most`
-    /// are divided.
+    /// Takes up to `wanted` block slots of a device that lie side by side: of the divided extent slots, or of
+    /// another one, if fewer than `most` are divided.
     pub fn take_blocks(
         &mut self,
         device: DeviceId,
@@ -213,8 +216,8 @@ impl State {
         self.extras.take(device, wanted)
     }
 
-    /// Nothing uses the block slot of an extra copy any more, which the block has just left. It is free at once, unless the journal may
-    /// still say that the block is there.
+    /// Nothing uses the block slot of an extra copy any more, which the block has just left. It is free at
+    /// once, unless the journal may still say that the block is there.
     pub fn retire_block(&mut self, block: BlockId, left: Extra) {
         let is_there = |before: &Extra| (before.slot, before.place) == (left.slot, left.place);
         let before = self.pending.blocks.get(&block).and_then(|change| change.before).filter(is_there);
@@ -241,7 +244,8 @@ impl State {
         self.committing.blocks.get(&block).is_none_or(ExtraChange::concerns_data)
     }
 
-    /// Passes each page with the entries that the journal says it has to `each`: not what has not been committed.
+    /// Passes each page with the entries that the journal says it has to `each`: not what has not been
+    /// committed.
     pub fn encode_cache_pages(
         &self,
         pages: &[CachePage],

@@ -1,7 +1,8 @@
 //! Extra copies: the second table, from blocks to block slots and back. Only what is cached takes memory.
 //!
-//! A cache takes whole extent slots of a device and divides them into block slots; an extent slot whose block slots are all free goes
-//! back. While it is divided it has a *group* here, with a *cell* for each of its block slots: group × blocks of an extent + place.
+//! A cache takes whole extent slots of a device and divides them into block slots; an extent slot whose block
+//! slots are all free goes back. While it is divided it has a *group* here, with a *cell* for each of its
+//! block slots: group × blocks of an extent + place.
 //!
 //! ```text
 //! a cell   entries  6  block + 1 (5 bytes) and state, as in a page of the cache table
@@ -9,13 +10,14 @@
 //! heads             4  for three quarters of the cells in use: the first cell of a chain
 //! ```
 //!
-//! So a block costs 13 bytes, and up to a sixteenth more that has been reserved. Chains are found by linear hashing: the table of
-//! heads grows by one at a time, and no request waits until all is moved to a larger one. During recovery a block may be in several
-//! cells, as pages of the cache table are of different ages; afterwards it is in one at most.
+//! So a block costs 13 bytes, and up to a sixteenth more that has been reserved. Chains are found by linear
+//! hashing: the table of heads grows by one at a time, and no request waits until all is moved to a larger
+//! one. During recovery a block may be in several cells, as pages of the cache table are of different ages;
+//! afterwards it is in one at most.
 //!
-//! Neighbouring blocks get block slots side by side as far as there are any, so that they are one request to the device: an SSD
-//! takes a request of 128 KiB in the time of few of 4 KiB. A group that has just got a free block slot is used last, for more of its
-//! block slots become free meanwhile.
+//! Neighbouring blocks get block slots side by side as far as there are any, so that they are one request to
+//! the device: an SSD takes a request of 128 KiB in the time of few of 4 KiB. A group that has just got a
+//! free block slot is used last, for more of its block slots become free meanwhile.
 
 mod loading;
 #[cfg(test)]
@@ -69,7 +71,8 @@ struct Pool {
     held: usize,
     /// Dirty blocks.
     dirty: usize,
-    /// The first and the last group that has a free block slot: that which has had one for longest comes first.
+    /// The first and the last group that has a free block slot: that which has had one for longest comes
+    /// first.
     roomy: u32,
     last_roomy: u32,
 }
@@ -134,7 +137,8 @@ impl Extras {
         self.devices[device.index()].dirty
     }
 
-    /// How many of a device's block slots are free, and how many hold no block: these are free or will be, unless one comes.
+    /// How many of a device's block slots are free, and how many hold no block: these are free or will be,
+    /// unless one comes.
     pub fn spare(&self, device: DeviceId) -> (usize, usize) {
         let Pool { divided, taken, held, .. } = self.devices[device.index()];
         let all = divided as usize * self.places as usize;
@@ -163,7 +167,8 @@ impl Extras {
         block.map(|block| (block, state == State::Dirty))
     }
 
-    /// The first block with an extra copy at or after a cell, in the order of cells, and the cell to go on from.
+    /// The first block with an extra copy at or after a cell, in the order of cells, and the cell to go on
+    /// from.
     pub fn next(&self, from: u32) -> Option<(u32, BlockId, Extra)> {
         let cells = from..self.entries.len() as u32;
         cells.filter_map(|cell| Some((cell + 1, self.entry(cell).0?, self.extra_at(cell)))).next()
@@ -179,7 +184,8 @@ impl Extras {
         })
     }
 
-    /// The first divided slot without a dirty block from a group on, the blocks that lie in it, and the group to go on from.
+    /// The first divided slot without a dirty block from a group on, the blocks that lie in it, and the group
+    /// to go on from.
     pub fn next_clean_slot(&self, from: u32) -> Option<(u32, SlotNumber, Vec<BlockId>)> {
         let is_clean = |group: &u32| {
             let Group { used, dirty, .. } = self.groups[*group as usize];
@@ -191,8 +197,8 @@ impl Extras {
         Some((group + 1, self.groups[group as usize].slot, blocks))
     }
 
-    /// Up to `most` divided slots of a device from a group on, as the blocks that lie in them and how many slots these are, and the group to go on
-    /// from. Without dirty blocks, unless `with_dirty`.
+    /// Up to `most` divided slots of a device from a group on, as the blocks that lie in them and how many
+    /// slots these are, and the group to go on from. Without dirty blocks, unless `with_dirty`.
     pub fn slots_of(
         &self,
         device: DeviceId,
@@ -210,8 +216,8 @@ impl Extras {
         groups.last().map(|last| (last + 1, groups.len(), blocks))
     }
 
-    /// Sets or removes a block's extra copy. A block slot that is new to the block must have been taken before; one that it leaves is
-    /// given back by the caller.
+    /// Sets or removes a block's extra copy. A block slot that is new to the block must have been taken
+    /// before; one that it leaves is given back by the caller.
     pub fn set(&mut self, block: BlockId, extra: Option<Extra>) {
         let before = self.find(block);
         let now = extra.map(|e| {
@@ -242,15 +248,16 @@ impl Extras {
         self.devices[device.index()].divided
     }
 
-    /// Divides an extent slot: its block slots become free. False if so many are divided that its cells have no number.
+    /// Divides an extent slot: its block slots become free. False if so many are divided that its cells have
+    /// no number.
     pub fn divide(&mut self, device: DeviceId, slot: SlotNumber) -> bool {
         let Some(group) = self.add_group(device, slot) else { return false };
         self.link_roomy(group);
         true
     }
 
-    /// Takes free block slots of a device that lie side by side: as many as are wanted, or the most that few groups have. Gives their
-    /// extent slot and places.
+    /// Takes free block slots of a device that lie side by side: as many as are wanted, or the most that few
+    /// groups have. Gives their extent slot and places.
     pub fn take(&mut self, device: DeviceId, most: usize) -> Option<(SlotNumber, Range<u16>)> {
         let cells = self.free_run(device, most as u32);
         if cells.is_empty() {
@@ -269,7 +276,8 @@ impl Extras {
         Some((slot, first..first + taken as u16))
     }
 
-    /// The first free cells of a device that are as many as are wanted, or else the most of those that are looked at.
+    /// The first free cells of a device that are as many as are wanted, or else the most of those that are
+    /// looked at.
     fn free_run(&self, device: DeviceId, most: u32) -> Range<u32> {
         let (mut number, mut looked_at, mut best) = (self.devices[device.index()].roomy, 0, 0..0);
         while let Some(group) = self.groups.get(number as usize) {
@@ -294,8 +302,8 @@ impl Extras {
         best
     }
 
-    /// Gives a block slot back that holds no block. Returns the extent slot if no block slot of it is in use any more: it is whole
-    /// again, and the caller's to release.
+    /// Gives a block slot back that holds no block. Returns the extent slot if no block slot of it is in use
+    /// any more: it is whole again, and the caller's to release.
     pub fn release(&mut self, slot: SlotNumber, place: u16) -> Option<SlotNumber> {
         let cell = self.cell_at(slot, place).expect("a block slot lies in a divided slot");
         assert!(self.entry(cell) == (None, State::Taken), "a block slot that is given back was taken");
@@ -435,7 +443,8 @@ impl Extras {
         })
     }
 
-    /// As many bits of the hash as there are heads for; one bit less for those that have not been divided yet.
+    /// As many bits of the hash as there are heads for; one bit less for those that have not been divided
+    /// yet.
     fn head_of(&self, block: BlockId) -> usize {
         let (hash, heads) = (self.hasher.hash_one(block.0) as usize, self.heads.len());
         let all = heads.next_power_of_two();

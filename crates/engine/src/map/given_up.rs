@@ -13,8 +13,9 @@ impl State {
         all.filter(|(_, entry)| is_on(entry.home) || is_on(entry.second)).map(|(extent, _)| extent).collect()
     }
 
-    /// A device that is given up may have lost writes before an extent moved off it. Of the copies of such an extent the one that stayed
-    /// where it was is the home from now on, as long as the move is not durable; once it is, flushes have proved both.
+    /// A device that is given up may have lost writes before an extent moved off it. Of the copies of such an
+    /// extent the one that stayed where it was is the home from now on, as long as the move is not durable;
+    /// once it is, flushes have proved both.
     pub fn prefer_what_stayed(&mut self, device: DeviceId) {
         for (extent, before, _) in self.entries_of_journal().collect::<Vec<_>>() {
             let now = self.map.get(extent);

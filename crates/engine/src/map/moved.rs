@@ -1,11 +1,13 @@
-//! Which extents' copies have got other places: a slot that a copy has left may hold another extent by the time that a read of it ends, if that read does not
-//! hold the extent's lock.
+//! Which extents' copies have got other places: a slot that a copy has left may hold another extent by the
+//! time that a read of it ends, if that read does not hold the extent's lock.
 //!
-//! Counted for groups of extents: if one moves, what is read of others in its group does not count either, which costs speed alone.
+//! Counted for groups of extents: if one moves, what is read of others in its group does not count either,
+//! which costs speed alone.
 
 use braid_base::ExtentId;
 
-/// So many groups, in 16 KiB of memory: of a few hundred extents that are being read, one move in ten hits another's group.
+/// So many groups, in 16 KiB of memory: of a few hundred extents that are being read, one move in ten hits
+/// another's group.
 const GROUPS: usize = 4096;
 
 /// Moves of copies, counted by groups of extents.

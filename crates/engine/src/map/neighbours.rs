@@ -1,8 +1,9 @@
-//! The slot that an extent gets on a device: next to its neighbours' where that is free, else between those that are not far,
-//! else near its place ([`super::space`]).
+//! The slot that an extent gets on a device: next to its neighbours' where that is free, else between those
+//! that are not far, else near its place ([`super::space`]).
 //!
-//! An extent is in the map once its data has been written. What was given out a moment before counts as well ([`Given`]): otherwise
-//! the layout would depend on whether a client writes one extent after the other or several at once.
+//! An extent is in the map once its data has been written. What was given out a moment before counts as well
+//! ([`Given`]): otherwise the layout would depend on whether a client writes one extent after the other or
+//! several at once.
 
 use super::{Map, Space, State};
 use braid_base::{DeviceId, ExtentId};
@@ -26,7 +27,8 @@ enum Neighbour {
     Unmapped,
 }
 
-/// How far neighbours are looked for: so many devices may share a volume in stripes, and each keeps its part in order.
+/// How far neighbours are looked for: so many devices may share a volume in stripes, and each keeps its part
+/// in order.
 const FAR: u32 = 16;
 
 impl State {
@@ -139,7 +141,8 @@ fn take(
         (Some((a, first)), Some((b, last))) if first < last && last - first <= 2 * FAR => {
             first + (last - first) * a / (a + b)
         }
-        // Neighbours that lie far apart are not where they belong either: what followed them would spread that.
+        // Neighbours that lie far apart are not where they belong either: what followed them would spread
+        // that.
         _ => space.place(device, extent),
     };
     space.take_near(device, wanted)
@@ -216,8 +219,9 @@ mod tests {
         }
     }
 
-    /// A client that wrote several extents at once found those before them not yet in the map, and each went to its own place: reads of a
-    /// disk with a tenth of the data took 1.5 times as long as after one write at a time.
+    /// A client that wrote several extents at once found those before them not yet in the map, and each went
+    /// to its own place: reads of a disk with a tenth of the data took 1.5 times as long as after one write
+    /// at a time.
     #[test]
     fn extents_that_are_written_at_the_same_time_lie_as_if_one_after_the_other() {
         let device_of = |extent: u32| if extent.is_multiple_of(5) { DISK } else { SSD };
@@ -251,7 +255,8 @@ mod tests {
         }
     }
 
-    /// Stripes that were written from their end lay with gaps between them: they were read at half of the rate.
+    /// Stripes that were written from their end lay with gaps between them: they were read at half of the
+    /// rate.
     #[test]
     fn stripes_that_are_written_from_their_end_lie_side_by_side_too() {
         let mut volume = Volume::new(&[1_000; 4], 1_000);
@@ -304,7 +309,8 @@ mod tests {
         }
         let (disk, ssd) = (volume.slots(DISK), volume.slots(SSD));
         assert_eq!(disk.len() + ssd.len(), 1_000);
-        // Of slots in any order, a third of the device. Slots that are given out on a full device are where room is.
+        // Of slots in any order, a third of the device. Slots that are given out on a full device are where
+        // room is.
         assert!(distance(&disk) < 3.0, "{} of {}", distance(&disk), disk.len());
         assert!(distance(&ssd) < 8.0, "{} of {}", distance(&ssd), ssd.len());
     }

@@ -1,9 +1,10 @@
 //! Slots that nothing uses any more, and that an older map image may still name.
 //!
-//! With one required copy there is one journal. If its device is lost, the map image on another device is all that is known, and that is
-//! as old as the last checkpoint. So a slot of any other device is used again only after a checkpoint: until then it holds the
-//! bytes of the extent that the image names it for. The same holds for the block slots of dirty extra copies and the tables of caches on other
-//! devices. Those of clean copies need not wait: where a device is lost, no table is believed about these.
+//! With one required copy there is one journal. If its device is lost, the map image on another device is all
+//! that is known, and that is as old as the last checkpoint. So a slot of any other device is used again only
+//! after a checkpoint: until then it holds the bytes of the extent that the image names it for. The same
+//! holds for the block slots of dirty extra copies and the tables of caches on other devices. Those of clean
+//! copies need not wait: where a device is lost, no table is believed about these.
 
 use super::Space;
 use braid_base::DeviceId;
@@ -30,7 +31,8 @@ pub(super) struct Outdated {
     waiting: VecDeque<(u64, Freed)>,
     /// How many slots of each device wait.
     slots_on: Vec<u32>,
-    /// Places in which the table of a cache may still have dirty copies, by the newest batch when they were so no more.
+    /// Places in which the table of a cache may still have dirty copies, by the newest batch when they were
+    /// so no more.
     once_dirty: HashMap<(SlotNumber, u16), u64, FixedState>,
     newest: u64,
 }
@@ -79,7 +81,8 @@ impl Outdated {
         !self.is_free(place.slot, space)
     }
 
-    /// The batch with which a dirty copy became clean or left that the table of a cache may still have in a place.
+    /// The batch with which a dirty copy became clean or left that the table of a cache may still have in a
+    /// place.
     pub fn was_dirty(&self, place: &Extra) -> Option<u64> {
         self.once_dirty.get(&(place.slot, place.place)).copied()
     }

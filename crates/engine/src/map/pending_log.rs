@@ -215,7 +215,8 @@ pub(crate) fn clear(memory: &dyn LastingMemory) {
 }
 
 impl State {
-    /// While the volume opens, this memory has a log that the next opening needs, too, if this one ends early.
+    /// While the volume opens, this memory has a log that the next opening needs, too, if this one ends
+    /// early.
     pub fn keep_left_log(&mut self, left: Option<NeededLog>) {
         self.left_log = left;
     }

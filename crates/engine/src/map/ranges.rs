@@ -1,4 +1,5 @@
-//! A set of ranges of the volume: what touches is one range, so that neighbours are read and written together.
+//! A set of ranges of the volume: what touches is one range, so that neighbours are read and written
+//! together.
 
 use braid_base::Bytes;
 use std::collections::BTreeMap;

@@ -1,16 +1,18 @@
 //! Slots: which are free on each device, and which of them is given out.
 //!
-//! Extents keep their order on each device. An extent that comes to a device gets the slot next to that of its neighbour, else
-//! one near its *place*: the extents of the volume, in the order of their addresses, spread over the part of the device that the
-//! volume comes to use if it fills all devices about alike. That part begins behind the metadata: so a small volume stays near
-//! the device's start, where disks are fastest and seeks shortest, and where an old SSD that learns of no discard need not copy what was never used again. What leaves a device and comes back finds the slot that it had, if
-//! nothing else has taken it meanwhile.
+//! Extents keep their order on each device. An extent that comes to a device gets the slot next to that of
+//! its neighbour, else one near its *place*: the extents of the volume, in the order of their addresses,
+//! spread over the part of the device that the volume comes to use if it fills all devices about alike. That
+//! part begins behind the metadata: so a small volume stays near the device's start, where disks are fastest
+//! and seeks shortest, and where an old SSD that learns of no discard need not copy what was never used
+//! again. What leaves a device and comes back finds the slot that it had, if nothing else has taken it
+//! meanwhile.
 //!
-//! A slot that is divided for extra copies belongs to no address. It lies behind the places of the extents, or as far back
-//! as one is free, so that it takes the place of few.
+//! A slot that is divided for extra copies belongs to no address. It lies behind the places of the extents,
+//! or as far back as one is free, so that it takes the place of few.
 //!
-//! A device that keeps addresses is simpler: an extent lies in the slot of its own number or not there at all, and slots beyond the
-//! volume's extents are for what belongs to no address.
+//! A device that keeps addresses is simpler: an extent lies in the slot of its own number or not there at
+//! all, and slots beyond the volume's extents are for what belongs to no address.
 
 use super::taken::Taken;
 use braid_base::{DeviceId, ExtentId, Slot};
@@ -110,8 +112,9 @@ impl Space {
         space
     }
 
-    /// Lays the places of the extents on each device behind what is taken so far, which is metadata: of all their copies, as many as
-    /// the device has of the free slots of all, and a little more, but at most one of each.
+    /// Lays the places of the extents on each device behind what is taken so far, which is metadata: of all
+    /// their copies, as many as the device has of the free slots of all, and a little more, but at most one
+    /// of each.
     fn set_parts(&mut self, copies: u8) {
         let all: u64 = self.devices.iter().map(|slots| u64::from(slots.free)).sum();
         for slots in &mut self.devices {
@@ -124,8 +127,8 @@ impl Space {
         }
     }
 
-    /// A device has the slots that the superblock says now, all of them free but for metadata: it is new, or has been removed. Nothing lies
-    /// on it.
+    /// A device has the slots that the superblock says now, all of them free but for metadata: it is new, or
+    /// has been removed. Nothing lies on it.
     pub fn set_device(&mut self, superblock: &Superblock, device: DeviceId) {
         let Space { devices, runs, .. } = Space::new(superblock);
         for (i, fresh) in devices.into_iter().enumerate() {
@@ -159,7 +162,8 @@ impl Space {
         Some(slots.give(nearest))
     }
 
-    /// Takes a slot of a device for what belongs to no address: one that is no extent's place, else the last free one.
+    /// Takes a slot of a device for what belongs to no address: one that is no extent's place, else the last
+    /// free one.
     pub fn take_aside(&mut self, device: DeviceId) -> Option<SlotNumber> {
         let slots = &mut self.devices[device.index()];
         if !slots.open {

@@ -1,8 +1,9 @@
 //! What the volume knows, and what of it the journal does not know yet.
 //!
-//! A change is applied here once the data that it speaks of has been written, and becomes a record at the next commit.
-//! Until that is durable, a slot that the change freed stays taken, and a map page that is written meanwhile shows the
-//! extent as it was before ([`State::durable_entry`]): so neither can run ahead of the journal.
+//! A change is applied here once the data that it speaks of has been written, and becomes a record at the
+//! next commit. Until that is durable, a slot that the change freed stays taken, and a map page that is
+//! written meanwhile shows the extent as it was before ([`State::durable_entry`]): so neither can run ahead
+//! of the journal.
 
 use super::changes::Changes;
 use super::exposed::Exposed;
@@ -33,7 +34,8 @@ pub(crate) struct State {
     pub tables: CacheTables,
     /// Where copies may differ.
     pub behind: Behind,
-    /// Spans in which clean extra copies are not read: they may have been made from what a device held after it had lost writes.
+    /// Spans in which clean extra copies are not read: they may have been made from what a device held after
+    /// it had lost writes.
     pub suspect: HashSet<SpanId, FixedState>,
     /// Whether a write to a block with a clean extra copy needs an intent: the volume has a table of spans.
     pub(super) has_spans: bool,
@@ -71,7 +73,8 @@ pub(crate) struct State {
     pub moved: Moved,
     /// Dirty blocks that are being written back, and that no guest has written to since that began.
     pub cleaning: HashSet<BlockId, FixedState>,
-    /// Blocks of which an extra copy has left a place that a cache table may call dirty, since that was asked last.
+    /// Blocks of which an extra copy has left a place that a cache table may call dirty, since that was asked
+    /// last.
     pub(super) left_dirty: Vec<(BlockId, Extra)>,
     /// The devices as the policy sees them; `free` is kept true by [`State::refresh`], the load by
     /// `Core::begin` and `Core::end`.
@@ -130,8 +133,8 @@ impl State {
         self.pending.len()
     }
 
-    /// Whether some of them should not wait long, though no guest flushes: until they are durable, slots are not free again, and what copies
-    /// that may differ need after a crash is not less.
+    /// Whether some of them should not wait long, though no guest flushes: until they are durable, slots are
+    /// not free again, and what copies that may differ need after a crash is not less.
     pub fn is_commit_due(&self) -> bool {
         self.pending.is_promised() || self.shape.copies > 1 && !self.pending.cleared.is_empty()
     }
@@ -161,13 +164,14 @@ impl State {
         self.outdated.is_needed() && self.stale_pages() > 0
     }
 
-    /// From now on, slots of other devices than this one wait for a checkpoint to be free; if there is none, no slots wait.
+    /// From now on, slots of other devices than this one wait for a checkpoint to be free; if there is none,
+    /// no slots wait.
     pub fn set_only_journal(&mut self, device: Option<DeviceId>) {
         self.outdated.set_only_journal(device);
     }
 
-    /// Takes slots side by side on one device that wait for the device to be told: at most so many, and at least one of
-    /// those that wait. Each comes back by [`State::end_trim`].
+    /// Takes slots side by side on one device that wait for the device to be told: at most so many, and at
+    /// least one of those that wait. Each comes back by [`State::end_trim`].
     pub fn take_trims(&mut self, most: usize) -> Vec<SlotNumber> {
         let Some(&first) = self.trims.first() else { return Vec::new() };
         let device = |slot| self.space.locate(SlotNumber(slot)).map(|slot| slot.device);
@@ -211,7 +215,8 @@ impl State {
         !self.trims.is_empty()
     }
 
-    /// Slots that are taken and belong to nothing any more: they wait for a commit, a checkpoint, or for their device to be told.
+    /// Slots that are taken and belong to nothing any more: they wait for a commit, a checkpoint, or for
+    /// their device to be told.
     pub fn waiting_slots(&self) -> impl Iterator<Item = SlotNumber> {
         let freed = self.pending.freed.iter().chain(&self.committing.freed);
         freed.chain(self.outdated.slots()).copied().chain(self.trims.iter().map(|&slot| SlotNumber(slot)))
@@ -238,10 +243,10 @@ impl State {
         !self.suspect.is_empty() && self.suspect.contains(&self.shape.span_of(extent))
     }
 
-    /// The journal calls whole spans behind, and a device that is lost later would count as the only one that has the
-    /// newest bytes of all homes there. So where one device alone lacks something in a span, the homes of extents
-    /// whose copies are alike go to the other device. For a volume that closes: both copies are flushed, no batch
-    /// follows, and the map pages are to be written.
+    /// The journal calls whole spans behind, and a device that is lost later would count as the only one that
+    /// has the newest bytes of all homes there. So where one device alone lacks something in a span, the
+    /// homes of extents whose copies are alike go to the other device. For a volume that closes: both copies
+    /// are flushed, no batch follows, and the map pages are to be written.
     pub fn prefer_what_lacks_nothing(&mut self, is_current: impl Fn(DeviceId) -> bool) {
         let of =
             |space: &Space, slot| space.locate(slot).map(|place| place.device).filter(|d| is_current(*d));
@@ -270,8 +275,8 @@ impl State {
         }
     }
 
-    /// Whether the home of an extent has moved, and a crash, or the loss of the device that the home left, would
-    /// bring that back.
+    /// Whether the home of an extent has moved, and a crash, or the loss of the device that the home left,
+    /// would bring that back.
     pub fn is_move_pending(&self, extent: ExtentId) -> bool {
         has_moved_home(&self.durable_entry(extent), &self.map.get(extent))
     }
@@ -289,8 +294,8 @@ impl State {
         !self.exchanged.is_empty()
     }
 
-    /// Corrects the records of a commit that has begun likewise, now that a device has been given up: of extents whose copies have been
-    /// exchanged since, and of those that a guest has discarded since.
+    /// Corrects the records of a commit that has begun likewise, now that a device has been given up: of
+    /// extents whose copies have been exchanged since, and of those that a guest has discarded since.
     pub fn exchange_recorded(&mut self, records: &mut [Record], is_current: impl Fn(DeviceId) -> bool) {
         for record in records {
             let Record::Extent(extent, entry) = record else { continue };
@@ -329,7 +334,8 @@ impl State {
         self.views[device.index()].free = self.space.free(device);
     }
 
-    /// A device has the slots that the superblock says now: it is new, or has been removed. Nothing lies on it.
+    /// A device has the slots that the superblock says now: it is new, or has been removed. Nothing lies on
+    /// it.
     pub fn set_device(&mut self, superblock: &Superblock, device: DeviceId) {
         let (count, class) = (superblock.devices.len(), superblock.devices[device.index()].class);
         self.space.set_device(superblock, device);
@@ -394,7 +400,8 @@ impl State {
         self.stale_intents.extend(spans.into_iter().map(|span| span.0 / intent_page::SPANS_PER_PAGE));
     }
 
-    /// What the journal says of extents that have changed since, or is about to, and whether a copy may lack what a flush promised: a crash brings that back.
+    /// What the journal says of extents that have changed since, or is about to, and whether a copy may lack
+    /// what a flush promised: a crash brings that back.
     pub fn entries_of_journal(&self) -> impl Iterator<Item = (ExtentId, Entry, bool)> {
         let changed = self.pending.extents.iter().chain(&self.committing.extents);
         changed.map(|(&extent, before)| (extent, before.entry, before.was_behind))

@@ -1,10 +1,11 @@
-//! Which slots of a device are taken: a bit for each, and above them levels on which a bit stands for a full word of the level
-//! below. The nearest free slot on either side of any place is found in at most six steps up and six down, however large the
-//! device is and however full. Nothing is allocated after the beginning.
+//! Which slots of a device are taken: a bit for each, and above them levels on which a bit stands for a full
+//! word of the level below. The nearest free slot on either side of any place is found in at most six steps
+//! up and six down, however large the device is and however full. Nothing is allocated after the beginning.
 
 /// The slots of a device.
 pub(super) struct Taken {
-    /// The lowest level first: 1 is taken, or a full word. Bits beyond the last slot are taken for ever. The highest level is one word.
+    /// The lowest level first: 1 is taken, or a full word. Bits beyond the last slot are taken for ever. The
+    /// highest level is one word.
     levels: Vec<Vec<u64>>,
 }
 
@@ -85,7 +86,8 @@ impl Taken {
         None
     }
 
-    /// The slot in the word that a bit of a level stands for; `place` says which bit of a word that is not full.
+    /// The slot in the word that a bit of a level stands for; `place` says which bit of a word that is not
+    /// full.
     fn descend(&self, level: usize, bit: usize, place: impl Fn(u64) -> u32) -> u32 {
         self.levels[..level].iter().rev().fold(bit, |at, words| at * 64 + place(words[at]) as usize) as u32
     }

@@ -9,7 +9,8 @@ use braid_runtime::{Device, Mode, Runtime};
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Shows the policy a range of the volume. Each extent of it is read by itself, so that a guest's write may lie between two.
+    /// Shows the policy a range of the volume. Each extent of it is read by itself, so that a guest's write
+    /// may lie between two.
     pub(super) async fn inspect(self: &Rc<Self>, asked: ByteRange) -> Result<Outcome> {
         if asked.len() > LONGEST_INSPECTED {
             return Ok(Outcome::Stopped);

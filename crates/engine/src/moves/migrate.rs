@@ -1,8 +1,8 @@
-//! Moves of extents: read source, write target, then switch the map. The record follows with the next commit, which
-//! flushes the target before it; until then the old slot stays as it is.
+//! Moves of extents: read source, write target, then switch the map. The record follows with the next commit,
+//! which flushes the target before it; until then the old slot stays as it is.
 //!
-//! No lock is held while bytes are copied. A guest that writes to the extent meanwhile wins: the copy is worthless then,
-//! and the move stops (a policy that still wants it asks again).
+//! No lock is held while bytes are copied. A guest that writes to the extent meanwhile wins: the copy is
+//! worthless then, and the move stops (a policy that still wants it asks again).
 
 use super::Mover;
 use crate::Result;
@@ -50,8 +50,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(Outcome::Finished)
     }
 
-    /// Takes a slot and begins to watch the extent, with no write under way. None where the move is not wanted any more
-    /// or has no room.
+    /// Takes a slot and begins to watch the extent, with no write under way. None where the move is not
+    /// wanted any more or has no room.
     pub(super) async fn begin_copy(
         &self,
         extent: ExtentId,
@@ -84,8 +84,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Stops watching the extent, whose lock the caller holds. Whether the copy counts: if it is whole, no guest wrote meanwhile, and its device
-    /// is current still. Otherwise its slot is given back.
+    /// Stops watching the extent, whose lock the caller holds. Whether the copy counts: if it is whole, no
+    /// guest wrote meanwhile, and its device is current still. Otherwise its slot is given back.
     pub fn end_copy(
         &self,
         state: &mut State,
@@ -102,8 +102,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         counts
     }
 
-    /// Copies the valid parts of an extent to another slot. Returns how much that was; none if the plan had to yield before the end. With two required copies, the journal says that
-    /// they may differ until the new one is flushed: its device may fail before.
+    /// Copies the valid parts of an extent to another slot. Returns how much that was; none if the plan had
+    /// to yield before the end. With two required copies, the journal says that they may differ until the new
+    /// one is flushed: its device may fail before.
     pub(super) async fn copy_extent(
         self: &Rc<Self>,
         extent: ExtentId,

@@ -1,5 +1,5 @@
-//! Work behind the scenes: what the policy plans, checkpoints, and telling devices what they may forget. Guests come
-//! first.
+//! Work behind the scenes: what the policy plans, checkpoints, and telling devices what they may forget.
+//! Guests come first.
 
 mod inspect;
 mod migrate;
@@ -33,11 +33,11 @@ use std::rc::Rc;
 use std::task::Poll;
 use turns::Turns;
 
-/// How far the map images may be behind the journal, in time: so far the second one is behind what a lost first metadata
-/// device knew.
+/// How far the map images may be behind the journal, in time: so far the second one is behind what a lost
+/// first metadata device knew.
 const OLDEST_MAP: Nanos = Nanos::from_secs(30);
-/// How long a change of the map waits for a commit where no guest flushes: as long as the usual file systems wait. Until
-/// then the slots that it freed cannot be used again.
+/// How long a change of the map waits for a commit where no guest flushes: as long as the usual file systems
+/// wait. Until then the slots that it freed cannot be used again.
 const OLDEST_CHANGE: Nanos = Nanos::from_secs(5);
 /// How long what only makes a cache warmer after a crash waits likewise: all devices are flushed for it.
 const OLDEST_WARMTH: Nanos = Nanos::from_secs(30);
@@ -265,7 +265,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.moves.moving.set(self.moves.moving.get() - 1);
     }
 
-    /// Runs a move. Whether the plan's limits hold for it, its mover says; only the engine makes second copies without them.
+    /// Runs a move. Whether the plan's limits hold for it, its mover says; only the engine makes second
+    /// copies without them.
     async fn run_move(self: &Rc<Self>, job: Move, mover: Mover) -> crate::Result<Outcome> {
         self.moves.moving.set(self.moves.moving.get() + 1);
         let outcome = match job {
@@ -292,7 +293,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.run_move(job, Mover::Engine).await
     }
 
-    /// Tells the policy that asked for a move what became of it; one that has taken charge since knows nothing of it.
+    /// Tells the policy that asked for a move what became of it; one that has taken charge since knows
+    /// nothing of it.
     fn end_move(&self, job: &Move, outcome: Outcome, policy_changes: u64) {
         let moved = outcome == Outcome::Finished;
         self.moves.progress.end(self.len_of(job), moved, self.rt.now());

@@ -1,11 +1,13 @@
 //! The limits of a plan: moves take at most a share of a device's time.
 //!
-//! A device with a limit serves one move, or one run of them, at a time. After it has worked for a move for a time `t`, it rests from moves for
-//! `t (1 / share − 1)`; without a share, but with a plan that yields to guests, it does not rest. A move waits for that before it takes a lock or a buffer, be it at its beginning or between two steps.
-//! Where it is not known which of several devices worked, all of them count as having done so.
+//! A device with a limit serves one move, or one run of them, at a time. After it has worked for a move for a
+//! time `t`, it rests from moves for `t (1 / share − 1)`; without a share, but with a plan that yields to
+//! guests, it does not rest. A move waits for that before it takes a lock or a buffer, be it at its beginning
+//! or between two steps. Where it is not known which of several devices worked, all of them count as having
+//! done so.
 //!
-//! What the engine does by itself (second copies after a device was missing, resynchronisation) keeps to no limit of a plan, and like moves to
-//! devices without one to the engine's budget ([`super::turns`]).
+//! What the engine does by itself (second copies after a device was missing, resynchronisation) keeps to no
+//! limit of a plan, and like moves to devices without one to the engine's budget ([`super::turns`]).
 
 use super::runs::{Job, Queue, Run};
 use crate::core::Core;
@@ -183,8 +185,8 @@ impl Drop for Claim<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Takes the first job that may begin now; waits for one, up to `until`. None if there are none left, or if the plan is `over`
-    /// first.
+    /// Takes the first job that may begin now; waits for one, up to `until`. None if there are none left, or
+    /// if the plan is `over` first.
     pub(super) async fn next_job(&self, until: Nanos, over: impl Fn() -> bool) -> Option<(Job, Claim<'_>)> {
         let queue = &self.moves.queue;
         while !over() && queue.borrow().len() > 0 {
@@ -211,7 +213,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some((job, devices))
     }
 
-    /// Whether the devices that a job uses are free; for a range, whose extents may lie anywhere, all. Asked of many jobs that may not.
+    /// Whether the devices that a job uses are free; for a range, whose extents may lie anywhere, all. Asked
+    /// of many jobs that may not.
     fn may_begin(&self, job: &Job, now: Nanos) -> bool {
         let is_free = |device| self.moves.pace.is_free(device, now);
         match Uses::of(job) {

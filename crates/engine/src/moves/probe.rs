@@ -1,7 +1,7 @@
 //! Probes: one request to a device that no guest uses, to learn how fast it would be.
 //!
-//! A read asks for a random place among the slots; a write goes to a free slot, which is free again afterwards, so that
-//! nothing can refer to what it wrote.
+//! A read asks for a random place among the slots; a write goes to a free slot, which is free again
+//! afterwards, so that nothing can refer to what it wrote.
 
 use super::Mover;
 use crate::Result;

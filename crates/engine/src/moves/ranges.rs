@@ -65,7 +65,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.in_order(&self.extras_in(range, |extra| extra.dirty), Mover::Plan, write_back).await
     }
 
-    /// Does something with blocks in the order of their addresses: with as many as a write-back takes, and several times at once.
+    /// Does something with blocks in the order of their addresses: with as many as a write-back takes, and
+    /// several times at once.
     pub async fn in_order(
         &self,
         blocks: &[BlockId],
@@ -91,8 +92,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.jobs.are_ending() { Outcome::Stopped } else { Outcome::Finished }
     }
 
-    /// The blocks with such an extra copy that a range touches, in the order of their addresses. Costs as much as the range has
-    /// blocks, or as there are extra copies, whichever is less.
+    /// The blocks with such an extra copy that a range touches, in the order of their addresses. Costs as
+    /// much as the range has blocks, or as there are extra copies, whichever is less.
     fn extras_in(&self, range: ByteRange, is_wanted: impl Fn(&Extra) -> bool) -> Vec<BlockId> {
         let (state, size) = (self.state.borrow(), self.shape.block_size.0);
         let blocks = range.start.0 / size..self.end_of(range).0.div_ceil(size);

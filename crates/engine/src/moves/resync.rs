@@ -1,9 +1,10 @@
-//! Resync: brings the copies that are behind up to date, span after span, while guests work. The same job after an unclean stop, after a
-//! write that failed on one copy, and for a device that came back.
+//! Resync: brings the copies that are behind up to date, span after span, while guests work. The same job
+//! after an unclean stop, after a write that failed on one copy, and for a device that came back.
 //!
-//! What lies near each other on the device that lacks it is one *run*: its pieces are copied in one turn, so that a disk moves its heads once for
-//! all. A piece is copied under its extent's lock, and is not behind from then on. Guests write to both copies meanwhile, so a span is done after
-//! one pass, unless a copy missed another write in it.
+//! What lies near each other on the device that lacks it is one *run*: its pieces are copied in one turn, so
+//! that a disk moves its heads once for all. A piece is copied under its extent's lock, and is not behind
+//! from then on. Guests write to both copies meanwhile, so a span is done after one pass, unless a copy
+//! missed another write in it.
 
 use super::Mover;
 use crate::copies::{Member, OnBadPlace, Other};
@@ -23,10 +24,12 @@ use std::rc::Rc;
 const REST: Nanos = Nanos::from_secs(5);
 /// A span is called clean once guests have left it alone for so long.
 const IDLE: Nanos = Nanos::from_secs(5);
-/// So many idle spans are called clean in a second while guests write elsewhere: each costs a batch of the journal where they come back.
+/// So many idle spans are called clean in a second while guests write elsewhere: each costs a batch of the
+/// journal where they come back.
 const CLEARED_AT_ONCE: usize = 16;
 
-/// With one required copy nothing is resynchronised: what is called clean saves a part of a cache from a crash, and flushes all devices.
+/// With one required copy nothing is resynchronised: what is called clean saves a part of a cache from a
+/// crash, and flushes all devices.
 const REST_OF_CACHE: Nanos = Nanos::from_secs(30);
 /// So many spans are called clean then.
 const CLEARED_OF_CACHE: usize = 256;
@@ -35,7 +38,7 @@ const CLEARED_OF_CACHE: usize = 256;
 const AT_ONCE: usize = 4;
 /// The longest run, and how far apart its pieces lie at most.
 const LONGEST: Bytes = Bytes(1 << 20);
-/// So much is copied before guests of an extent get their turn, sector by sector, where a device has a bad place.
+/// Bytes copied around a bad place, sector by sector, before guests of the extent get their turn.
 const PART: Bytes = Bytes(16 << 10);
 /// So many pieces, each a request or more, a run has at most: guests wait behind them.
 const MOST_IN_RUN: usize = 8;
@@ -63,7 +66,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let is_behind = |span: &SpanId| self.state.borrow().behind.is_any_behind(*span);
             let progress = !spans.iter().all(is_behind);
             if progress {
-                // With that the sources are proved, and may fail. A failure is remembered, and told to every flush from now on.
+                // With that the sources are proved, and may fail. A failure is remembered, and told to every
+                // flush from now on.
                 let caught_up = self.state.borrow().behind.caught_up();
                 failed |= self.commit(Origin::Background).await.is_err();
                 failed |= !failed && self.end_lapses(&caught_up).await.is_err();
@@ -79,12 +83,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether anything that is behind can be brought up to date: a copy has no other while its device is the only one.
+    /// Whether stale copies can be brought up to date: not while only one device is there.
     pub fn can_resync(&self) -> bool {
         self.devices.iter().filter(|member| member.is_written()).nth(1).is_some()
     }
 
-    /// Brings what a policy wanted behind up to date in a range, in the order of addresses, and over shorter gaps.
+    /// Brings what a policy left behind up to date in a range, in the order of addresses, over shorter gaps.
     pub async fn resync_range(self: &Rc<Self>, range: ByteRange, gap: Bytes) -> Result<Outcome> {
         let end = range.end.min(self.shape.volume_size);
         if self.active_epochs().is_some() {
@@ -94,20 +98,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(Outcome::Finished);
         }
         let all = self.resync_within(range.start..end, gap, Mover::Plan).await?;
-        // A commit proves the sources. One after each range would keep the target from sorting what it was given.
+        // A commit proves the sources. One after each range would keep the target from sorting its writes.
         self.moves.resynced.set(true);
         Ok(if all { Outcome::Finished } else { Outcome::Stopped })
     }
 
-    /// Brings the second copy of an extent up to date, but for what guests write meanwhile, and for what a crash would bring back.
+    /// Brings the second copy of an extent up to date, but for what guests write meanwhile, and for what a
+    /// crash would bring back.
     pub async fn resync_extent(self: &Rc<Self>, extent: ExtentId) -> Result<()> {
         self.resync_within(self.shape.bytes_of(extent), Move::GAP, Mover::Engine).await?;
         self.moves.resynced.set(true);
         Ok(())
     }
 
-    /// Brings what is behind in these spans up to date, in the order of addresses: several runs at the same time, so that devices that are read
-    /// and devices that are written all have work. Of a span in which a run fails nothing more is begun, unless it failed for want of room.
+    /// Brings what is behind in these spans up to date, in the order of addresses: several runs at the same
+    /// time, so that devices that are read and devices that are written all have work. Of a span in which a
+    /// run fails nothing more is begun, unless it failed for want of room.
     async fn resync_spans(self: &Rc<Self>, spans: &[SpanId]) -> Vec<Result<()>> {
         let left: RefCell<VecDeque<Range<Bytes>>> =
             RefCell::new(spans.iter().map(|&span| self.shape.bytes_of_span(span)).collect());
@@ -135,7 +141,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all((0..AT_ONCE).map(|_| work())).await
     }
 
-    /// Takes the first pieces that are behind from what is left of some spans: those of one span whose second copies lie near each other.
+    /// Takes the first pieces that are behind from what is left of some spans: those of one span whose second
+    /// copies lie near each other.
     fn next_run(&self, left: &mut VecDeque<Range<Bytes>>) -> Option<Vec<Range<Bytes>>> {
         while let Some(rest) = left.front_mut() {
             let (mut run, mut len): (Vec<Range<Bytes>>, Bytes) = (Vec::new(), Bytes::ZERO);
@@ -181,7 +188,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.shape.span_of(self.shape.extent_of(at))
     }
 
-    /// What is copied at a time at the start of a range: up to the end of its extent, or of a buffer, and over shorter gaps.
+    /// What is copied at a time at the start of a range: up to the end of its extent, or of a buffer, and
+    /// over shorter gaps.
     fn piece_at(&self, range: &Range<Bytes>, gap: Bytes) -> Range<Bytes> {
         let end = self.shape.bytes_of(self.shape.extent_of(range.start)).end;
         let most = end.min(range.start + self.bounce_limit());
@@ -239,8 +247,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Copies pieces that are behind, in one turn of their devices. False if something of them is left: it is behind as before if a device is
-    /// not there.
+    /// Copies pieces that are behind, in one turn of their devices. False if something of them is left: it is
+    /// behind as before if a device is not there.
     async fn resync_run(self: &Rc<Self>, pieces: &[Range<Bytes>], mover: Mover) -> Result<bool> {
         let mut devices = BTreeSet::new();
         for piece in pieces {
@@ -269,8 +277,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(all)
     }
 
-    /// As [`Core::resync_piece`]. Where a device has a bad place, which may take it seconds to tell, guests of the extent get
-    /// their turn after a few sectors.
+    /// As [`Core::resync_piece`]. Where a device has a bad place, which may take it seconds to tell, guests
+    /// of the extent get their turn after a few sectors.
     async fn resync_in_parts(
         self: &Rc<Self>,
         piece: &Range<Bytes>,
@@ -316,7 +324,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (mut at, mut all, mut failed) = (piece.start, true, None);
         while at < piece.end {
             if self.state.borrow().suspect.contains(&span) {
-                // Another device was given up since: its extra copies go first, or the span would be called clean with them.
+                // Another device has failed since: its extra copies go first, or the span would become clean with them.
                 return Ok(false);
             }
             let doubts = self.state.borrow().behind.doubts(span);
@@ -359,7 +367,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Other::None | Other::Equal(_) | Other::Behind(_) => {}
                 }
             }
-            // What a crash would bring back has copies of its own, which lack what they lacked: it is behind until the change is durable.
+            // What a crash would bring back has copies of its own, which lack what they lacked: it is behind
+            // until the change is durable.
             let is_alike = !self.is_older_needed(extent, &(done.start - start..done.end - start));
             if is_alike {
                 self.state.borrow_mut().behind.copied(span, done.clone(), doubts);
@@ -369,7 +378,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         failed.map_or(Ok(all), Err)
     }
 
-    /// Whether the journal still says of a range of an extent that it lies elsewhere, or that it is valid where it no longer is.
+    /// Whether the journal still says of a range of an extent that it lies elsewhere, or that it is valid
+    /// where it no longer is.
     pub fn is_older_needed(&self, extent: ExtentId, range: &Range<Bytes>) -> bool {
         let state = self.state.borrow();
         let (durable, now) = (state.durable_entry(extent), state.map.get(extent));
@@ -379,7 +389,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         durable.second != SlotNumber::NONE && lacks != 0
     }
 
-    /// Where copying ends that could end here, but goes on over shorter gaps to what is behind next, up to `most`.
+    /// Where copying ends if it goes on over shorter gaps to what is behind next, up to `most`.
     fn filled(&self, mut end: Bytes, most: Bytes, gap: Bytes) -> Bytes {
         let state = self.state.borrow();
         while let Some(next) = state.behind.next(end).filter(|next| next.start < most.min(end + gap)) {
@@ -391,7 +401,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         end
     }
 
-    /// Copies a range of an extent from the copy that is current to the other one. The caller holds the extent's lock.
+    /// Copies a range from the current copy of an extent to the other copy. The caller holds the extent's lock.
     async fn copy_behind(
         self: &Rc<Self>,
         (extent, source, target): (ExtentId, SlotNumber, SlotNumber),
@@ -414,7 +424,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// An extent enters the map. If it has one copy of two, [`Core::complete_all`] finds it there from now on, and not before.
+    /// An extent enters the map. If it has one copy of two, [`Core::complete_all`] finds it there from now
+    /// on, and not before.
     pub fn note_new(&self, entry: &Entry) {
         if self.shape.copies > 1 && entry.second == SlotNumber::NONE {
             self.moves.incomplete.set(true);
@@ -451,7 +462,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Gives an extent its second copy, if that is possible now: in the image by an epoch, while these are kept.
+    /// Gives an extent its second copy, if that is possible now: in the image by an epoch, while these are
+    /// kept.
     async fn complete(self: &Rc<Self>, extent: ExtentId, home: SlotNumber) -> Result<()> {
         if let Some(epochs) = self.active_epochs() {
             return self.complete_by_epoch(epochs, extent).await;
@@ -465,7 +477,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Calls spans clean that guests have left alone, a few at a time: the next commit flushes both copies and says so.
+    /// Calls spans clean that guests have left alone, a few at a time: the next commit flushes both copies
+    /// and says so.
     pub(super) async fn clear_idle_spans(&self) {
         while !self.jobs.are_ending() {
             let (rest, at_once) = match self.shape.copies {

@@ -1,8 +1,9 @@
 //! The order in which the moves of a plan are carried out.
 //!
-//! The policy names moves in order of importance. Migrations are taken from the front of that list, many at a time, and sorted by the device
-//! and the slot that they leave, so that a disk passes over its surface once; those that leave neighbouring slots for the same device are one
-//! *run*, which is read as one request. Runs that leave different devices take turns. All other moves keep the policy's order.
+//! The policy names moves in order of importance. Migrations are taken from the front of that list, many at a
+//! time, and sorted by the device and the slot that they leave, so that a disk passes over its surface once;
+//! those that leave neighbouring slots for the same device are one *run*, which is read as one request. Runs
+//! that leave different devices take turns. All other moves keep the policy's order.
 
 use braid_base::{Bytes, DeviceId, ExtentId, Slot};
 use braid_policy::Move;
@@ -33,7 +34,8 @@ pub(crate) struct Queue {
     longest: usize,
 }
 
-/// So many moves are sorted at a time: the most important ones still come first in a plan that is cancelled before its end.
+/// So many moves are sorted at a time: the most important ones still come first in a plan that is cancelled
+/// before its end.
 const SORTED: usize = 1024;
 /// The longest run.
 const LONGEST: Bytes = Bytes(1 << 20);

@@ -1,9 +1,11 @@
-//! Runs: migrations of extents that lie side by side. They are read as one request and written as one, wherever their new slots lie side
-//! by side, too. Each is a migration of its own all the same: a guest that writes to one meanwhile stops that one alone.
+//! Runs: migrations of extents that lie side by side. They are read as one request and written as one,
+//! wherever their new slots lie side by side, too. Each is a migration of its own all the same: a guest that
+//! writes to one meanwhile stops that one alone.
 //!
-//! What the memory cache holds whole is not read from a device, which may be the loaded one (Wu and Reddy, section II). It is copied from there
-//! in the moment in which the extent begins to be watched, with its lock just held: no write is under way, and one that comes later
-//! stops the move. To write it with the lock held would need no watching, but guests would wait for the target's budget for moves.
+//! What the memory cache holds whole is not read from a device, which may be the loaded one (Wu and Reddy,
+//! section II). It is copied from there in the moment in which the extent begins to be watched, with its lock
+//! just held: no write is under way, and one that comes later stops the move. To write it with the lock held
+//! would need no watching, but guests would wait for the target's budget for moves.
 
 use super::Mover;
 use super::runs::Run;
@@ -120,8 +122,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Outcome::Finished
     }
 
-    /// Copies what is in memory, and what is written whole and lies side by side. What could not be read so is left: each is copied by
-    /// itself then, from another copy if there is one.
+    /// Copies what is in memory, and what is written whole and lies side by side. What could not be read so
+    /// is left: each is copied by itself then, from another copy if there is one.
     async fn copy_together(&self, migrating: &mut [Migrating], buffer: &Buf) {
         let mut at = Bytes::ZERO;
         let all_parts = self.shape.all_parts();
@@ -169,8 +171,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         next.0 == slot.0 + 1 && self.device_of(slot) == self.device_of(next)
     }
 
-    /// Writes extents to their new slots, from the bytes of them all. With two required copies, the journal says meanwhile that they may
-    /// differ, as in [`Core::copy_extent`].
+    /// Writes extents to their new slots, from the bytes of them all. With two required copies, the journal
+    /// says meanwhile that they may differ, as in [`Core::copy_extent`].
     async fn write_together(&self, run: &mut [Migrating], bytes: &Buf) {
         let needs_intent = self.shape.copies > 1 && !planted(Bug::MoveWithoutIntent);
         let mut intended = Vec::new();
@@ -210,7 +212,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         intended.into_iter().for_each(|span| state.behind.end_write(span, None, self.rt.now()));
     }
 
-    /// The node that an extent's bytes lie on: that of the device that they were read from, or none, if they come from memory.
+    /// The node that an extent's bytes lie on: that of the device that they were read from, or none, if they
+    /// come from memory.
     fn bytes_on(&self, each: &Migrating) -> Option<NodeId> {
         if each.in_memory { None } else { self.locate(each.source).0.node() }
     }

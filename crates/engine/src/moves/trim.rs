@@ -1,16 +1,17 @@
-//! Trim: tells a device which slots hold nothing any more, before they are used again. An SSD collects its garbage with
-//! less work then, and a sparse file gives its room back.
+//! Trim: tells a device which slots hold nothing any more, before they are used again. An SSD collects its
+//! garbage with less work then, and a sparse file gives its room back.
 //!
-//! Only a hint: where it fails, or room is short, the slots are free without it. A large discard of a guest becomes many
-//! requests, one after the other: what waits can be freed for a guest, and is told together with what is freed meanwhile.
+//! Only a hint: where it fails, or room is short, the slots are free without it. A large discard of a guest
+//! becomes many requests, one after the other: what waits can be freed for a guest, and is told together with
+//! what is freed meanwhile.
 
 use crate::core::Core;
 use braid_base::Bytes;
 use braid_format::SlotNumber;
 use braid_runtime::{Device, Runtime};
 
-/// At most so much in one request, or one slot. A device may do nothing else until it has discarded that: SATA SSDs and
-/// thin pools take 10 to 100 ms for 256 MiB. A volume of 4 TiB takes 16,384 requests.
+/// At most so much in one request, or one slot. A device may do nothing else until it has discarded that:
+/// SATA SSDs and thin pools take 10 to 100 ms for 256 MiB. A volume of 4 TiB takes 16,384 requests.
 const LONGEST: Bytes = Bytes(256 << 20);
 
 impl<R: Runtime, D: Device> Core<R, D> {

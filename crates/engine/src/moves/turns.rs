@@ -1,18 +1,21 @@
 //! The engine's budget for moves: guests first.
 //!
-//! While guests use a device, requests of moves take at most half of its time, and there are no more of them than requests of guests that it
-//! serves: a guest that is alone meets one at most, and on a device that guests saturate moves still get their part. With one for four
-//! of guests, a device that had become too hot got rid of that too slowly: guests waited twice as long while the hot part of a volume
-//! moved about. A device that no guest has used for a while gives moves all of its time, a few requests at once, so that a disk can sort them; their length
-//! together is bounded, for that of a guest may come.
+//! While guests use a device, requests of moves take at most half of its time, and there are no more of them
+//! than requests of guests that it serves: a guest that is alone meets one at most, and on a device that
+//! guests saturate moves still get their part. With one for four of guests, a device that had become too hot
+//! got rid of that too slowly: guests waited twice as long while the hot part of a volume moved about. A
+//! device that no guest has used for a while gives moves all of its time, a few requests at once, so that a
+//! disk can sort them; their length together is bounded, for that of a guest may come.
 //!
-//! Of the time that a request took, its part counts: among `n` that the device served, the `n`th. After that it rests from moves for as long.
+//! Of the time that a request took, its part counts: among `n` that the device served, the `n`th. After that
+//! it rests from moves for as long.
 //!
-//! A device that the plan limits by itself ([`super::pace`]) rests as the plan asks instead. A task that has a turn waits for its devices, and
-//! for locks of extents, whose holders wait for no turn.
+//! A device that the plan limits by itself ([`super::pace`]) rests as the plan asks instead. A task that has
+//! a turn waits for its devices, and for locks of extents, whose holders wait for no turn.
 //!
-//! A plan for idle time yields (`Plan::yields`): its requests are short, a device serves one of them at a time, and once a guest is back nothing of it begins
-//! any more. What has been read is still written, in its turn.
+//! A plan for idle time yields (`Plan::yields`): its requests are short, a device serves one of them at a
+//! time, and once a guest is back nothing of it begins any more. What has been read is still written, in its
+//! turn.
 
 use super::Mover;
 use super::runs::LONGEST_YIELDING;
@@ -25,7 +28,8 @@ use std::future::Future;
 
 /// The share of a device's time for moves while guests use it.
 const SHARE: f64 = 0.5;
-/// Requests of moves that a device serves at the same time: as many pieces as two runs have, so that one is read while the other is written.
+/// Requests of moves that a device serves at the same time: as many pieces as two runs have, so that one is
+/// read while the other is written.
 const MOST_AT_ONCE: u32 = 16;
 /// And while guests use it.
 const MOST_BESIDE_GUESTS: u32 = 8;
@@ -120,8 +124,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// Waits until devices have time for so many requests of a move each, of this length together, or until the volume closes; until the turn
-    /// is dropped, they count. All devices are taken in the same moment, so that no two tasks wait for each other.
+    /// Waits until devices have time for so many requests of a move each, of this length together, or until
+    /// the volume closes; until the turn is dropped, they count. All devices are taken in the same moment, so
+    /// that no two tasks wait for each other.
     pub async fn take_turn(
         &self,
         mover: Mover,
@@ -153,7 +158,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Until when a device has no time for a request of a move: [`Nanos::MAX`] if one that it serves must end first.
+    /// Until when a device has no time for a request of a move: [`Nanos::MAX`] if one that it serves must end
+    /// first.
     fn busy_until(&self, mover: Mover, device: DeviceId, len: Bytes) -> Option<Nanos> {
         let Serving { requests, bytes, rested } = self.moves.turns.devices.borrow()[device.index()];
         let fits = requests == 0 || requests < self.most_at_once(device) && bytes + len <= MOST_BYTES_AT_ONCE;

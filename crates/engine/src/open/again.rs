@@ -1,5 +1,5 @@
-//! An opening begins again: with a device brought up to date that lost flushes ([`Forgetful`]), without a device
-//! that cannot be written, or once the devices are taken over from another daemon.
+//! An opening begins again: with a device brought up to date that lost flushes ([`Forgetful`]), without a
+//! device that cannot be written, or once the devices are taken over from another daemon.
 //!
 //! An SSD at the end of its life is often readable and takes no write. The superblocks are the first writes
 //! of an opening. If one of them fails, that attempt ends, and the opening begins again as if the device
@@ -37,12 +37,13 @@ pub(crate) struct Attempts {
     pub clean: bool,
     /// Whether another daemon may have had the volume open then.
     pub may_be_open: bool,
-    /// How often what the devices say did not fit together, while another daemon may have had the volume open.
+    /// How often what the devices say did not fit together, while another daemon may have had the volume
+    /// open.
     pub readings: u32,
     /// Why the devices were no volume in the last one of these readings.
     pub refused: Option<Error>,
-    /// The devices were taken over from another daemon that may have had the volume open: the number of the opening
-    /// that did so, and the batch that would have followed those in the journal before.
+    /// The devices were taken over from another daemon that may have had the volume open: the number of the
+    /// opening that did so, and the batch that would have followed those in the journal before.
     pub taken_over: Option<(u64, u64)>,
     /// Devices that were cut: an attempt has written the superblock copy whose absence told.
     pub cut: Vec<DeviceId>,
@@ -66,11 +67,11 @@ struct LeftOut {
 pub(crate) enum Refusal<D> {
     /// The volume cannot be opened.
     Final(Error),
-    /// What the devices say does not fit together, so that the volume would be refused by this error, if there is one.
-    /// Another daemon may have written meanwhile; nothing was changed.
+    /// What the devices say does not fit together, so that the volume would be refused by this error, if
+    /// there is one. Another daemon may have written meanwhile; nothing was changed.
     Disagreeing(Option<Error>),
-    /// The devices are taken over from another daemon, which changes nothing any more: what they say counts now. No
-    /// data was written.
+    /// The devices are taken over from another daemon, which changes nothing any more: what they say counts
+    /// now. No data was written.
     TakenOver { found_next: u64, highest: Highest, left_log: Rc<LeftLog>, cut: Vec<DeviceId> },
     /// These devices lack what they had acknowledged; nothing was changed. With warnings.
     Forgetful(Vec<Forgetful>, Vec<String>),
@@ -99,8 +100,8 @@ impl<D> From<Error> for Refusal<D> {
     }
 }
 
-/// Whether what was read of the journal does not fit together: the devices are damaged, or another daemon has written
-/// meanwhile.
+/// Whether what was read of the journal does not fit together: the devices are damaged, or another daemon has
+/// written meanwhile.
 pub(crate) fn disagrees(recovered: &Result<Recovered>) -> bool {
     match recovered {
         Ok(recovered) => !recovered.forgetful.is_empty(),
@@ -109,7 +110,8 @@ pub(crate) fn disagrees(recovered: &Result<Recovered>) -> bool {
 }
 
 impl Attempts {
-    /// Takes note of what ended an attempt: a device that is left out, or devices that are brought up to date.
+    /// Takes note of what ended an attempt: a device that is left out, or devices that are brought up to
+    /// date.
     ///
     /// # Errors
     /// Why the volume cannot be opened.

@@ -1,7 +1,8 @@
 //! Whether a device that the others went on without went on without them, too.
 //!
-//! Both may be of the same opening: one device was given up while the volume was open, the machine stopped, and at the next start only that one was
-//! found. The number of the opening does not tell then. The device's own table does: it says which devices were in use beside it when it was written last.
+//! Both may be of the same opening: one device was given up while the volume was open, the machine stopped,
+//! and at the next start only that one was found. The number of the opening does not tell then. The device's
+//! own table does: it says which devices were in use beside it when it was written last.
 
 use super::assemble::was_current;
 use super::candidate::Candidate;
@@ -13,17 +14,20 @@ use braid_runtime::Device;
 /// Whether what a device lacks, which has to be brought up to date, is known since it was in step.
 ///
 /// # Errors
-/// `Degraded` if it was written without any of the devices that are in use now, or if its own table, which would tell, cannot be read.
+/// `Degraded` if it was written without any of the devices that are in use now, or if its own table, which
+/// would tell, cannot be read.
 pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>) -> Result<bool> {
     let (name, header) = (candidate.name, &candidate.header);
     let is_used = |entry: &DeviceEntry| was_current(entry) && entry.state != DeviceState::Removed;
     let in_use = || newest.devices.iter().enumerate().filter(|(_, entry)| is_used(entry));
     let id = header.this_device;
     if !header.tables.iter().any(|place| place.device == id) {
-        // Without one that has a table it was not opened, and its superblock tells of openings without those that are in use now (`assemble::finish`).
+        // Without one that has a table it was not opened, and its superblock tells of openings without those
+        // that are in use now (`assemble::finish`).
         return Ok(header.tables.iter().any(|place| in_use().any(|(i, _)| i == place.device.index())));
     }
-    // Where openings were interrupted before its superblock was written, the table of that may be gone: the next one knows what that said.
+    // Where openings were interrupted before its superblock was written, the table of that may be gone: the
+    // next one knows what that said.
     let is_own = |table: &&DeviceTable| {
         table.sequence >= header.sequence && table.epoch >= header.epoch && header.agrees_with(table)
     };
@@ -40,8 +44,10 @@ pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidat
         );
         return Err(Error::new(ErrorKind::Degraded, text));
     };
-    // An opening that was interrupted wrote no data. One that is missing since that opening was there in all that this one was written in; but one that was
-    // returning lacked something of it, and one that was given up may have. Once an opening was not interrupted, one that was returning had been told so, and could not go on alone.
+    // An opening that was interrupted wrote no data. One that is missing since that opening was there in all
+    // that this one was written in; but one that was returning lacked something of it, and one that was given
+    // up may have. Once an opening was not interrupted, one that was returning had been told so, and could
+    // not go on alone.
     let was_interrupted = header.phase == Phase::Opening || table.sequence != header.sequence;
     let last_used = table.devices.get(id.index()).map_or(NEVER, |own| own.in_step);
     let was_with = |entry: &DeviceEntry| match entry.state {
@@ -62,7 +68,8 @@ pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidat
     Err(Error::new(ErrorKind::Degraded, text))
 }
 
-/// Whether a device was given up by those that are in use now, in the opening that its superblock is of: one process does that, and did not go on with it alone.
+/// Whether a device was given up by those that are in use now, in the opening that its superblock is of: one
+/// process does that, and did not go on with it alone.
 fn is_given_up_in_last(newest: &Superblock, header: &Header) -> bool {
     let entry = newest.devices.get(header.this_device.index());
     let is_of_last =

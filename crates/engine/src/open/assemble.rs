@@ -1,11 +1,12 @@
-//! Which device is what: puts the devices of a volume in order, decides which superblock counts, which devices are current, and which
-//! are refused.
+//! Which device is what: puts the devices of a volume in order, decides which superblock counts, which
+//! devices are current, and which are refused.
 //!
-//! Phases of an opening: `Opening` on all devices, then `Open` on all, then data is written; `Closing` on all, then `Closed` on all. So
-//! a device that is behind the newest phase by one step was interrupted with the others, and one that is further behind took no part:
-//! it is an old copy, whatever its epoch.
+//! Phases of an opening: `Opening` on all devices, then `Open` on all, then data is written; `Closing` on
+//! all, then `Closed` on all. So a device that is behind the newest phase by one step was interrupted with
+//! the others, and one that is further behind took no part: it is an old copy, whatever its epoch.
 //!
-//! An adopted disk has no superblock: the caller says which device it is, and what identity it has ([`AdoptedDisk`]).
+//! An adopted disk has no superblock: the caller says which device it is, and what identity it has
+//! ([`AdoptedDisk`]).
 
 use super::Attempts;
 use super::candidate::{Candidate, refuse_grown, with_newest_table};
@@ -37,7 +38,8 @@ pub(crate) struct Assembled<D> {
     pub clean: bool,
     /// Devices that were current until now, and are not any more.
     pub lately: Vec<DeviceId>,
-    /// SSDs of a volume with one copy of everything that are missing and were not given up by name: it may go on without them if nothing is lost by that.
+    /// SSDs of a volume with one copy of everything that are missing and were not given up by name: it may go
+    /// on without them if nothing is lost by that.
     pub without: Vec<DeviceId>,
     /// Devices that are not there, and have not been given up by name.
     pub away: Vec<DeviceId>,
@@ -45,7 +47,7 @@ pub(crate) struct Assembled<D> {
     pub went_without: bool,
     /// Devices that say themselves that the others went on without them, if none of these others is there.
     pub told: Vec<DeviceId>,
-    /// Devices of which all copies are made again: given up, or older than the set of what they lack reaches back.
+    /// Devices whose copies are all rebuilt: excluded, or older than the recorded differences.
     pub anew: Vec<DeviceId>,
     /// Devices whose end is gone, or, with two copies, that lost what they had acknowledged, with a sentence
     /// for each. With two copies their copies are made again, too, if they are there; with one they count as
@@ -55,9 +57,11 @@ pub(crate) struct Assembled<D> {
     pub highest: Highest,
 }
 
-/// The highest epoch and the highest sequence of all devices that were found, in their superblocks and in their tables. Those that do not count may be
-/// higher than those that do: of a device that was given up, or in a table that no superblock of its device belongs to yet, and one of another device may. The opening
-/// goes beyond them, so that its superblock is the newest one from the first that is written, and no two openings that write data have one number.
+/// The highest epoch and the highest sequence of all devices that were found, in their superblocks and in
+/// their tables. Those that do not count may be higher than those that do: of a device that was given up, or
+/// in a table that no superblock of its device belongs to yet, and one of another device may. The opening
+/// goes beyond them, so that its superblock is the newest one from the first that is written, and no two
+/// openings that write data have one number.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Highest {
     pub epoch: u64,
@@ -78,7 +82,7 @@ pub struct AdoptedDisk {
     pub place: usize,
     /// A sum of its serial number; `NO_SERIAL` if it has none.
     pub identity: Uuid,
-    /// Whether dirty blocks are kept, and written back in time, though the disk was changed while Braid did not serve it.
+    /// Whether dirty blocks are kept although the disk was changed while Braid did not serve it.
     pub force: bool,
 }
 
@@ -89,22 +93,21 @@ pub(crate) enum Lacking {
     Refused,
     /// The same, but a device of one copy that was cut is kept for what it still holds.
     Repaired,
-    /// One of one copy is looked at as if that were given up: to say what lies there. So is a device that was
-    /// cut.
+    /// Examined as if the device were excluded, to say what lies there; a device that was cut likewise.
     Examined,
     /// Nothing but the disk that keeps epochs is needed.
     Recovered,
 }
 
-/// Puts the devices of a volume in order. `names` says what to call each in messages; `distrusted` are devices whose content the
-/// administrator gives up: they are brought up to date from the others. For a recovery, these are all but the disk that keeps epochs.
-/// `attempts` says what earlier attempts of the opening have found.
+/// Puts the devices of a volume in order. `names` says what to call each in messages; `distrusted` are
+/// devices whose content the administrator gives up: they are brought up to date from the others. For a
+/// recovery, these are all but the disk that keeps epochs. `attempts` says what earlier attempts of the
+/// opening have found.
 ///
 /// # Errors
-/// Refuses by name: a device of another volume, one given twice, one that is an old copy, one that was used apart from the
-/// others, one that is smaller than before, one that does not answer for a minute, and devices that are
-/// missing if data lies on them alone. Nothing was
-/// changed then.
+/// Refuses by name: a device of another volume, one given twice, one that is an old copy, one that was used
+/// apart from the others, one that is smaller than before, one that does not answer for a minute, and devices
+/// that are missing if data lies on them alone. Nothing was changed then.
 pub(crate) async fn assemble<R: Runtime, D: Device>(
     rt: &R,
     devices: Vec<Rc<D>>,
@@ -147,7 +150,8 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     let mut superblock = newest_of(&found, &trusted, distrusted)?;
     let mut given_up = distrusted.to_vec();
     if lacking == Lacking::Recovered {
-        // What counts is what the disk knows that keeps epochs, not what others say of it, and even less what these cannot say any more.
+        // What counts is what the disk knows that keeps epochs, not what others say of it, and even less what
+        // these cannot say any more.
         let whole = || trusted.iter().find_map(|header| with_newest_table(&found, header, distrusted).ok());
         let known = superblock.or_else(|error| whole().ok_or(error))?;
         let (image, others) = image_alone(&known, &found, distrusted)?;
@@ -302,7 +306,7 @@ fn image_alone<D>(
             format!("volume '{}' cannot be recovered: no disk that keeps epochs is there", superblock.name);
         return refuse(ErrorKind::Degraded, text);
     };
-    // A disk that was recovered before, and has gone on with others since: what was written last may be on these.
+    // A disk recovered before, and used with others since: these may hold the newest data.
     let is_with =
         |id: &DeviceId| Some(*id) != image && !is_removed(id) && was_current(&superblock.devices[id.index()]);
     if superblock.features.incompat & Features::UNAPPLIED != 0
@@ -369,8 +373,7 @@ fn finish<D>(
         .filter(|&i| matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning))
         .collect();
     let given_up = |i: &usize| is_given_up(&superblock, DeviceId(*i as u16), &anew);
-    // No home lies on an SSD beside an adopted disk: whether anything else is lost with it, the table of dirty spans says. On another one homes may lie, which
-    // recovery finds out.
+    // An SSD beside an adopted disk has no home; the table of dirty spans says what else is lost with it.
     let has_no_dirty = superblock.copies == 1 && superblock.dirty_blocks == DirtyBlocks::None && clean;
     let is_cache = |i: &usize| {
         let may_be = superblock.adopted().is_some() || has_no_dirty;
@@ -380,7 +383,8 @@ fn finish<D>(
         lacking.iter().filter(|i| is_cache(i) && !given_up(i)).map(|&i| DeviceId(i as u16)).collect();
     let is_away = |i: &&usize| devices[**i].is_none() && !given_up(i);
     let away: Vec<DeviceId> = lacking.iter().filter(is_away).map(|&i| DeviceId(i as u16)).collect();
-    // The volume went on without the others: no copy that counts is missing with these. But what one alone holds that is given up now is not looked for.
+    // The volume went on without the others: no copy that counts is missing with these. But what one alone
+    // holds that is given up now is not looked for.
     let newly = || lacking.iter().filter(|&&i| was_current(&superblock.devices[i]));
     let is_sure = newly().count() <= 1 && !newly().any(given_up);
     let lost = lost_metadata(&superblock, states);
@@ -428,9 +432,11 @@ fn finish<D>(
     }
     let went_without =
         superblock.devices.iter().any(|entry| !was_current(entry) && entry.state != DeviceState::Removed);
-    // It may have got as far as any in the opening that was begun last. But one without a table is told last (`write_superblocks`): if it was told more of an opening
-    // that was interrupted here, that was another opening, of the same number and without these. One that is given has told how far it got (`judge`): if it
-    // were said to have got further, and could not be written then, that would be believed of it when it is back.
+    // It may have got as far as any in the opening that was begun last. But one without a table is told last
+    // (`write_superblocks`): if it was told more of an opening that was interrupted here, that was another
+    // opening, of the same number and without these. One that is given has told how far it got (`judge`): if
+    // it were said to have got further, and could not be written then, that would be believed of it when it
+    // is back.
     let has_table = |id: DeviceId| superblock.tables.iter().any(|place| place.device == id);
     let may_have_entered =
         |id| superblock.phase != Phase::Opening || has_table(id) && devices[id.index()].is_none();
@@ -471,8 +477,8 @@ pub(crate) fn was_current(entry: &DeviceEntry) -> bool {
     !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
 }
 
-/// What does not lie on any device that is not lacking: of the journal, of the map with an area for its pages, and of the table of spans that
-/// a mirror needs.
+/// What does not lie on any device that is not lacking: of the journal, of the map with an area for its
+/// pages, and of the table of spans that a mirror needs.
 fn lost_metadata(superblock: &Superblock, states: &[DeviceState]) -> Option<RegionKind> {
     let is_there = |device: DeviceId| {
         !matches!(states[device.index()], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)

@@ -19,7 +19,8 @@ pub(crate) struct Candidate<'a, D> {
     pub header: Header,
     /// Whether its end is there.
     pub end: End,
-    /// Its valid tables of devices, the newest first, or why there is none. A device without a place for them has none, and that is well.
+    /// Its valid tables of devices, the newest first, or why there is none. A device without a place for them
+    /// has none, and that is well.
     pub tables: std::result::Result<Vec<DeviceTable>, String>,
 }
 
@@ -27,13 +28,15 @@ impl<'a, D: Device> Candidate<'a, D> {
     /// Reads the superblock, and no table.
     ///
     /// # Errors
-    /// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made it, `Io` if it does not answer for a minute.
+    /// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made it, `Io` if it
+    /// does not answer for a minute.
     pub async fn read<R: Runtime>(rt: &R, device: Rc<D>, name: &'a str) -> Result<Candidate<'a, D>> {
         let Found { header, end, .. } = ask_superblock(rt, &device, name).await?;
         Ok(Candidate { device, name, header, end, tables: Ok(Vec::new()) })
     }
 
-    /// Reads its tables, where any device of the volume says that they are. A device that does not answer for a minute has none.
+    /// Reads its tables, where any device of the volume says that they are. A device that does not answer for
+    /// a minute has none.
     pub async fn read_tables<R: Runtime>(&mut self, rt: &R, places: &[TablePlace]) {
         let (mut read, mut tables, mut problem) = (Vec::new(), Vec::new(), None);
         for place in places.iter().filter(|place| place.device == self.header.this_device) {
@@ -66,8 +69,8 @@ impl<'a, D: Device> Candidate<'a, D> {
     }
 }
 
-/// The superblock that this header has with the table of devices that belongs to it: from its own device if that has one. Two halves of a mirror that
-/// were opened apart may both have a table of this number.
+/// The superblock that this header has with the table of devices that belongs to it: from its own device if
+/// that has one. Two halves of a mirror that were opened apart may both have a table of this number.
 ///
 /// # Errors
 /// `Degraded` if the table is not there and a device is missing that has it; `Corrupt` if it is nowhere.
@@ -87,8 +90,8 @@ pub(super) fn with_newest_table<D: Device>(
             problems.push(format!("{} is missing", place.device));
             continue;
         };
-        // A table is written before the superblocks that it belongs to; that of the change before is kept beside it, and counts if no superblock
-        // belongs to the newer one.
+        // A table is written before the superblocks that it belongs to; that of the change before is kept
+        // beside it, and counts if no superblock belongs to the newer one.
         let is_new = |t: &&DeviceTable| t.sequence >= newest.sequence && t.epoch >= newest.epoch;
         let new = || holder.tables().iter().rev().filter(is_new);
         best = new().find(|table| newest.agrees_with(table));

@@ -40,8 +40,8 @@ pub(super) fn is_cut<D>(candidate: &Candidate<'_, D>) -> bool {
     candidate.end == End::Absent && is_lost(&candidate.header, candidate.end) && !planted(Bug::CutDeviceTaken)
 }
 
-/// Whether anything is lost with the end of a device that has this superblock. With layout tail the copies that are there
-/// lie behind all slots: nothing but the last copy is gone.
+/// Whether anything is lost with the end of a device that has this superblock. With layout tail the copies
+/// that are there lie behind all slots: nothing but the last copy is gone.
 pub(super) fn is_lost(header: &Header, end: End) -> bool {
     let lies_before = header.device.layout != Layout::Tail;
     end == End::Short || end == End::Absent && lies_before && last_written(header) > CREATION

@@ -1,8 +1,11 @@
-//! What the loss of an SSD costs a volume with one copy of everything, beside the homes that lie on it: blocks that only it has as they were written last.
+//! What the loss of an SSD costs a volume with one copy of everything, beside the homes that lie on it:
+//! blocks that only it has as they were written last.
 //!
-//! Which ones, only the SSD knows. But the superblocks say whether there may be any: durably before the first one is made, and no longer once a shutdown or an
-//! opening finds none. So an SSD that was only a cache keeps no volume closed that was shut down. After an unclean stop it may have what counts of the journal, of which there
-//! is one with one copy of everything. (For an adopted disk the record knows spans: `adopted/dirty_spans.rs`.)
+//! Which ones, only the SSD knows. But the superblocks say whether there may be any: durably before the first
+//! one is made, and no longer once a shutdown or an opening finds none. So an SSD that was only a cache keeps
+//! no volume closed that was shut down. After an unclean stop it may have what counts of the journal, of
+//! which there is one with one copy of everything. (For an adopted disk the record knows spans:
+//! `adopted/dirty_spans.rs`.)
 
 use super::NEVER;
 use crate::core::Core;
@@ -12,7 +15,8 @@ use braid_format::superblock::{DeviceEntry, DeviceState, DirtyBlocks, Phase, Reg
 use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 
-/// The devices that are lacking from now on, or since an opening that was interrupted: what their loss costs has to be told.
+/// The devices that are lacking from now on, or since an opening that was interrupted: what their loss costs
+/// has to be told.
 pub(crate) fn newly_lost(superblock: &Superblock, lately: &[DeviceId]) -> Vec<DeviceId> {
     let is_lost = |(id, entry): &(DeviceId, &DeviceEntry)| {
         let was_given_up = entry.state == DeviceState::Missing && entry.in_step == NEVER;
@@ -21,7 +25,8 @@ pub(crate) fn newly_lost(superblock: &Superblock, lately: &[DeviceId]) -> Vec<De
     (0..).map(DeviceId).zip(&superblock.devices).filter(is_lost).map(|(id, _)| id).collect()
 }
 
-/// One of the devices that are newly lost that may have had newer bytes than the home; with the range of the volume of which it may: all.
+/// One of the devices that are newly lost that may have had newer bytes than the home; with the range of the
+/// volume of which it may: all.
 pub(crate) fn older_without(
     superblock: &Superblock,
     lately: &[DeviceId],
@@ -43,7 +48,8 @@ pub(crate) fn older_without(
         .map(|id| (id, Bytes::ZERO..superblock.volume_size))
 }
 
-/// Says what may be older than what was flushed, before the superblocks say what is lost: an opening after that does not say so once more.
+/// Says what may be older than what was flushed, before the superblocks say what is lost: an opening after
+/// that does not say so once more.
 pub(crate) fn tell_older(superblock: &Superblock, older: &[Range<Bytes>]) {
     if older.is_empty() {
         return;
@@ -60,8 +66,8 @@ pub(crate) fn tell_older(superblock: &Superblock, older: &[Range<Bytes>]) {
     }
 }
 
-/// Refuses to open without SSDs that were no caches alone: homes lie on them, or may come to under the policy in charge, if that does not keep homes where they are. `lost` is
-/// what lies on devices that are not there.
+/// Refuses to open without SSDs that were no caches alone: homes lie on them, or may come to under the policy
+/// in charge, if that does not keep homes where they are. `lost` is what lies on devices that are not there.
 pub(crate) fn refuse_lost_homes(
     superblock: &Superblock,
     without: &[DeviceId],

@@ -43,7 +43,8 @@ pub(crate) fn only_copies<D: Device>(
     only
 }
 
-/// Refuses to go on without a device that holds the only current copy of something, and was current until now.
+/// Refuses to go on without a device that holds the only current copy of something, and was current until
+/// now.
 pub(crate) fn refuse_only_copies<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
@@ -68,8 +69,8 @@ pub(crate) fn refuse_only_copies<D: Device>(
     Err(Error::new(ErrorKind::Degraded, text))
 }
 
-/// Gives the opening its number. `knows_log` says whether this opening has read all that daemons which died may
-/// have left in memory.
+/// Gives the opening its number. `knows_log` says whether this opening has read all that daemons which died
+/// may have left in memory.
 pub(crate) fn number<D: Device>(
     members: &[Member<D>],
     superblock: &mut Superblock,
@@ -78,9 +79,9 @@ pub(crate) fn number<D: Device>(
 ) {
     let last = superblock.epoch.max(highest.epoch);
     if !knows_log && !planted(Bug::NumberOfReaderTaken) {
-        // An opening that has read a pending log notes its number in the log before a device has that number: the
-        // last one, or the next. If that opening ended early, this one must not pass for it, since what is
-        // written now is newer than the log.
+        // An opening that has read a pending log notes its number in the log before a device has that number:
+        // the last one, or the next. If that opening ended early, this one must not pass for it, since what
+        // is written now is newer than the log.
         superblock.epoch = last + 2;
     } else if superblock.phase != Phase::Opening || members.iter().any(Member::is_lacking) {
         // An opening that was interrupted wrote no data, so its number serves again. But not without a device
@@ -89,9 +90,9 @@ pub(crate) fn number<D: Device>(
     }
 }
 
-/// Enters a new epoch, which [`number`] has given: `Opening` on all devices, then `Open` on all. Data is written after that.
-/// An opening that only `announces` itself ends after the first phase, as if interrupted: the devices have its number,
-/// and say all that they said before.
+/// Enters a new epoch, which [`number`] has given: `Opening` on all devices, then `Open` on all. Data is
+/// written after that. An opening that only `announces` itself ends after the first phase, as if interrupted:
+/// the devices have its number, and say all that they said before.
 ///
 /// # Errors
 /// The device that could not be written. No device got anything but tables and superblocks.
@@ -132,13 +133,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.devices.superblock().regions.iter().any(|region| region.kind == RegionKind::CacheTable)
     }
 
-    /// After an unclean stop the journal says first that this opening has begun: a batch of the last one that reaches the device
-    /// only now counts for nothing. With it goes which copies count as behind from now on.
+    /// After an unclean stop the journal says first that this opening has begun: a batch of the last one that
+    /// reaches the device only now counts for nothing. With it goes which copies count as behind from now on.
     pub async fn begin_epoch(&self, clean: bool) -> Result<()> {
-        // No job makes room yet. Slots that only the journal calls free must not be used before the other map image does. And what recovery
-        // forgets of clean extra copies no record says: no image of a page and no record may name it when its block slot is used again. And a ring that was out
-        // of use must not be followed by a batch that does not follow: the ones between would be looked for.
-        // And if the journal is lost, the batches overwrite what the devices know instead of it.
+        // No job makes room yet. Slots that only the journal calls free must not be used before the other map
+        // image does. And what recovery forgets of clean extra copies no record says: no image of a page and
+        // no record may name it when its block slot is used again. And a ring that was out of use must not be
+        // followed by a batch that does not follow: the ones between would be looked for. And if the journal
+        // is lost, the batches overwrite what the devices know instead of it.
         let is_lost = is_journal_lost(&self.devices.superblock(), |device| self.member(device).is_current());
         let is_ahead = {
             let state = self.state.borrow();

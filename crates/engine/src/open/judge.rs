@@ -12,11 +12,12 @@ use braid_format::fingerprint::NO_SERIAL;
 use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, Role, Superblock};
 use braid_runtime::Device;
 
-/// The last epoch in step of a device whose copies are all made again: it has none until the set of what it lacks is durable.
+/// The last epoch in step of a device whose copies are all made again: it has none until the set of what it
+/// lacks is durable.
 pub(crate) const NEVER: u64 = 0;
 
-/// The last epoch in which data may have been written to a device, as its superblock knows it. An opening that was interrupted wrote none, and
-/// any number of them may have followed each other.
+/// The last epoch in which data may have been written to a device, as its superblock knows it. An opening
+/// that was interrupted wrote none, and any number of them may have followed each other.
 pub(super) fn last_written(header: &Header) -> u64 {
     if header.phase == Phase::Opening { header.device.in_step } else { header.epoch }
 }
@@ -63,7 +64,8 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
     let (name, header, volume) = (candidate.name, &candidate.header, &newest.name);
     let id = header.this_device;
     let used = last_written(header);
-    // A table of an opening that is in progress, or of one without the device, knows of all in which that was written.
+    // A table of an opening that is in progress, or of one without the device, knows of all in which that was
+    // written.
     let is_known_last = newest.phase == Phase::Opening || !was_current(entry);
     if is_known_last && used > entry.in_step && entry.in_step != NEVER && !planted(Bug::StaleDeviceTaken) {
         let text = format!(
@@ -78,10 +80,12 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
     match entry.state {
         // What it lacks is known since it was in step. An older copy of it lacks more.
         DeviceState::Missing | DeviceState::Failed | DeviceState::Returning => {
-            // An opening that was interrupted may have been the one after that in which it was in step, or a later one.
+            // An opening that was interrupted may have been the one after that in which it was in step, or a
+            // later one.
             let was_there = used != NEVER && (used..=header.epoch).contains(&entry.in_step)
                 || planted(Bug::OlderReturnTaken);
-            // Of one that was given up while it was not there nothing else tells what it was used for since; one that is being brought up to date was there.
+            // Of one that was given up while it was not there nothing else tells what it was used for since;
+            // one that is being brought up to date was there.
             let was_absent = entry.in_step == NEVER && entry.state != DeviceState::Returning;
             let is_told = match was_there || was_absent {
                 true => is_lack_known(newest, candidate)?,
@@ -114,8 +118,8 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
     }
 }
 
-/// Whether a device took part up to the newest step, or is the one step behind that an interruption leaves. Any number of openings may
-/// have been interrupted before they reached it: none of them wrote data.
+/// Whether a device took part up to the newest step, or is the one step behind that an interruption leaves.
+/// Any number of openings may have been interrupted before they reached it: none of them wrote data.
 fn is_in_step(newest: &Superblock, header: &Header, entry: &DeviceEntry) -> bool {
     let step = |phase: Phase| match phase {
         Phase::Opening => 0,
@@ -126,8 +130,9 @@ fn is_in_step(newest: &Superblock, header: &Header, entry: &DeviceEntry) -> bool
     let (last, this) = (step(newest.phase), step(header.phase));
     match newest.phase {
         _ if planted(Bug::StaleDeviceTaken) => true,
-        // The table may be one step ahead of the superblocks. Where one device did not get past `Opening`, none wrote data.
-        // Nor has one that got further in an opening of the same number: that was another opening.
+        // The table may be one step ahead of the superblocks. Where one device did not get past `Opening`,
+        // none wrote data. Nor has one that got further in an opening of the same number: that was another
+        // opening.
         Phase::Opening if header.epoch == newest.epoch => header.phase == Phase::Opening,
         Phase::Opening => header.epoch >= entry.in_step.min(newest.epoch - 1),
         // It was about to be opened with a device that is missing.
@@ -136,8 +141,9 @@ fn is_in_step(newest: &Superblock, header: &Header, entry: &DeviceEntry) -> bool
     }
 }
 
-/// A superblock of the last opening in which the device of the newest one was written, and of the end of that: what counts if the newest one is of an opening that was interrupted,
-/// and the table that belongs to it is on a device that is missing.
+/// A superblock of the last opening in which the device of the newest one was written, and of the end of
+/// that: what counts if the newest one is of an opening that was interrupted, and the table that belongs to
+/// it is on a device that is missing.
 pub(super) fn closed_before<'a>(
     newest: &Header,
     mut headers: impl Iterator<Item = &'a Header>,
@@ -146,8 +152,9 @@ pub(super) fn closed_before<'a>(
     headers.find(|header| newest.phase == Phase::Opening && is_end(header))
 }
 
-/// The superblock of a device that went on without those that the newest one speaks of, if these have nothing that it has not: the newest one is of an
-/// opening that was interrupted, as were all since that device was written with them.
+/// The superblock of a device that went on without those that the newest one speaks of, if these have nothing
+/// that it has not: the newest one is of an opening that was interrupted, as were all since that device was
+/// written with them.
 pub(super) fn gone_on<'a>(
     newest: &Superblock,
     headers: impl Iterator<Item = &'a Header>,
@@ -165,8 +172,8 @@ pub(super) fn gone_on<'a>(
     others.max_by_key(|header| (header.epoch, header.sequence))
 }
 
-/// Whether a device that an interrupted opening lacked had been there whenever another one was written, which was last in epoch `last_used`: it was neither
-/// given up, nor returning.
+/// Whether a device that an interrupted opening lacked had been there whenever another one was written, which
+/// was last in epoch `last_used`: it was neither given up, nor returning.
 pub(super) fn is_missing_since(entry: &DeviceEntry, last_used: u64) -> bool {
     entry.state == DeviceState::Missing && entry.in_step != NEVER && entry.in_step >= last_used
 }

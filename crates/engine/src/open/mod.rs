@@ -1,4 +1,5 @@
-//! Opening a volume from its devices alone: find the superblocks, refuse what does not belong, decide which devices are current.
+//! Opening a volume from its devices alone: find the superblocks, refuse what does not belong, decide which
+//! devices are current.
 //!
 //! ```text
 //! superblock.rs  reading and writing the copies on the devices      assemble.rs  which device is what, and which are refused

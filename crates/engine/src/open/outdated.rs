@@ -1,8 +1,10 @@
 //! Whether all that is there is known to be outdated.
 //!
-//! When a device is given up, the superblocks of the other devices say so, and its own does not. Found alone at the next opening, it says that all devices were
-//! current, as the half of a mirror does whose other half has just failed. Its superblock is the same in both cases. The caller that had the volume open last knows the
-//! difference ([`Volume::outdated_devices`](crate::Volume::outdated_devices)), and passes it on ([`OpenOptions::outdated`](crate::OpenOptions)).
+//! When a device is given up, the superblocks of the other devices say so, and its own does not. Found alone
+//! at the next opening, it says that all devices were current, as the half of a mirror does whose other half
+//! has just failed. Its superblock is the same in both cases. The caller that had the volume open last knows
+//! the difference ([`Volume::outdated_devices`](crate::Volume::outdated_devices)), and passes it on
+//! ([`OpenOptions::outdated`](crate::OpenOptions)).
 
 use super::assemble::was_current;
 use super::judge::refuse;
@@ -10,8 +12,9 @@ use crate::{ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_format::superblock::{DeviceEntry, DeviceState, Superblock};
 
-/// The devices among those that are `away` which were in use when all that would count as `current` were not any more. None if one is current that is not among
-/// the `outdated`: what became of the others, its superblock says.
+/// The devices among those that are `away` which were in use when all that would count as `current` were not
+/// any more. None if one is current that is not among the `outdated`: what became of the others, its
+/// superblock says.
 pub(crate) fn newer_elsewhere(
     mut current: impl Iterator<Item = DeviceId>,
     away: &[DeviceId],

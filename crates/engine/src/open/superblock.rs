@@ -78,8 +78,9 @@ pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result
     Ok(Found { header, damaged, end })
 }
 
-/// The layouts that a device may have. The last copy, which lies at the same place in both, says which it is: where only the other one has
-/// copies lie guests' bytes, and what looks like a superblock there may be one that a guest has written.
+/// The layouts that a device may have. The last copy, which lies at the same place in both, says which it is:
+/// where only the other one has copies lie guests' bytes, and what looks like a superblock there may be one
+/// that a guest has written.
 async fn layouts<D: Device>(device: &D, size: Bytes, name: &str) -> Vec<Layout> {
     let last = superblock_offsets(size, Layout::Head)[2];
     match read_copy(device, last, name).await {
@@ -89,8 +90,9 @@ async fn layouts<D: Device>(device: &D, size: Bytes, name: &str) -> Vec<Layout> 
     }
 }
 
-/// The size that a device had of which no superblock was found, if it is one that has grown: where its end was lie the superblocks of a device with a layout of
-/// its own addresses. `tables` are those of the volume's other devices.
+/// The size that a device had of which no superblock was found, if it is one that has grown: where its end
+/// was lie the superblocks of a device with a layout of its own addresses. `tables` are those of the volume's
+/// other devices.
 pub(crate) async fn former_size<D: Device>(
     device: &D,
     name: &str,
@@ -158,10 +160,12 @@ pub(crate) async fn read_table<D: Device>(
     if tables.is_empty() { Err(problem) } else { Ok(tables) }
 }
 
-/// The superblock of a device: which volume it belongs to, as which of its devices, and what it emulates. Reads only.
+/// The superblock of a device: which volume it belongs to, as which of its devices, and what it emulates.
+/// Reads only.
 ///
 /// # Errors
-/// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made it, `Io` if it does not answer for a minute.
+/// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made it, `Io` if it does
+/// not answer for a minute.
 pub async fn identify<R: Runtime, D: Device>(rt: &R, device: Rc<D>, name: &str) -> Result<Header> {
     Ok(ask_superblock(rt, &device, name).await?.header)
 }
@@ -193,12 +197,12 @@ pub(crate) enum Table {
     Before,
 }
 
-/// Writes device tables, then superblocks, to all devices that are written, and makes them durable. Devices without a table come last: what these were told, all that have
-/// one were told before.
+/// Writes device tables, then superblocks, to all devices that are written, and makes them durable. Devices
+/// without a table come last: what these were told, all that have one were told before.
 ///
-/// With one required copy, a table that cannot be written costs that copy of the table alone, if another device
-/// has the table. With two, the device failed: once it is given up, its own table must say when that was. No
-/// superblock is written before one table is whole.
+/// With one required copy, a table that cannot be written costs that copy of the table alone, if another
+/// device has the table. With two, the device failed: once it is given up, its own table must say when that
+/// was. No superblock is written before one table is whole.
 pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     rt: &R,
     members: impl Iterator<Item = &'a Member<D>> + Clone,
@@ -245,7 +249,8 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     Written::All
 }
 
-/// As [`write_superblocks`], on these devices, by id: of a new volume, or of one that is not open. The superblocks of the first group come first; the tables of all groups come before them.
+/// As [`write_superblocks`], on these devices, by id: of a new volume, or of one that is not open. The
+/// superblocks of the first group come first; the tables of all groups come before them.
 pub(crate) async fn write_new<D: Device>(groups: &[&[Option<&D>]], superblock: &Superblock) -> Result<()> {
     for table in [true, false] {
         let devices = groups.iter().flat_map(|devices| (0..).map(DeviceId).zip(*devices));

@@ -37,20 +37,23 @@ pub struct OpenOptions {
     pub cache_extents: usize,
     /// When a read brings all of its extent into the memory cache.
     pub readahead: Readahead,
-    /// Memory for what is read ahead of streams, of guests' reads that follow each other in order or by a stride; none, with
-    /// [`Readahead::Off`] or extents of more than 1 MiB, nothing is.
+    /// Memory for what is read ahead of streams, of guests' reads that follow each other in order or by a
+    /// stride; none, with [`Readahead::Off`] or extents of more than 1 MiB, nothing is.
     pub ahead: Bytes,
-    /// Keeps what is proved of a damaged volume, gives the rest up ([`Recovery::lost`]), and writes all map pages anew.
+    /// Keeps what is proved of a damaged volume, gives the rest up ([`Recovery::lost`]), and writes all map
+    /// pages anew.
     pub repair: bool,
     /// Devices whose content is given up: they are brought up to date from the others.
     pub distrust: Vec<DeviceId>,
-    /// Devices that are known to be older than the others, from [`Volume::outdated_devices`] when the volume was open last: if they are all that would count as
-    /// current, the others must be there, or be given up by name. It may be a moment older than the truth. A recovery goes by what its disk says.
+    /// Devices that are known to be older than the others, from [`Volume::outdated_devices`] when the volume
+    /// was open last: if they are all that would count as current, the others must be there, or be given up
+    /// by name. It may be a moment older than the truth. A recovery goes by what its disk says.
     pub outdated: Vec<DeviceId>,
-    /// Told which devices count as outdated before the others say so: their note must not come after a crash of the
-    /// opening.
+    /// Told which devices count as outdated before the others say so: their note must not come after a crash
+    /// of the opening.
     pub before_open: Option<BeforeOpen>,
-    /// Opens the volume as the disk that keeps epochs is alone: without the devices that are given up, and without what was written since.
+    /// Opens the volume as the disk that keeps epochs is alone: without the devices that are given up, and
+    /// without what was written since.
     pub recover: bool,
     /// A random number of this opening. Two openings that are begun at the same time are told apart by it.
     pub owner: u64,
@@ -60,8 +63,8 @@ pub struct OpenOptions {
     pub noted: Option<Noted>,
     /// Which of the devices is the disk that the volume adopted, if it has adopted one.
     pub adopted: Option<AdoptedDisk>,
-    /// Memory that outlives this process: a log there keeps what is acknowledged and not flushed for the next opening, if this process dies. What an
-    /// earlier process has left there is read.
+    /// Memory that outlives this process: a log there keeps what is acknowledged and not flushed for the next
+    /// opening, if this process dies. What an earlier process has left there is read.
     pub memory: Option<Rc<dyn LastingMemory>>,
 }
 
@@ -102,14 +105,15 @@ impl OpenOptions {
 }
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Opens the volume that lies on `devices`, given in any order; recovers it if it was not shut down. Takes less than
-    /// a second per TiB mapped. With two copies of each extent one device may be missing, failed or out of date: the volume
-    /// serves all the same, and brings up to date what is there.
+    /// Opens the volume that lies on `devices`, given in any order; recovers it if it was not shut down.
+    /// Takes less than a second per TiB mapped. With two copies of each extent one device may be missing,
+    /// failed or out of date: the volume serves all the same, and brings up to date what is there.
     ///
     /// # Errors
-    /// `Invalid` for a foreign, wrong, old or duplicated device and for a cache that memory does not hold, `Degraded` for devices that are
-    /// missing, cannot be written, were used apart from the others, or are known to be older than those that are missing, `Unsupported` for a
-    /// volume of a newer version, `Corrupt` for damage: then nothing was changed.
+    /// `Invalid` for a foreign, wrong, old or duplicated device and for a cache that memory does not hold,
+    /// `Degraded` for devices that are missing, cannot be written, were used apart from the others, or are
+    /// known to be older than those that are missing, `Unsupported` for a volume of a newer version,
+    /// `Corrupt` for damage: then nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, mut options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
         let mut given: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
         let mut attempts = Attempts::default();
@@ -129,7 +133,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         options: &OpenOptions,
         attempts: &Attempts,
     ) -> std::result::Result<(Volume<R, D>, Recovery), Refusal<D>> {
-        // Each step may refuse it. Nothing is changed before a disk says that it is being made the volume, or before `enter`.
+        // Each step may refuse it. Nothing is changed before a disk says that it is being made the volume, or
+        // before `enter`.
         let OpenOptions { names, distrust, outdated, adopted, recover: recovery, .. } = options;
         let lacking = match (recovery, options.repair) {
             (true, _) => Lacking::Recovered,
@@ -314,8 +319,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             return Err(Refusal::Unwritten(Box::new(unwritten)));
         }
         if may_be_open {
-            // What was read so far may be older than what another daemon has written since. The devices say what
-            // they said before, with the number of this opening.
+            // What was read so far may be older than what another daemon has written since. The devices say
+            // what they said before, with the number of this opening.
             rt.sleep(TAKEOVER).await;
             return Err(Refusal::TakenOver { found_next, highest, left_log, cut });
         }
@@ -345,7 +350,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         });
         core.note_lack(lack);
         if !clean {
-            // The superblocks, which were flushed, lie on all devices but an adopted disk: that may have writes of a daemon that died.
+            // The superblocks, which were flushed, lie on all devices but an adopted disk: that may have
+            // writes of a daemon that died.
             core.devices.iter().filter(|member| !member.has_superblock()).for_each(Member::note_write);
         }
         core.start_watch();

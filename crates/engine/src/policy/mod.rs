@@ -52,7 +52,8 @@ impl InCharge {
         self.changes.set(self.changes.get() + 1);
     }
 
-    /// The policy goes on in another mode. What was begun for the mode before ends, as when another policy takes charge.
+    /// The policy goes on in another mode. What was begun for the mode before ends, as when another policy
+    /// takes charge.
     pub fn switch(&self, mode: usize) {
         self.policy.borrow_mut().switch(mode);
         self.changes.set(self.changes.get() + 1);

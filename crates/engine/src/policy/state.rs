@@ -1,10 +1,12 @@
 //! The policy's state on the devices: what it has learned, for the next time that the volume is opened.
 //!
-//! It is written every five minutes if it has changed, when the policy changes, and when the volume closes. Each region has two
-//! halves, written alternately, and one is durable before the next is written: a power cut in between leaves the older one.
+//! It is written every five minutes if it has changed, when the policy changes, and when the volume closes.
+//! Each region has two halves, written alternately, and one is durable before the next is written: a power
+//! cut in between leaves the older one.
 //!
-//! A state that is lost costs what was learned. So nothing that fails here fails anything else: it is logged, and counted by the
-//! device. A volume on small devices has no region, and its policy starts anew at each opening.
+//! A state that is lost costs what was learned. So nothing that fails here fails anything else: it is logged,
+//! and counted by the device. A volume on small devices has no region, and its policy starts anew at each
+//! opening.
 
 use crate::Result;
 use crate::copies::{Deadline, Member};
@@ -36,13 +38,15 @@ struct Newest {
     state: Vec<u8>,
 }
 
-/// How much a power cut takes of what was learned. A state is up to 255 KiB, so this is less than 1 KiB a second.
+/// How much a power cut takes of what was learned. A state is up to 255 KiB, so this is less than 1 KiB a
+/// second.
 const SAVE_EVERY: Nanos = Nanos::from_secs(300);
 
 const _: () = assert!(LONGEST_STATE.as_usize() <= policy_state::MOST_STATE);
 
 impl PolicyStates {
-    /// The newest valid state on devices that are current. Without one, as if the policy of the volume had written an empty one.
+    /// The newest valid state on devices that are current. Without one, as if the policy of the volume had
+    /// written an empty one.
     pub async fn read<D: Device>(members: &[Member<D>], superblock: &Superblock) -> PolicyStates {
         let policy = superblock.policy.split(',').next().unwrap_or_default().to_owned();
         let mut newest = Newest { policy, ..Newest::default() };
@@ -83,7 +87,8 @@ async fn read_half<D: Device>(
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Gives the policy back what it saved, if the newest state is its own. The extra copies that there are it has been told of.
+    /// Gives the policy back what it saved, if the newest state is its own. The extra copies that there are
+    /// it has been told of.
     pub fn restore_policy(&self) {
         let newest = self.policy.states.newest.borrow();
         self.with_policy(|policy, view| match policy.name() == newest.policy {
@@ -140,8 +145,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut newest = self.policy.states.newest.borrow_mut();
         match written {
             true => *newest = next,
-            // The number may be on a device, and is not used again. The next one goes to the same half: the other may hold the
-            // only state.
+            // The number may be on a device, and is not used again. The next one goes to the same half: the
+            // other may hold the only state.
             false => newest.sequence += 2,
         }
     }

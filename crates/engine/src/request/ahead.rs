@@ -1,8 +1,9 @@
 //! What was read ahead of streams: parts of extents, in memory of their own.
 //!
-//! They are read without the lock of their extent, which nobody has when that begins. Each change of a guest drops what it touches as it begins, under the lock, and all of
-//! what comes of its extent. So what is here is what the extent holds, and a read that shares the lock may have it. Here they are until they
-//! have been read to their end, or until their memory is needed.
+//! They are read without the lock of their extent, which nobody has when that begins. Each change of a guest
+//! drops what it touches as it begins, under the lock, and all of what comes of its extent. So what is here
+//! is what the extent holds, and a read that shares the lock may have it. Here they are until they have been
+//! read to their end, or until their memory is needed.
 
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
@@ -15,7 +16,8 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Memory that is enough to read ahead of most loads: runs of a quarter to a whole MiB for sixteen streams on a few devices.
+/// Memory that is enough to read ahead of most loads: runs of a quarter to a whole MiB for sixteen streams on
+/// a few devices.
 pub const READ_AHEAD: Bytes = Bytes(32 << 20);
 
 /// Parts of extents that were read ahead, one of an extent.
@@ -150,7 +152,8 @@ impl Ahead {
         self.parts.insert(piece.extent, Part { range, request, bytes: None });
     }
 
-    /// What a request was to bring of an extent has come; nothing if it was not to be read. It is dropped if nothing comes of it any more.
+    /// What a request was to bring of an extent has come; nothing if it was not to be read. It is dropped if
+    /// nothing comes of it any more.
     pub fn end(&mut self, piece: &Piece, request: &Rc<Request>, read: Option<Buf>) {
         let Some(part) = self.parts.get_mut(&piece.extent) else { return };
         if !Rc::ptr_eq(&part.request, request) || part.range != piece.range || part.bytes.is_some() {
@@ -165,7 +168,8 @@ impl Ahead {
         }
     }
 
-    /// A piece changes: what is here of it goes, and of the rest of its part the shorter end; what comes of its extent goes whole.
+    /// A piece changes: what is here of it goes, and of the rest of its part the shorter end; what comes of
+    /// its extent goes whole.
     #[inline]
     pub fn cut(&mut self, piece: &Piece) {
         if self.parts.is_empty() {

@@ -1,9 +1,10 @@
-//! The memory cache: whole extents, written through, least recently used out first (Wu and Reddy, section II: 100 of
-//! them, the same under every policy compared).
+//! The memory cache: whole extents, written through, least recently used out first (Wu and Reddy, section II:
+//! 100 of them, the same under every policy compared).
 //!
-//! The paper reads the whole extent at the first miss: [`Readahead::First`]. That costs a random read of 4 KiB thirty times its bytes, so
-//! by default an extent is read whole when it is missed for the second time while the first miss is still among the last quarter of
-//! `limit` that missed; a sequential reader still gets it, one request later.
+//! The paper reads the whole extent at the first miss: [`Readahead::First`]. That costs a random read of 4
+//! KiB thirty times its bytes, so by default an extent is read whole when it is missed for the second time
+//! while the first miss is still among the last quarter of `limit` that missed; a sequential reader still
+//! gets it, one request later.
 
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
@@ -61,9 +62,9 @@ pub(crate) struct ExtentCache {
     missed: Missed,
 }
 
-/// Extents that were missed once: for each of a few places, which of the extents that belong there was missed last, and
-/// its sequence number. Where two that belong to one place take turns, a second miss goes unnoticed; that is rare, and costs
-/// less than a table that is never wrong.
+/// Extents that were missed once: for each of a few places, which of the extents that belong there was missed
+/// last, and its sequence number. Where two that belong to one place take turns, a second miss goes
+/// unnoticed; that is rare, and costs less than a table that is never wrong.
 struct Missed {
     places: Box<[(u32, u64)]>,
     /// Misses so far.

@@ -1,13 +1,16 @@
-//! Which extents guests are changing: what a read brought beside a change must not become an extra copy, for it may be older.
+//! Which extents guests are changing: what a read brought beside a change must not become an extra copy, for
+//! it may be older.
 //!
-//! A read shares its extent's lock with other reads and with writes, so that the device has all requests to one extent at the same time. Two counts, of the
-//! changes that have begun and of those that have ended, tell whether a guest changed the bytes between the read and the copy. They are kept for groups
-//! of extents: if an extent changes, the copies of others in its group are not made either, which costs speed alone.
+//! A read shares its extent's lock with other reads and with writes, so that the device has all requests to
+//! one extent at the same time. Two counts, of the changes that have begun and of those that have ended, tell
+//! whether a guest changed the bytes between the read and the copy. They are kept for groups of extents: if
+//! an extent changes, the copies of others in its group are not made either, which costs speed alone.
 
 use braid_base::ExtentId;
 use std::cell::Cell;
 
-/// So many groups: with a thousand requests under way, one read in four meets a change in its group. They take 32 KiB of memory.
+/// So many groups: with a thousand requests under way, one read in four meets a change in its group. They
+/// take 32 KiB of memory.
 const GROUPS: usize = 4096;
 
 /// Changes of guests, counted by groups of extents.

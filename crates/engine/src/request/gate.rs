@@ -1,7 +1,9 @@
-//! The way in for requests that change the volume, or make changes durable: they are counted, and refused once the volume is being closed.
+//! The way in for requests that change the volume, or make changes durable: they are counted, and refused
+//! once the volume is being closed.
 //!
-//! The superblocks of a closed volume say that no block is dirty and that all copies are alike, so no guest may write any more once that is found out. The daemon disconnects
-//! its guests first, but a file that is still open, or a client that was not waited for, may send requests until the daemon ends.
+//! The superblocks of a closed volume say that no block is dirty and that all copies are alike, so no guest
+//! may write any more once that is found out. The daemon disconnects its guests first, but a file that is
+//! still open, or a client that was not waited for, may send requests until the daemon ends.
 
 use crate::{Error, ErrorKind, Result};
 use braid_runtime::Event;

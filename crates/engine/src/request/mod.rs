@@ -65,7 +65,8 @@ impl Guests {
         })
     }
 
-    /// A guest changes a piece from now on: before the first byte, and under the lock of its extent. What was read ahead of it goes.
+    /// A guest changes a piece from now on: before the first byte, and under the lock of its extent. What was
+    /// read ahead of it goes.
     #[inline]
     pub fn begin_change(&self, piece: &Piece) -> Change<'_> {
         if !planted(Bug::AheadNotDropped) {

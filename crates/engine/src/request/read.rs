@@ -59,7 +59,8 @@ enum Way<'a, D> {
     Ahead(DeviceId),
     /// From one place of one device: nearly every read.
     Device(&'a Member<D>, Bytes),
-    /// Into the memory cache, with all of its extent, and with extra copies made on a device if the policy wants them.
+    /// Into the memory cache, with all of its extent, and with extra copies made on a device if the policy
+    /// wants them.
     Fetch(Wanted),
     /// From several places, or with extra copies made on a device.
     Further(Wanted),
@@ -190,7 +191,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Where a piece lies, if all of it is valid in one place that its device can read alone and has kept, and there is no other copy.
+    /// Where a piece lies, if all of it is valid in one place that its device can read alone and has kept,
+    /// and there is no other copy.
     #[inline]
     fn only_place(&self, piece: &Piece, entry: &Entry) -> Option<(&Member<D>, Bytes)> {
         let state = self.state.borrow();
@@ -228,12 +230,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// What must stay the same from before a read until its bytes are copied. The caller holds the extent's lock.
+    /// What must stay the same from before a read until its bytes are copied. The caller holds the extent's
+    /// lock.
     fn beside(&self, piece: &Piece) -> Beside {
         Beside { changes: self.guests.changing.settled(piece.extent), states: self.devices.changes() }
     }
 
-    /// Leaves it to a task of its own to make extra copies on a device, if there is one, of what was just read.
+    /// Leaves it to a task of its own to make extra copies on a device, if there is one, of what was just
+    /// read.
     fn promote_read(self: &Rc<Self>, piece: &Piece, read: &Buf, device: Option<DeviceId>, beside: Beside) {
         let Beside { changes: Some(changes), states } = beside else { return };
         let Some(device) = device else { return };
@@ -282,8 +286,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.fetch(&nothing, &into, false).await
     }
 
-    /// Reads all of an extent into the memory cache, and the piece out of it. A bad place elsewhere in the extent does not hurt
-    /// the piece.
+    /// Reads all of an extent into the memory cache, and the piece out of it. A bad place elsewhere in the
+    /// extent does not hurt the piece.
     async fn fetch(self: &Rc<Self>, piece: &Piece, into: &Buf, passes_clean: bool) -> Result<()> {
         let buf = {
             let mut cache = self.guests.cache.borrow_mut();
@@ -338,7 +342,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.read_copies_by(piece, into, false, (origin, deadline)).await
     }
 
-    /// As [`Core::read_copies`], with a deadline for dirty copies. If it `passes_clean`, clean extra copies are read only if the home cannot be.
+    /// As [`Core::read_copies`], with a deadline for dirty copies. If it `passes_clean`, clean extra copies
+    /// are read only if the home cannot be.
     async fn read_copies_by(
         self: &Rc<Self>,
         piece: &Piece,
@@ -376,8 +381,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all(reads).await.into_iter().collect()
     }
 
-    /// Cuts a piece into what lies in different places. A clean extra copy between two parts that only the home has is one of
-    /// them if it is short: a disk passes over it in less time than a second request takes. If it `passes_clean`, every clean extra copy is.
+    /// Cuts a piece into what lies in different places. A clean extra copy between two parts that only the
+    /// home has is one of them if it is short: a disk passes over it in less time than a second request
+    /// takes. If it `passes_clean`, every clean extra copy is.
     fn parts_of(&self, piece: &Piece, passes_clean: bool) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         let mut at = piece.range.start;
@@ -401,7 +407,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         parts
     }
 
-    /// Reads what lies in one place, unless that changes meanwhile. If it `passes_clean`, clean extra copies are passed over.
+    /// Reads what lies in one place, unless that changes meanwhile. If it `passes_clean`, clean extra copies
+    /// are passed over.
     async fn read_part(
         self: &Rc<Self>,
         piece: &Piece,
@@ -440,8 +447,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     }
                 }
             };
-            // What came from a device that has been given up meanwhile, or was once copied from there, may be what it held after it lost writes. A device
-            // that is late may still fill the buffer: nothing else is read into that.
+            // What came from a device that has been given up meanwhile, or was once copied from there, may be
+            // what it held after it lost writes. A device that is late may still fill the buffer: nothing
+            // else is read into that.
             let may_be_filled = read.is_err() && self.refuse_late().is_err();
             if self.devices.changes() == states || may_be_filled {
                 read?;
@@ -451,7 +459,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Where the bytes from `at` come from, and how far that holds. If it `passes_clean`, clean extra copies do not count.
+    /// Where the bytes from `at` come from, and how far that holds. If it `passes_clean`, clean extra copies
+    /// do not count.
     fn source_at(&self, piece: &Piece, at: Bytes, passes_clean: bool) -> (Source, Entry, Bytes) {
         let state = self.state.borrow();
         let entry = state.map.get(piece.extent);

@@ -1,12 +1,15 @@
 //! Reading ahead of streams: what a guest will ask for next comes in long requests, from all devices at once.
 //!
-//! A read of a stream may begin one request to each device, a *run*: extents of the stream that lie side by side there, up to 1 MiB. A device reads one run at a
-//! time, so a guest's request waits for one at most. If what the guest asks for itself is not there yet, the run on its device begins with that, and the guest waits for it: on a disk also for
-//! the runs before it, since a disk that went back and forth between guests would take longer for all of them; an SSD serves the guest beside the run that it reads. What
-//! else cannot begin now is looked at again at the stream's next read.
+//! A read of a stream may begin one request to each device, a *run*: extents of the stream that lie side by
+//! side there, up to 1 MiB. A device reads one run at a time, so a guest's request waits for one at most. If
+//! what the guest asks for itself is not there yet, the run on its device begins with that, and the guest
+//! waits for it: on a disk also for the runs before it, since a disk that went back and forth between guests
+//! would take longer for all of them; an SSD serves the guest beside the run that it reads. What else cannot
+//! begin now is looked at again at the stream's next read.
 //!
-//! A run has no locks: a device that hangs keeps nobody from extents that were not asked for. What changes or moves while it is read is dropped. To policies a
-//! read of what was read ahead is a miss like any other, and takes its share of the run's time; of runs, and of what nobody asks for, they learn nothing.
+//! A run has no locks: a device that hangs keeps nobody from extents that were not asked for. What changes or
+//! moves while it is read is dropped. To policies a read of what was read ahead is a miss like any other, and
+//! takes its share of the run's time; of runs, and of what nobody asks for, they learn nothing.
 
 use super::ahead::Request;
 use super::streams::Stream;
@@ -21,7 +24,8 @@ use braid_runtime::{Buf, Device, Mode, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// The longest run. A disk reads that in the time in which it finds it; an SSD finds everything at once, and others wait for it.
+/// The longest run. A disk reads that in the time in which it finds it; an SSD finds everything at once, and
+/// others wait for it.
 const LONGEST_OF_HDD: Bytes = MIB;
 const LONGEST_OF_SSD: Bytes = Bytes(256 << 10);
 /// Two runs for each device are all that a stream can use: one that it reads, and one that comes.
@@ -81,8 +85,8 @@ fn longest_run<D>(member: &Member<D>) -> Bytes {
     if is_disk(member) { LONGEST_OF_HDD } else { LONGEST_OF_SSD }
 }
 
-/// Looks at pieces in order, each with its place in the volume, until no device has time for more, or too many looks were in vain. Returns up to where none has
-/// to be looked at again.
+/// Looks at pieces in order, each with its place in the volume, until no device has time for more, or too
+/// many looks were in vain. Returns up to where none has to be looked at again.
 fn look(
     pieces: impl Iterator<Item = (Bytes, Piece)>,
     devices: usize,
@@ -203,8 +207,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         lock.is_some() && self.guests.changing.settled(piece.extent).is_some()
     }
 
-    /// Where a piece is read, if all of it is valid in one place that its device can read alone and has kept. If two copies are alike it is the home: so
-    /// what is read from a device lies side by side.
+    /// Where a piece is read, if all of it is valid in one place that its device can read alone and has kept.
+    /// If two copies are alike it is the home: so what is read from a device lies side by side.
     fn place_ahead(&self, piece: &Piece) -> Option<Place> {
         let entry = self.state.borrow().map.get(piece.extent);
         let parts = self.shape.parts_touched(&piece.range);
@@ -268,7 +272,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         request.end(took.unwrap_or_default());
     }
 
-    /// How long a run took its device; none if that could not read it, or has become slow since the run was begun.
+    /// How long a run took its device; none if that could not read it, or has become slow since the run was
+    /// begun.
     async fn device_read_run(&self, run: &Run, buf: &Buf) -> Option<Nanos> {
         let member = self.member(run.device);
         if member.is_late() || member.is_slow() {
@@ -284,7 +289,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         read.ok().map(|read| read.latency)
     }
 
-    /// A guest has read a piece of what a request read ahead. The memory cache gets the extent as it would have from a device.
+    /// A guest has read a piece of what a request read ahead. The memory cache gets the extent as it would
+    /// have from a device.
     pub(super) fn pass_ahead(&self, piece: &Piece, request: &Request) {
         let (device, len, latency) = (request.device, piece.len(), request.share(piece.len()));
         self.tell(&Completion { device, direction: Direction::Read, len, latency, origin: Origin::Guest });
@@ -306,7 +312,8 @@ mod tests {
     use super::*;
     use braid_base::{ExtentId, KIB};
 
-    /// Looks at a thousand pieces; how many looks that took, and up to which piece none has to be looked at again.
+    /// Looks at a thousand pieces; how many looks that took, and up to which piece none has to be looked at
+    /// again.
     fn looks(devices: usize, answer: impl Fn(u64) -> Look) -> (u64, u64) {
         let piece = |i: u64| (KIB * i, Piece { extent: ExtentId(i as u32), range: Bytes::ZERO..KIB });
         let mut count = 0;
@@ -317,7 +324,8 @@ mod tests {
         (count, until / KIB)
     }
 
-    /// Over extents that are not read ahead, and by short strides, each read looked at all that the window held: thousands of pieces.
+    /// Over extents that are not read ahead, and by short strides, each read looked at all that the window
+    /// held: thousands of pieces.
     #[test]
     fn looks_in_vain_are_few_and_not_made_twice() {
         let most = MOST_IN_VAIN as u64;

@@ -1,14 +1,16 @@
 //! Streams: reads that follow each other in order, or by a stride.
 //!
-//! Three reads at the same distance make a stream. Where the first two lie is kept in two small tables, each read in one place of each: one by
-//! where the next read is expected that goes on in order, one by region of the volume and length for strides. So it costs a read that belongs to no
-//! stream a look into each, however many clients read at the same time. Two candidates that meet in one place forget each other,
-//! which costs them three more reads.
+//! Three reads at the same distance make a stream. Where the first two lie is kept in two small tables, each
+//! read in one place of each: one by where the next read is expected that goes on in order, one by region of
+//! the volume and length for strides. So it costs a read that belongs to no stream a look into each, however
+//! many clients read at the same time. Two candidates that meet in one place forget each other, which costs
+//! them three more reads.
 //!
-//! A stream, once there is one, is told from other reads by where it has come to: its reads may arrive in another order than they were asked in.
-//! How far it is worth to read ahead of it grows with what was read of it, so that a stream that ends never cost more than it read. Whether streams last is a
-//! matter of the load: after each that ended too early, the next must have read twice as much before anything is read ahead of it, and half as much
-//! after each that paid.
+//! A stream, once there is one, is told from other reads by where it has come to: its reads may arrive in
+//! another order than they were asked in. How far it is worth to read ahead of it grows with what was read of
+//! it, so that a stream that ends never cost more than it read. Whether streams last is a matter of the load:
+//! after each that ended too early, the next must have read twice as much before anything is read ahead of
+//! it, and half as much after each that paid.
 
 use braid_base::{Bytes, ExtentId, Nanos};
 use std::ops::Range;
@@ -44,7 +46,8 @@ pub(crate) struct Streams {
     enough: Bytes,
     /// Streams so far.
     begun: u64,
-    /// What all streams together may be read ahead: half of the memory, for runs are free again only when all of them has been read.
+    /// What all streams together may be read ahead: half of the memory, for runs are free again only when all
+    /// of them has been read.
     most: Bytes,
 }
 
@@ -81,7 +84,8 @@ pub(crate) struct Stream {
     read: Bytes,
     before: Bytes,
     used: Nanos,
-    /// Extents that a device could not read ahead: a run that fails says nothing of which of its sectors is bad.
+    /// Extents that a device could not read ahead: a run that fails says nothing of which of its sectors is
+    /// bad.
     failed: Vec<ExtentId>,
 }
 
@@ -131,7 +135,8 @@ impl Streams {
         self.begin(step, read, bytes, now())
     }
 
-    /// A stream that has ended is not looked for in all of its surroundings: only the very read that it would go on with belongs to it.
+    /// A stream that has ended is not looked for in all of its surroundings: only the very read that it would
+    /// go on with belongs to it.
     fn belongs(&self, stream: &Stream, read: &Range<Bytes>, now: impl Fn() -> Nanos) -> bool {
         let (from, to) = (stream.next.saturating_sub(LATE), stream.next.max(stream.until));
         let is_near = match stream.step {
@@ -212,15 +217,16 @@ impl Streams {
         }
     }
 
-    /// What of a stream is worth to be looked at after a read, up to what a stream alone can use. None as long as half of its window has been.
+    /// What of a stream is worth to be looked at after a read, up to what a stream alone can use. None as
+    /// long as half of its window has been.
     pub fn wanted(&self, stream: usize, read: &Range<Bytes>, most_of_one: Bytes) -> Option<Wanted> {
         let window = self.window(stream, most_of_one);
         let stream = &self.streams[stream];
         (stream.until < stream.end_of(window / 2)).then(|| stream.wanted(read, window, self.extent_size))
     }
 
-    /// How many bytes ahead of a stream are worth to be read: as many as were read of it, up to its part of the memory, and to what
-    /// a stream alone can use.
+    /// How many bytes ahead of a stream are worth to be read: as many as were read of it, up to its part of
+    /// the memory, and to what a stream alone can use.
     fn window(&self, stream: usize, most_of_one: Bytes) -> Bytes {
         let Stream { read, used, .. } = self.streams[stream];
         let others = self.streams.iter().filter(|other| !has_ended(other, used)).count();
@@ -466,7 +472,8 @@ mod tests {
         assert_eq!([15, 16, 79, 99].map(has_failed), [false, true, true, false]);
     }
 
-    /// Reads a file of so many reads at this place and time; whether it became a stream. Ten reads more than it has are read ahead in the end.
+    /// Reads a file of so many reads at this place and time; whether it became a stream. Ten reads more than
+    /// it has are read ahead in the end.
     fn read_file(streams: &mut Streams, number: u64, reads: u64) -> bool {
         let (start, now, size) = (MIB * 100 * number, Nanos::from_secs(number), KIB * 128);
         let mut found = None;

@@ -1,9 +1,10 @@
 //! The life of a write: split by extent, lock, where it goes, devices, map.
 //!
-//! The extent's lock is shared where the write changes bytes that the map already says are valid: such writes may overlap, as
-//! on any disk. If the extent has a second copy or an extra copy, overlapping ranges take turns, so that all copies get them in the
-//! same order. The lock is exclusive where the copy-set changes: a new extent, the rest of a part that must become zero, a
-//! new extra copy, an extent in the memory cache, or an edge that the device cannot write alone.
+//! The extent's lock is shared where the write changes bytes that the map already says are valid: such writes
+//! may overlap, as on any disk. If the extent has a second copy or an extra copy, overlapping ranges take
+//! turns, so that all copies get them in the same order. The lock is exclusive where the copy-set changes: a
+//! new extent, the rest of a part that must become zero, a new extra copy, an extent in the memory cache, or
+//! an edge that the device cannot write alone.
 
 use crate::copies::{Allocated, Deadline, Timing, Updated, lost};
 use crate::core::Core;
@@ -24,7 +25,8 @@ use std::rc::Rc;
 struct Placed {
     target: WriteTarget,
     timing: Timing,
-    /// The request that the piece is of: what the policy is asked about once more if the extent turns out to have no home.
+    /// The request that the piece is of: what the policy is asked about once more if the extent turns out to
+    /// have no home.
     request: ByteRange,
 }
 
@@ -150,8 +152,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// A write that is more than one request to one device. Until clean extra copies that a failure left different are gone, the span
-    /// counts as written to: it is not clean before the journal says that they are gone.
+    /// A write that is more than one request to one device. Until clean extra copies that a failure left
+    /// different are gone, the span counts as written to: it is not clean before the journal says that they
+    /// are gone.
     async fn write_differing(
         self: &Rc<Self>,
         piece: &Piece,
@@ -164,7 +167,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let _turn = self.turn_to_write(piece, mode).await;
             // Nothing waits between these two: what is dirty now stays so, and what is clean gets an intent.
             self.state.borrow_mut().keep_dirty(self.blocks_of(piece).map(|(block, _)| block));
-            // What is being written back now may reach the home after this write; another write-back waits for the turn.
+            // What is being written back now may reach the home after this write; another write-back waits
+            // for the turn.
             let was_only = guard.is_only();
             let is_only = || was_only && guard.is_only() || planted(Bug::PastDropsBesideOthers);
             match self.begin_differing(piece).await {
@@ -176,7 +180,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut result = result.map(drop);
         self.update_cache(piece, from, mode, &result);
         if !are_all_written && self.state.borrow().map.has_extras(piece.extent) {
-            // Tasks that share the lock may still read the extra copies; none that comes after this write may.
+            // Tasks that share the lock may still read the extra copies; none that comes after this write
+            // may.
             let _guard = match mode {
                 Mode::Exclusive => guard,
                 Mode::Shared => {
@@ -187,7 +192,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.drop_clean_extras(piece);
             self.guests.cache.borrow_mut().remove(piece.extent);
             if result.is_ok() {
-                // A write to another part of the block may have made a copy dirty that missed this one: what hides the home must have it.
+                // A write to another part of the block may have made a copy dirty that missed this one: what
+                // hides the home must have it.
                 result = self.update_extras(piece, from).await.map(drop);
             }
         } else {
@@ -219,7 +225,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if shared { Mode::Shared } else { Mode::Exclusive }
     }
 
-    /// Whether a write changes nothing but bytes that are valid already, and that the devices can write alone.
+    /// Whether a write changes nothing but bytes that are valid already, and that the devices can write
+    /// alone.
     #[inline]
     fn changes_no_map(&self, piece: &Piece, entry: &Entry) -> bool {
         if entry.home == SlotNumber::NONE || entry.home == SlotNumber::LOST {
@@ -264,8 +271,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (entry, Placed { target: self.enough(target), timing: Timing::of(second), request })
     }
 
-    /// Of writes that share the lock of an extent, those that overlap in a sector take turns. Those that share no more than a block do not: it is by
-    /// waiting for each other that the requests of a stream would lose their order.
+    /// Of writes that share the lock of an extent, those that overlap in a sector take turns. Those that
+    /// share no more than a block do not: it is by waiting for each other that the requests of a stream would
+    /// lose their order.
     async fn turn_to_write(&self, piece: &Piece, mode: Mode) -> Option<RangeGuard> {
         if mode == Mode::Exclusive {
             return None;
@@ -276,7 +284,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(self.guests.ranges.lock(piece.extent.0, sectors).await)
     }
 
-    /// The sectors of the device that has the extra copy of the block at an offset; the required copies can write a piece alone if its lock is shared.
+    /// The sectors of the device that has the extra copy of the block at an offset; the required copies can
+    /// write a piece alone if its lock is shared.
     fn extra_sector(&self, piece: &Piece, at: Bytes) -> Bytes {
         let extra = self.state.borrow().extras.get(self.shape.block_of(piece.extent, at));
         extra.map_or(Bytes(1), |extra| self.locate(extra.slot).0.alignment)
@@ -311,7 +320,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The first write to an extent, or the first since it was discarded: allocates its required copies, and writes these or an extra one.
+    /// The first write to an extent, or the first since it was discarded: allocates its required copies, and
+    /// writes these or an extra one.
     async fn write_new(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
         let (mut full, mut tries) = (None, self.devices.iter().count());
         loop {
@@ -362,8 +372,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(updated)
     }
 
-    /// Writes to the required copies, and drops the extra copies of blocks that are covered whole, unless other tasks use the extent: those may
-    /// be reading them, and to wait for them would bring the requests of a stream to the disk out of order.
+    /// Writes to the required copies, and drops the extra copies of blocks that are covered whole, unless
+    /// other tasks use the extent: those may be reading them, and to wait for them would bring the requests
+    /// of a stream to the disk out of order.
     async fn write_home_alone(
         self: &Rc<Self>,
         piece: &Piece,
@@ -404,7 +415,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// What a piece touches of its extent has been written to the required copies.
     pub(super) fn make_valid(&self, piece: &Piece, entry: Entry) {
         let mut state = self.state.borrow_mut();
-        // Other tasks that share the lock may have made parts valid since `entry` was read, or exchanged the copies.
+        // Other tasks that share the lock may have made parts valid since `entry` was read, or exchanged the
+        // copies.
         let now = state.map.get(piece.extent);
         let valid = entry.valid | now.valid | self.shape.parts_touched(&piece.range);
         let known = now.home != SlotNumber::NONE && now.home != SlotNumber::LOST;
@@ -460,8 +472,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && self.blocks_of(piece).all(|(block, _)| state.extras.get(block).is_some())
     }
 
-    /// After a write that failed, or that did not reach one of them, clean extra copies may hold what the required ones do not: they go. The caller holds the extent's lock,
-    /// exclusive.
+    /// After a write that failed, or that did not reach one of them, clean extra copies may hold what the
+    /// required ones do not: they go. The caller holds the extent's lock, exclusive.
     pub fn drop_clean_extras(&self, piece: &Piece) {
         let blocks: Vec<BlockId> = self.blocks_of(piece).map(|(block, _)| block).collect();
         for block in blocks {

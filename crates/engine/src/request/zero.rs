@@ -1,8 +1,9 @@
 //! Discard and write zeros.
 //!
-//! Parts that a range covers whole are no longer valid, which reads as zeros and costs a record; what it covers of
-//! other parts is written with zeros. A discarded extent of which nothing is valid loses its copies, and is allocated
-//! anew by the next write. On an adopted disk all of an extent stays valid: zeros are written, and a discard is passed on to the disk.
+//! Parts that a range covers whole are no longer valid, which reads as zeros and costs a record; what it
+//! covers of other parts is written with zeros. A discarded extent of which nothing is valid loses its
+//! copies, and is allocated anew by the next write. On an adopted disk all of an extent stays valid: zeros
+//! are written, and a discard is passed on to the disk.
 
 use crate::copies::Timing;
 use crate::core::Core;
@@ -97,8 +98,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Cuts a piece so that the records of each part find room in the journal: each block of it may have a dirty extra copy. Where the
-    /// map keeps validity in parts, the cuts are between these.
+    /// Cuts a piece so that the records of each part find room in the journal: each block of it may have a
+    /// dirty extra copy. Where the map keeps validity in parts, the cuts are between these.
     fn parts_to_zero(&self, piece: Piece) -> impl Iterator<Item = Piece> {
         let blocks = self.journal.most_pending() as u64 / 2;
         let step =

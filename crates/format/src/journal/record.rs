@@ -15,7 +15,8 @@
 //! kind 5  epoch     4  8  epoch of the opening that begins
 //! ```
 //!
-//! A record states what holds after it, whole, so that replaying it twice, or over a newer map page, changes nothing in the end.
+//! A record states what holds after it, whole, so that replaying it twice, or over a newer map page, changes
+//! nothing in the end.
 
 use crate::intent_page::Difference;
 use crate::map_page::Entry;
@@ -105,7 +106,8 @@ impl Record {
     }
 }
 
-/// The record at the start of `bytes` and its length; no record if it is of an unknown kind that may be skipped.
+/// The record at the start of `bytes` and its length; no record if it is of an unknown kind that may be
+/// skipped.
 pub(super) fn decode(bytes: &[u8]) -> Result<(usize, Option<Record>), Invalid> {
     let torn = || Invalid::Value("a journal record is longer than its batch".to_owned());
     let &[kind, flags, low, high, ..] = bytes else { return Err(torn()) };

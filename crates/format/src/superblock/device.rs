@@ -78,7 +78,8 @@ pub enum DeviceState {
     Slow = 5,
     /// Back after an absence and being resynchronised; not to be read where it may differ.
     Returning = 6,
-    /// None of the volume's any more, or not yet: nothing lies on it. Its place and its slot numbers stay its own.
+    /// None of the volume's any more, or not yet: nothing lies on it. Its place and its slot numbers stay its
+    /// own.
     Removed = 7,
 }
 
@@ -102,11 +103,11 @@ impl fmt::Display for DeviceState {
 pub enum Layout {
     /// Two superblock copies at the start, one at the end. An extent lies in any slot.
     Head = 1,
-    /// All superblock copies and regions at the end. Slot 0 lies at byte 0, and an extent in the slot of its own number alone: its bytes have
-    /// the same address on the device as in the volume.
+    /// All superblock copies and regions at the end. Slot 0 lies at byte 0, and an extent in the slot of its
+    /// own number alone: its bytes have the same address on the device as in the volume.
     Tail = 2,
-    /// Nothing of Braid's: the disk was there before, and is the volume byte for byte. Extent n lies in slot n, the last one as far as the
-    /// disk reaches.
+    /// Nothing of Braid's: the disk was there before, and is the volume byte for byte. Extent n lies in slot
+    /// n, the last one as far as the disk reaches.
     Adopted = 3,
 }
 
@@ -172,7 +173,8 @@ impl DeviceEntry {
         Some(self.slots_offset..end)
     }
 
-    /// The bytes between the superblock copies, where slots and device table may lie. The size must have been verified.
+    /// The bytes between the superblock copies, where slots and device table may lie. The size must have been
+    /// verified.
     pub(super) fn room(&self) -> Range<Bytes> {
         let places = superblock_offsets(self.size, self.layout);
         match self.layout {

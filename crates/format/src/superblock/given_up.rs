@@ -1,8 +1,8 @@
 //! The mark of a device that the others went on without, in its own superblock.
 //!
 //! The survivors record that a device was given up. The superblock of that device still says that all devices
-//! are current, so the device alone would pass for the newest half. The mark is set in each superblock copy of
-//! the device, without a change of its epoch or sequence: the rest stays what the device knew.
+//! are current, so the device alone would pass for the newest half. The mark is set in each superblock copy
+//! of the device, without a change of its epoch or sequence: the rest stays what the device knew.
 
 use super::{COVERED, Header};
 use crate::Invalid;

@@ -1,5 +1,5 @@
-//! The bytes of a superblock: its fields as they lie on the device, and their conversion. The table of offsets is in
-//! `superblock.rs`.
+//! The bytes of a superblock: its fields as they lie on the device, and their conversion. The table of
+//! offsets is in `superblock.rs`.
 
 use super::device::RawDevice;
 use super::given_up::GIVEN_UP;

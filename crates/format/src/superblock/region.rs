@@ -71,7 +71,8 @@ impl fmt::Display for RegionKind {
     }
 }
 
-/// Where one copy of a structure lies. It takes the room of whole extent slots, so that it can move when its device is removed.
+/// Where one copy of a structure lies. It takes the room of whole extent slots, so that it can move when its
+/// device is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
     /// What it holds.

@@ -1,4 +1,5 @@
-//! The device table: all devices and regions of the volume, on its metadata devices. Other superblocks tell where it lies.
+//! The device table: all devices and regions of the volume, on its metadata devices. Other superblocks tell
+//! where it lies.
 //!
 //! ```text
 //! offset  size  field
@@ -13,7 +14,8 @@
 //! 48      …     devices, 128 bytes each (see `device.rs`), then regions, 32 bytes each (see `region.rs`)
 //! ```
 //!
-//! It has two halves, written alternately by the parity of the sequence, each before the superblocks that refer to it.
+//! It has two halves, written alternately by the parity of the sequence, each before the superblocks that
+//! refer to it.
 
 use super::device::{DEVICE_ENTRY, DeviceEntry, RawDevice};
 use super::region::{REGION_ENTRY, RawRegion, Region};
@@ -31,7 +33,8 @@ const MAGIC: [u8; 8] = *b"BRAIDTBL";
 const COVERED: usize = 12;
 const PAGE: usize = 4096;
 
-/// All devices and regions of a volume. Its checksum and counts are verified, its places only with a superblock.
+/// All devices and regions of a volume. Its checksum and counts are verified, its places only with a
+/// superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceTable {
     /// The sequence of the superblock that it belongs to.
@@ -95,7 +98,8 @@ pub(super) fn encode(
 }
 
 impl DeviceTable {
-    /// Verifies the table at the start of `bytes`, one half or more. Allocates at most in proportion to `bytes`.
+    /// Verifies the table at the start of `bytes`, one half or more. Allocates at most in proportion to
+    /// `bytes`.
     pub fn decode(bytes: &[u8], volume: Uuid) -> Result<DeviceTable, Invalid> {
         let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| Invalid::Absent)?;
         if raw.magic != MAGIC {

@@ -189,7 +189,8 @@ fn nothing_overlaps(superblock: &Superblock) -> Result<(), Invalid> {
 
 fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
     let mut seen = HashSet::new();
-    // A cache table belongs to each cache device, a checksum region and an epoch journal to each device that has one.
+    // A cache table belongs to each cache device, a checksum region and an epoch journal to each device that
+    // has one.
     let per_device = |region: &Region| {
         use RegionKind::{CacheTable, Checksums, EpochJournal};
         matches!(region.kind, CacheTable | Checksums | EpochJournal).then_some(region.device)

@@ -1,4 +1,5 @@
-//! The block device as programs see it: bytes, size, discards, many requests at once, attaching and detaching.
+//! The block device as programs see it: bytes, size, discards, many requests at once, attaching and
+//! detaching.
 
 use crate::file_export::MET;
 use crate::machine::{Machine, Setup, fio, output, run};

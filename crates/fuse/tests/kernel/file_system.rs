@@ -1,4 +1,5 @@
-//! File systems on the block device: filled, unmounted, checked, mounted again; also after the daemon was killed.
+//! File systems on the block device: filled, unmounted, checked, mounted again; also after the daemon was
+//! killed.
 
 use crate::machine::{Machine, MountPoint, Setup, output, run};
 use braid_base::{MIB, Rng};

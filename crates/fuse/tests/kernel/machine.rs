@@ -1,5 +1,5 @@
-//! What the tests need of the machine, and what they must leave as they found it: everything here is undone when
-//! dropped, in a failing test too.
+//! What the tests need of the machine, and what they must leave as they found it: everything here is undone
+//! when dropped, in a failing test too.
 
 use crate::file_export::FileExport;
 use braid_base::{Bytes, MIB};

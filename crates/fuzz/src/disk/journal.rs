@@ -14,7 +14,8 @@ use braid_format::superblock::DeviceState;
 use braid_format::witness::{self, Recent, Witness};
 use braid_format::{SlotNumber, SpanId};
 
-/// A batch that is accepted lies within its bytes, lists a bounded number of extents, and its records come back as they were.
+/// A batch that is accepted lies within its bytes, lists a bounded number of extents, and its records come
+/// back as they were.
 pub fn batch(bytes: &[u8]) {
     let _ = journal::verify(bytes, VOLUME);
     let mut bytes = bytes.to_vec();
@@ -72,7 +73,8 @@ fn record(i: u32) -> Record {
     }
 }
 
-/// The newest of both pages of a region is one of them, lists a bounded number of extents, and comes back as it was.
+/// The newest of both pages of a region is one of them, lists a bounded number of extents, and comes back as
+/// it was.
 pub fn proof(bytes: &[u8]) {
     let mut region = padded(bytes, proof::SIZE * PAGES);
     let _ = proof::newest(&region, VOLUME);
@@ -157,7 +159,8 @@ pub fn recent_lists() -> Vec<Vec<u8>> {
     vec![page(0), page(2), page(recent::PER_PAGE as u32), blocks]
 }
 
-/// A state page comes back as it was; an index page names ranges of the volume, as many as fit, that are no longer than a segment.
+/// A state page comes back as it was; an index page names ranges of the volume, as many as fit, that are no
+/// longer than a segment.
 pub fn epoch(bytes: &[u8]) {
     let size = Bytes(1 << 30);
     let mut page = padded(bytes, epoch_journal::PAGE);

@@ -143,7 +143,8 @@ pub fn cache_pages() -> Vec<Vec<u8>> {
     vec![page]
 }
 
-/// A table that is accepted names spans of the volume alone, each once and in order, and they come back as they were.
+/// A table that is accepted names spans of the volume alone, each once and in order, and they come back as
+/// they were.
 pub fn dirty_spans(bytes: &[u8]) {
     let spans =
         bytes.get(12..16).map_or(0, |spans| u32::from_le_bytes(spans.try_into().expect("four bytes")));

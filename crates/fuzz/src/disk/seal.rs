@@ -81,8 +81,8 @@ pub fn sums(half: &mut [u8]) {
     half[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A pending log, at least as long as its head: magic, volume, and checksums of the head, the positions and the
-/// entries that these number. If the magic is that of a log without owners, there are none.
+/// A pending log, at least as long as its head: magic, volume, and checksums of the head, the positions and
+/// the entries that these number. If the magic is that of a log without owners, there are none.
 pub fn pending_log(log: &mut [u8]) {
     let has_owners = log[..8] != MAGIC_WITHOUT_OWNER.to_le_bytes();
     if has_owners {

@@ -36,7 +36,8 @@ pub fn headers() -> Vec<Vec<u8>> {
     [of(one_copy()), of(two_copies())].concat()
 }
 
-/// A table that is accepted has as many entries as its bytes hold. With a header that fits, it comes back as it was.
+/// A table that is accepted has as many entries as its bytes hold. With a header that fits, it comes back as
+/// it was.
 pub fn device_table(bytes: &[u8]) {
     let _ = DeviceTable::decode(bytes, VOLUME);
     let mut bytes = bytes.to_vec();

@@ -1,4 +1,5 @@
-//! Changes of a volume's structures: each structure is made once more with all of its changes, sealed, and written where it lies.
+//! Changes of a volume's structures: each structure is made once more with all of its changes, sealed, and
+//! written where it lies.
 
 use crate::disk::{VOLUME, seal};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
@@ -183,8 +184,8 @@ fn put(bytes: &mut [u8], change: &[u8]) {
     bytes[at..at + width].copy_from_slice(&number.to_le_bytes()[..width]);
 }
 
-/// Fields of each structure, changed on all devices with one kind of number after the other; inputs that change much at once, and
-/// inputs that change nothing.
+/// Fields of each structure, changed on all devices with one kind of number after the other; inputs that
+/// change much at once, and inputs that change nothing.
 pub fn damages() -> Vec<Vec<u8>> {
     let fields: [(u8, Vec<u16>); 7] = [
         (0, (16..160).step_by(4).chain((1280..1344).step_by(4)).collect()),
@@ -219,7 +220,8 @@ const FAILED: &[&[u8]] = &[
     &[0, 23, 52, 0, 0, 1, 0],
     // A second copy without a home.
     &[1, 23, 56, 0, 2, 1, 0],
-    // Batches that do not lie in the order of their numbers: the ring had no room for the end of a checkpoint.
+    // Batches that do not lie in the order of their numbers: the ring had no room for the end of a
+    // checkpoint.
     &[
         72, 72, 109, 5, 17, 115, 0, 198, 16, 1, 80, 141, 0, 47, 134, 0, 192, 25, 0, 43, 44, 0, 156, 149, 0,
         240, 35, 0, 61, 41, 179, 39, 45, 0, 247, 220, 37, 150, 89, 0, 179, 134, 0,

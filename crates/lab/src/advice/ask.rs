@@ -1,4 +1,5 @@
-//! Runs what a question needs: all policies at the present size of the SSD, then the present and the best one at others.
+//! Runs what a question needs: all policies at the present size of the SSD, then the present and the best one
+//! at others.
 
 use super::choice::{Candidate, Choice, choose};
 use super::curve::{factors, knee, scaled};
@@ -94,7 +95,8 @@ pub struct Row {
     pub latency_ns_high: Option<f64>,
     /// 99 of 100 reads and writes take at most so long.
     pub latency_ns_p99: u64,
-    /// By how much the mean exceeds that of the present policy, with its interval; none of the present policy itself.
+    /// By how much the mean exceeds that of the present policy, with its interval; none of the present policy
+    /// itself.
     pub difference_ns_mean: Option<f64>,
     /// Its lower end.
     pub difference_ns_low: Option<f64>,
@@ -130,7 +132,8 @@ pub struct SizeCurve {
     pub ssd_models: String,
     /// Sizes, rising.
     pub points: Vec<SizePoint>,
-    /// All SSDs together at the size from which on larger ones gain less than a tenth; none if the largest one still gains.
+    /// All SSDs together at the size from which on larger ones gain less than a tenth; none if the largest
+    /// one still gains.
     pub knee_bytes: Option<u64>,
 }
 
@@ -161,7 +164,8 @@ const FINALISTS: usize = 3;
 pub(super) const RUNS: usize = 5;
 /// A simulation ends at so many times its measured time: what takes longer does not keep up.
 const LONGEST: u64 = 3;
-/// Requests are done as fast as they come if the last one is done so soon after it came, as a share of the measured time, and a time.
+/// Requests are done as fast as they come if the last one is done so soon after it came, as a share of the
+/// measured time, and a time.
 const LATE: (f64, f64) = (0.02, 0.5);
 /// A policy for which the size of the SSD does not matter.
 const NO_SSD: &str = "hdd-only";
@@ -169,8 +173,8 @@ const NO_SSD: &str = "hdd-only";
 /// Answers a question, until `progress`, which is called about ten times a second, breaks it.
 ///
 /// # Errors
-/// `Setup` if devices and recording do not fit together, or the present policy cannot be simulated. `Stopped` if `progress` says
-/// so. Otherwise a fault of the engine.
+/// `Setup` if devices and recording do not fit together, or the present policy cannot be simulated. `Stopped`
+/// if `progress` says so. Otherwise a fault of the engine.
 pub fn advise(question: &Question, mut progress: impl FnMut(&Progress) -> ControlFlow<()>) -> Result<Advice> {
     let window = &question.window;
     let beginning = match &question.volume {

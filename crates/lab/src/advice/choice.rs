@@ -1,5 +1,5 @@
-//! Change, keep, or not enough to tell. A change costs moves and attention: it is advised only if the gain is worth them, and greater than its
-//! uncertainty.
+//! Change, keep, or not enough to tell. A change costs moves and attention: it is advised only if the gain is
+//! worth them, and greater than its uncertainty.
 
 use crate::estimate::Estimate;
 use serde::Serialize;
@@ -11,7 +11,8 @@ pub struct Choice {
     pub ruling: Ruling,
     /// The policy that is advised; the present one unless the ruling is to change.
     pub advised_policy: String,
-    /// Of a change: how much less the mean latency is expected to be. Of `undecided`: of the policy that may be better.
+    /// Of a change: how much less the mean latency is expected to be. Of `undecided`: of the policy that may
+    /// be better.
     pub gain_ns_mean: Option<f64>,
     /// The lower end of the 95 % confidence interval of the gain.
     pub gain_ns_low: Option<f64>,
@@ -39,7 +40,8 @@ const WORTH: f64 = 0.05;
 pub(crate) struct Candidate<'a> {
     pub policy: &'a str,
     pub mean: f64,
-    /// Its mean latency less that of the present policy; none if that is not known or it is the present policy.
+    /// Its mean latency less that of the present policy; none if that is not known or it is the present
+    /// policy.
     pub difference: Option<Estimate>,
     pub keeps_up: bool,
 }

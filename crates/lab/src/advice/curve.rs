@@ -3,7 +3,8 @@
 use crate::{DeviceSetup, Size};
 use braid_base::{Bytes, DeviceClass, MIB};
 
-/// Sizes that are of interest, in parts of the data: below, next to nothing lies on the SSD, and above, all does.
+/// Sizes that are of interest, in parts of the data: below, next to nothing lies on the SSD, and above, all
+/// does.
 const OF_INTEREST: std::ops::RangeInclusive<f64> = 0.04..=1.3;
 /// Doublings and halvings of the present size, at most.
 const MOST_DOUBLINGS: i32 = 20;
@@ -11,7 +12,8 @@ const MOST_DOUBLINGS: i32 = 20;
 /// A size is large enough if its latency is at most this many times the lowest of the curve.
 const NEAR: f64 = 1.1;
 
-/// Parts and multiples of the present size that are tried, rising: those of interest, the next larger one, and the present size.
+/// Parts and multiples of the present size that are tried, rising: those of interest, the next larger one,
+/// and the present size.
 pub(crate) fn factors(devices: &[DeviceSetup], data: Bytes) -> Vec<f64> {
     let ssds = devices.iter().filter(|device| device.class == DeviceClass::Ssd);
     let share = |device: &DeviceSetup| match device.size {
@@ -44,7 +46,8 @@ pub(crate) fn scaled(devices: &[DeviceSetup], factor: f64, model: Option<&str>) 
     devices.iter().map(scale).collect()
 }
 
-/// The place of the smallest size from which on larger ones gain less than a tenth, of latencies by rising size; none if the largest still gains.
+/// The place of the smallest size from which on larger ones gain less than a tenth, of latencies by rising
+/// size; none if the largest still gains.
 pub(crate) fn knee(latencies: &[f64]) -> Option<usize> {
     let lowest = latencies.iter().copied().fold(f64::INFINITY, f64::min);
     let place = latencies.iter().position(|&latency| latency <= lowest * NEAR)?;

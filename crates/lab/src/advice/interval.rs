@@ -1,11 +1,14 @@
-//! How sure a mean latency is, and the difference of two: from batches of requests that came one after another.
+//! How sure a mean latency is, and the difference of two: from batches of requests that came one after
+//! another.
 //!
-//! Two things make what comes differ from the forecast. The load does: its part is told from batches. And a policy that learns may end in one of several
-//! layouts, by chance, and stay there: its part is told from *runs* that begin at other requests on devices of another seed, and measure the same batches. (`equi`
-//! has 0.95 or 1.25 ms under a Zipf load of 1 MiB units, whichever batch is looked at.)
+//! Two things make what comes differ from the forecast. The load does: its part is told from batches. And a
+//! policy that learns may end in one of several layouts, by chance, and stay there: its part is told from
+//! *runs* that begin at other requests on devices of another seed, and measure the same batches. (`equi` has
+//! 0.95 or 1.25 ms under a Zipf load of 1 MiB units, whichever batch is looked at.)
 //!
-//! A batch's latency differs from the mean by chance and because the load changes. Neighbouring batches are alike if the load has phases, which would make an
-//! interval too narrow: so it is also made from batches of twice the length, and the wider one counts.
+//! A batch's latency differs from the mean by chance and because the load changes. Neighbouring batches are
+//! alike if the load has phases, which would make an interval too narrow: so it is also made from batches of
+//! twice the length, and the wider one counts.
 
 use crate::estimate::Estimate;
 use crate::outcome::Batch;
@@ -18,12 +21,14 @@ const FEWEST: usize = 4;
 /// The batches of each run.
 pub(crate) type Runs = [Vec<Batch>];
 
-/// The mean latency in nanoseconds, with an interval for one further run; none if there are too few batches with requests.
+/// The mean latency in nanoseconds, with an interval for one further run; none if there are too few batches
+/// with requests.
 pub(crate) fn latency(runs: &Runs) -> Option<Estimate> {
     together(wider(&all(runs), &[])?, &means(runs))
 }
 
-/// By how much the mean latency of `one` exceeds that of `other`, in nanoseconds, batch by batch and run by run.
+/// By how much the mean latency of `one` exceeds that of `other`, in nanoseconds, batch by batch and run by
+/// run.
 pub(crate) fn difference(one: &Runs, other: &Runs) -> Option<Estimate> {
     let by: Vec<f64> = means(one).iter().zip(means(other)).map(|(one, other)| one - other).collect();
     let runs = by.len();

@@ -1,5 +1,5 @@
-//! Advice: what a recorded load would get from each policy and from other sizes of the SSD, with its uncertainty, and whether to
-//! change anything.
+//! Advice: what a recorded load would get from each policy and from other sizes of the SSD, with its
+//! uncertainty, and whether to change anything.
 //!
 //! ```text
 //! window.rs    the part of a recording that is simulated        volume.rs   what the volume holds, and where, before it begins
@@ -10,13 +10,16 @@
 //! plan_page.rs its page
 //! ```
 //!
-//! **What is simulated.** At most the last so many requests of the recording, at their own times (open loop). The first half of them
-//! warms up; the second half is measured, in batches of equally many requests. All rows get the same requests, so two rows are
-//! compared batch by batch: what makes a batch slow under both does not count as uncertainty. The present policy and the fastest others are run several
-//! times, which begin at other requests on devices of another seed: a policy that learns may end in one of several layouts.
+//! **What is simulated.** At most the last so many requests of the recording, at their own times (open loop).
+//! The first half of them warms up; the second half is measured, in batches of equally many requests. All
+//! rows get the same requests, so two rows are compared batch by batch: what makes a batch slow under both
+//! does not count as uncertainty. The present policy and the fastest others are run several times, which
+//! begin at other requests on devices of another seed: a policy that learns may end in one of several
+//! layouts.
 //!
-//! **What it does not know.** Requests came as fast as the volume answered when it was recorded. Programs that wait for answers would ask for more of a faster
-//! volume, and for less of a slower one. A forecast also takes for granted that the load stays as it was.
+//! **What it does not know.** Requests came as fast as the volume answered when it was recorded. Programs
+//! that wait for answers would ask for more of a faster volume, and for less of a slower one. A forecast also
+//! takes for granted that the load stays as it was.
 
 mod ask;
 mod choice;

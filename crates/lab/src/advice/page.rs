@@ -1,4 +1,5 @@
-//! The page of an advice: what to do, then the pictures, then the tables behind them. It needs nothing but itself.
+//! The page of an advice: what to do, then the pictures, then the tables behind them. It needs nothing but
+//! itself.
 
 use super::ask::{Advice, Row, SizePoint};
 use super::draw::{self, number};

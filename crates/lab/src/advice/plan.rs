@@ -1,7 +1,9 @@
-//! The cheapest devices that hold a target under a recorded load, the next cheapest, and what would change the choice.
+//! The cheapest devices that hold a target under a recorded load, the next cheapest, and what would change
+//! the choice.
 //!
-//! Each mix of devices is simulated once under each policy that is asked for. From the cheapest on, those that hold the target are simulated again, from later requests on and on devices of
-//! another seed: a mix holds if all of its runs do.
+//! Each mix of devices is simulated once under each policy that is asked for. From the cheapest on, those
+//! that hold the target are simulated again, from later requests on and on devices of another seed: a mix
+//! holds if all of its runs do.
 
 use super::ask::{Question, RUNS, keeps_up, setup, sweep};
 use super::prices::{Mix, Prices};
@@ -127,7 +129,8 @@ const ON_DISKS: [&str; 3] = ["hystor", "cache", "hdd-only"];
 /// Plans, until `progress`, which is called about ten times a second, breaks it.
 ///
 /// # Errors
-/// `Setup` if no mix has room, or there are too many. `Stopped` if `progress` says so. Otherwise a fault of the engine.
+/// `Setup` if no mix has room, or there are too many. `Stopped` if `progress` says so. Otherwise a fault of
+/// the engine.
 pub fn plan(question: &PlanQuestion, mut progress: impl FnMut(&Progress) -> ControlFlow<()>) -> Result<Plan> {
     let window = &question.usual.window;
     let data = question.data.max(window.extent * window.extents);
@@ -279,7 +282,8 @@ impl Planner<'_> {
         (window.length() - window.warm_up()).as_secs_f64()
     }
 
-    /// Simulates the cheapest that hold again, until two are sure; gives all that still hold, the cheapest first.
+    /// Simulates the cheapest that hold again, until two are sure; gives all that still hold, the cheapest
+    /// first.
     fn make_sure(
         &self,
         mixes: &[Mix],

@@ -82,7 +82,8 @@ impl Prices {
         Ok(prices)
     }
 
-    /// All mixes with room for so much data: of each kind of SSD or none, and each kind of disk or none; the cheapest first.
+    /// All mixes with room for so much data: of each kind of SSD or none, and each kind of disk or none; the
+    /// cheapest first.
     pub fn mixes(&self, data: Bytes) -> Vec<Mix> {
         let of = |offers: &[Offer], class| {
             let all = offers.iter().flat_map(|offer| offer.kinds(class)).map(Some);

@@ -1,8 +1,9 @@
 //! What the volume holds, and where, before the load begins.
 //!
-//! A volume in use begins as it is: requests at their own addresses, its present layout as far as it is known, and data that the
-//! recording does not touch beside the data that it does. Other sizes of the SSD, and a recording without a volume, begin anew: the touched extents lie
-//! one after another, and the usual neutral policy places them (`fill.rs`).
+//! A volume in use begins as it is: requests at their own addresses, its present layout as far as it is
+//! known, and data that the recording does not touch beside the data that it does. Other sizes of the SSD,
+//! and a recording without a volume, begin anew: the touched extents lie one after another, and the usual
+//! neutral policy places them (`fill.rs`).
 
 use super::window::Window;
 use crate::{Error, Recorded, Result};
@@ -19,11 +20,13 @@ pub struct InUse {
     pub mapped: Bytes,
     /// Of that, on SSDs.
     pub on_ssd: Bytes,
-    /// Which of the touched extents ([`Window::touched`]) have their homes on SSDs, by number, in order; none if it is not known.
+    /// Which of the touched extents ([`Window::touched`]) have their homes on SSDs, by number, in order; none
+    /// if it is not known.
     pub touched_on_ssd: Option<Vec<u64>>,
     /// Which of the touched extents hold nothing, by number, in order: reading them takes no time.
     pub touched_empty: Vec<u64>,
-    /// Whether its policy chooses among modes, of which the question has the present one: then the others need no advice.
+    /// Whether its policy chooses among modes, of which the question has the present one: then the others
+    /// need no advice.
     pub chooses_mode: bool,
 }
 

@@ -1,4 +1,5 @@
-//! The part of a recording that is simulated: its last requests, in memory, so that many simulations read the file once.
+//! The part of a recording that is simulated: its last requests, in memory, so that many simulations read the
+//! file once.
 
 use crate::{Error, Result};
 use braid_base::{Arrival, Bytes, Nanos, Op};
@@ -39,7 +40,8 @@ impl Window {
     /// Reads the last `most` requests of a recording.
     ///
     /// # Errors
-    /// `Trace` if it cannot be read. `Setup` if it has too few requests, none that reads or writes, or all at one moment.
+    /// `Trace` if it cannot be read. `Setup` if it has too few requests, none that reads or writes, or all at
+    /// one moment.
     pub fn read(path: &Path, options: &Options, extent: Bytes, most: usize) -> Result<Window> {
         let name = path.display().to_string();
         let (file, compaction) = TraceFile::open_touched(path, options, extent)?;
@@ -80,8 +82,8 @@ impl Window {
         Ok(window)
     }
 
-    /// The extents that the recording touches, by number on the recorded device, in order; none if it has several devices, or touches too many
-    /// extents.
+    /// The extents that the recording touches, by number on the recorded device, in order; none if it has
+    /// several devices, or touches too many extents.
     pub fn touched(&self) -> Option<&[u64]> {
         self.touched.as_deref()
     }
@@ -112,7 +114,8 @@ impl Window {
         (times.len() - times.len() / 2) as u64
     }
 
-    /// When batches of equally many reads and writes begin, in the part that is measured. Of requests of one moment, all are in one batch.
+    /// When batches of equally many reads and writes begin, in the part that is measured. Of requests of one
+    /// moment, all are in one batch.
     pub(crate) fn batches(&self, count: usize) -> Vec<Nanos> {
         let times = self.times();
         let measured = &times[times.len() / 2..];

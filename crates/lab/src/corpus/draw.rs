@@ -1,7 +1,7 @@
 //! The cells of a corpus, drawn from a seed with integers alone, so that they are the same on every machine.
 //!
-//! Each cell has random numbers of its own, from the seed, the name of its load and its number among the cells of that load: a load that is
-//! added leaves all other cells as they are.
+//! Each cell has random numbers of its own, from the seed, the name of its load and its number among the
+//! cells of that load: a load that is added leaves all other cells as they are.
 
 use super::loads::{GENERATED, PHASES, Phase};
 use super::traces::{self, Given, Pace};
@@ -55,7 +55,8 @@ impl Draw {
     }
 }
 
-/// All cells of a seed, of both halves: generated loads, loads that change, the known traces in a folder, and traces that were given.
+/// All cells of a seed, of both halves: generated loads, loads that change, the known traces in a folder, and
+/// traces that were given.
 pub fn cells(seed: u64, folder: &Path, given: &[PathBuf]) -> Vec<Cell> {
     let draw = |load: &str, number: u64| Draw(Rng::new(hash(&format!("{seed} {load} {number}"))));
     let mut cells = Vec::new();

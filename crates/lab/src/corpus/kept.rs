@@ -1,8 +1,10 @@
-//! Results of a corpus in a file, a line for each row of a cell, so that a run that was stopped goes on where it was.
+//! Results of a corpus in a file, a line for each row of a cell, so that a run that was stopped goes on where
+//! it was.
 //!
-//! The first line names the build that made them: results of another one are refused, for they are of other policies. A last line without an end is of a run that
-//! was stopped while it wrote, and is left out. Files of several runs may be put behind each other: each head
-//! is looked at. A result is of a row in a cell, so runs of other rows and cells share a file.
+//! The first line names the build that made them: results of another one are refused, for they are of other
+//! policies. A last line without an end is of a run that was stopped while it wrote, and is left out. Files
+//! of several runs may be put behind each other: each head is looked at. A result is of a row in a cell, so
+//! runs of other rows and cells share a file.
 
 use super::{Cell, Row, RowRun};
 use crate::{Error, ErrorKind, Result};

@@ -1,4 +1,5 @@
-//! What lies on the SSD before the load of a cell begins, as ranges of whole extents: the same for all rows, whatever policy they have.
+//! What lies on the SSD before the load of a cell begins, as ranges of whole extents: the same for all rows,
+//! whatever policy they have.
 
 use super::{Beginning, Cell, in_cell};
 use crate::fill::OWN;
@@ -8,10 +9,12 @@ use std::ops::Range;
 
 /// Slots that a volume keeps spare on a device, and uses itself.
 pub(crate) const SPARE: u64 = 5;
-/// A neutral beginning leaves one slot in so many of the SSD free: policies want room for a cache or for moves.
+/// A neutral beginning leaves one slot in so many of the SSD free: policies want room for a cache or for
+/// moves.
 const FREE: u64 = 10;
 
-/// Extents that an SSD with room for this share, in per cent, holds of so many, and how many a neutral beginning puts there.
+/// Extents that an SSD with room for this share, in per cent, holds of so many, and how many a neutral
+/// beginning puts there.
 pub fn room(extents: u64, ssd_percent: u32) -> (u64, u64) {
     let slots = (extents * u64::from(ssd_percent)).div_ceil(100);
     let most = slots.saturating_sub(SPARE).min(extents);
@@ -50,7 +53,8 @@ fn left_by(cell: &Cell, policy: &str, quick: bool) -> Result<Vec<Range<Bytes>>> 
     Ok(simulate(&setup)?.outcome.ssd_homes.unwrap_or_default())
 }
 
-/// So many extents of all, one drawn from each part of equal length: a stride of its own would meet only some of the disks.
+/// So many extents of all, one drawn from each part of equal length: a stride of its own would meet only some
+/// of the disks.
 fn spread(count: u64, of: u64, seed: u64) -> Vec<u64> {
     let mut rng = Rng::new(seed);
     let edge = |number: u64| (u128::from(of) * u128::from(number) / u128::from(count.max(1))) as u64;

@@ -1,7 +1,8 @@
 //! Generated loads of the corpus with drawn settings, and loads that change at half of their time.
 //!
-//! A load in closed loop has clients that think, so that no device brings it beyond some thousand requests a second: a cell costs seconds, and
-//! not minutes, where all fits a fast SSD. The rate of one in open loop follows the number of disks: 0.3 to 2 times what they serve at random.
+//! A load in closed loop has clients that think, so that no device brings it beyond some thousand requests a
+//! second: a cell costs seconds, and not minutes, where all fits a fast SSD. The rate of one in open loop
+//! follows the number of disks: 0.3 to 2 times what they serve at random.
 
 use super::Length;
 use super::draw::Draw;
@@ -134,7 +135,8 @@ pub const GENERATED: &[(&str, Make)] = &[
 pub struct Phase {
     pub text: String,
     pub parts: Vec<Part>,
-    /// From when on it is measured how long the return to a steady state takes, from the beginning of what is judged.
+    /// From when on it is measured how long the return to a steady state takes, from the beginning of what is
+    /// judged.
     pub recovery_from: Nanos,
 }
 

@@ -1,5 +1,5 @@
-//! The corpus: many cells, each a load on devices from a beginning that no policy chose, on which all policies run. It judges policies; it has no
-//! paper beside it.
+//! The corpus: many cells, each a load on devices from a beginning that no policy chose, on which all
+//! policies run. It judges policies; it has no paper beside it.
 //!
 //! ```text
 //! draw.rs     the cells, from a seed     loads.rs  generated loads, and those that change     traces.rs  real traces
@@ -8,15 +8,17 @@
 //! score.rs    ratios and their summary   picture.rs  the picture
 //! ```
 //!
-//! **What is judged** is the same for all rows of a cell: the second half of its time, or of its requests if the load is a trace. The first half warms up. In a load that
-//! changes, the change comes at the beginning of the second half and is judged with what follows.
+//! **What is judged** is the same for all rows of a cell: the second half of its time, or of its requests if
+//! the load is a trace. The first half warms up. In a load that changes, the change comes at the beginning of
+//! the second half and is judged with what follows.
 //!
-//! **Tuning and published.** Cells are divided by a hash of their names. Constants may be chosen by the tuning half; the figures of the published half alone
-//! say how good a policy is.
+//! **Tuning and published.** Cells are divided by a hash of their names. Constants may be chosen by the
+//! tuning half; the figures of the published half alone say how good a policy is.
 //!
-//! **No row is a proven bound.** The oracle is the best static layout by predicted costs of single requests, chosen with the knowledge of what is judged. A policy
-//! that moves data or caches blocks may be better, and so may a layout that divides a load between the devices. The bound is a cache that knows the load; in which respects
-//! it is optimistic, and in which a policy may be better, is said in `bound/`.
+//! **No row is a proven bound.** The oracle is the best static layout by predicted costs of single requests,
+//! chosen with the knowledge of what is judged. A policy that moves data or caches blocks may be better, and
+//! so may a layout that divides a load between the devices. The bound is a cache that knows the load; in
+//! which respects it is optimistic, and in which a policy may be better, is said in `bound/`.
 
 mod bound;
 mod draw;
@@ -68,13 +70,15 @@ pub struct Cell {
     pub cache_extents: usize,
     /// How long it is.
     pub length: Length,
-    /// In a load that changes: from when on the return to a steady state is measured, from the beginning of what is judged.
+    /// In a load that changes: from when on the return to a steady state is measured, from the beginning of
+    /// what is judged.
     pub recovery_from: Option<Nanos>,
     /// Seed of workload and devices.
     pub seed: u64,
 }
 
-/// What lies where before the load begins. SSDs are full but for a tenth, and what they do not hold lies on the disks by turns.
+/// What lies where before the load begins. SSDs are full but for a tenth, and what they do not hold lies on
+/// the disks by turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beginning {
     /// All on the disks.
@@ -210,7 +214,8 @@ impl Cell {
     }
 }
 
-/// The cells of these halves whose names contain one of these parts, or so many of them: the same ones each time, whatever else the corpus has.
+/// The cells of these halves whose names contain one of these parts, or so many of them: the same ones each
+/// time, whatever else the corpus has.
 ///
 /// # Errors
 /// A part that no cell's name contains.

@@ -1,16 +1,20 @@
-//! A static layout that knows the load: the extents that an SSD saves most lie on it from the beginning, and nothing moves.
+//! A static layout that knows the load: the extents that an SSD saves most lie on it from the beginning, and
+//! nothing moves.
 //!
-//! What a request would cost each device is predicted, as if the device did nothing else: positioning, unless the request goes on within 32 KiB
-//! of the end of one of the last 64, and transfer. Positioning and rates are what the models themselves do with one request at a
-//! time, SSDs after long use. An extent is worth what its requests in the judged half cost the disk beyond what they cost the SSD.
+//! What a request would cost each device is predicted, as if the device did nothing else: positioning, unless
+//! the request goes on within 32 KiB of the end of one of the last 64, and transfer. Positioning and rates
+//! are what the models themselves do with one request at a time, SSDs after long use. An extent is worth what
+//! its requests in the judged half cost the disk beyond what they cost the SSD.
 //!
-//! A write costs a disk next to nothing as long as its buffer has room, and more than a read of an SSD once it is full. Which it will be depends on
-//! the load, so there are two such layouts, one for each case ([`Writes`]). The best of these and of the cell's own layout counts: if nothing is written anew,
-//! the oracle is never worse than an untouched layout.
+//! A write costs a disk next to nothing as long as its buffer has room, and more than a read of an SSD once
+//! it is full. Which it will be depends on the load, so there are two such layouts, one for each case
+//! ([`Writes`]). The best of these and of the cell's own layout counts: if nothing is written anew, the
+//! oracle is never worse than an untouched layout.
 //!
-//! It is no upper bound. Costs of requests that overlap are not known beforehand, what is best for the mean may be to leave
-//! a part of the load to the disk, and a cache of blocks or moves during the load are no static layout. Of clients in closed loop only a sample of
-//! their requests is known, since how many they make depends on the policy.
+//! It is no upper bound. Costs of requests that overlap are not known beforehand, what is best for the mean
+//! may be to leave a part of the load to the disk, and a cache of blocks or moves during the load are no
+//! static layout. Of clients in closed loop only a sample of their requests is known, since how many they
+//! make depends on the policy.
 
 use super::layout::ranges;
 use crate::source::{self, Arrivals, Source};
@@ -87,7 +91,8 @@ impl Costs {
     }
 }
 
-/// The extents of a setup's load that belong on an SSD with room for `most`, as ranges in order. The setup's devices are an SSD and disks.
+/// The extents of a setup's load that belong on an SSD with room for `most`, as ranges in order. The setup's
+/// devices are an SSD and disks.
 ///
 /// # Errors
 /// A load that cannot be opened or read.
@@ -178,7 +183,8 @@ fn of_arrivals(
     Ok(())
 }
 
-/// Clients by turns, as they would go on: each one's requests follow each other, and those of others come between.
+/// Clients by turns, as they would go on: each one's requests follow each other, and those of others come
+/// between.
 fn of_clients(mut clients: Vec<Client>, most: u64, each: &mut impl FnMut(&Request)) {
     let mut left = most;
     while left > 0 && !clients.is_empty() {

@@ -1,4 +1,5 @@
-//! The page of a corpus: one picture, the curve of each policy over the cells in the order of its own ratios, and tables.
+//! The page of a corpus: one picture, the curve of each policy over the cells in the order of its own ratios,
+//! and tables.
 
 use super::{Half, Ran, RowScore, Scores, score};
 use crate::report::{COLOURS, GRID, INK, STYLE, escaped};

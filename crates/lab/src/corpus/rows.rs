@@ -26,7 +26,8 @@ pub enum Group {
     Untouched,
     /// A policy that needs two copies of everything, and begins with them.
     Mirror,
-    /// A static split in a layout of its own from the beginning: which split is the best is known only afterwards.
+    /// A static split in a layout of its own from the beginning: which split is the best is known only
+    /// afterwards.
     Split,
     /// The layout that is the best by prediction, with the knowledge of the load.
     Oracle,
@@ -41,8 +42,10 @@ impl Group {
     }
 }
 
-/// Policies that begin with the cell's own layout: all that there are but `static` and `hdd-only`, which leave it untouched, and those that mirror. Caches
-/// as in the literature: write-back by both rules of eviction, and write-through. `exclusive` ranks pages once an hour, which no cell lasts: so also every ten seconds.
+/// Policies that begin with the cell's own layout: all that there are but `static` and `hdd-only`, which
+/// leave it untouched, and those that mirror. Caches as in the literature: write-back by both rules of
+/// eviction, and write-through. `exclusive` ranks pages once an hour, which no cell lasts: so also every ten
+/// seconds.
 const POLICIES: [&str; 18] = [
     "equi",
     "wardrop",
@@ -93,10 +96,12 @@ pub fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// The rows to run: those that are named here, or all rows if no text is the name of a row; and a further row for each other text, which is a policy.
+/// The rows to run: those that are named here, or all rows if no text is the name of a row; and a further row
+/// for each other text, which is a policy.
 ///
 /// # Errors
-/// A text that is neither, or is given twice; rows of which none begins with the cell's own layout, since ratios are to the best of these.
+/// A text that is neither, or is given twice; rows of which none begins with the cell's own layout, since
+/// ratios are to the best of these.
 pub fn chosen(texts: &[String]) -> Result<Vec<Row>> {
     if let Some(twice) = texts.iter().enumerate().find(|(place, text)| texts[..*place].contains(text)) {
         return Err(Error::setup(format!("--row {0}: given twice: give each row once", twice.1)));

@@ -42,8 +42,8 @@ pub struct Figures {
     pub ssd_written_bytes: u64,
     /// Whether the last two quarters of the judged half have mean latencies that differ by a fifth at most.
     pub is_steady: bool,
-    /// After a change, the time until the mean latency of two intervals is within 1/0.9 of that of the last quarter. None in a cell without a change, and if the end is
-    /// not steady.
+    /// After a change, the time until the mean latency of two intervals is within 1/0.9 of that of the last
+    /// quarter. None in a cell without a change, and if the end is not steady.
     pub recovery_ms: Option<u64>,
 }
 
@@ -78,10 +78,12 @@ const STEADY: f64 = 1.2;
 /// The share of the steady state that a return reaches.
 const RECOVERED: f64 = 0.9;
 
-/// Runs rows in cells, but for rows whose results are kept. `progress` is called about ten times a second for each cell, `ended` with each cell that ran.
+/// Runs rows in cells, but for rows whose results are kept. `progress` is called about ten times a second for
+/// each cell, `ended` with each cell that ran.
 ///
 /// # Errors
-/// The first row that failed otherwise than by not fitting its cell: a fault of the engine or of a policy, or a trace that cannot be read.
+/// The first row that failed otherwise than by not fitting its cell: a fault of the engine or of a policy, or
+/// a trace that cannot be read.
 pub fn run(
     cells: &[Cell],
     rows: &[Row],
@@ -275,7 +277,8 @@ struct Piece {
     requests: u64,
 }
 
-/// Pieces of a course of unknown length: their length, at first, and how many there are at most before they are joined.
+/// Pieces of a course of unknown length: their length, at first, and how many there are at most before they
+/// are joined.
 const FIRST: Nanos = Nanos::from_millis(100);
 const MOST_PIECES: usize = 512;
 

@@ -1,4 +1,5 @@
-//! How good a row is over all cells: ratios of mean latencies to the best policy of each cell, and what they come to.
+//! How good a row is over all cells: ratios of mean latencies to the best policy of each cell, and what they
+//! come to.
 
 use super::{CellRun, Figures, Group, Half, Ran, Row};
 use serde::Serialize;
@@ -14,7 +15,8 @@ pub struct Scores {
     pub rows: Vec<RowScore>,
 }
 
-/// What a row comes to. Ratios are to the best of all that begin with the cell's own layout, but for `mean_ratio_with_splits`; less is better.
+/// What a row comes to. Ratios are to the best of all that begin with the cell's own layout, but for
+/// `mean_ratio_with_splits`; less is better.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RowScore {
     /// The row.
@@ -33,7 +35,8 @@ pub struct RowScore {
     pub lost_cells: usize,
     /// Geometric mean of the ratios to the best of all policies and static splits.
     pub mean_ratio_with_splits: f64,
-    /// Geometric mean of the clairvoyant bound in parts of its mean latency: 1 is as good as the bound. None if there is no cell with both.
+    /// Geometric mean of the clairvoyant bound in parts of its mean latency: 1 is as good as the bound. None
+    /// if there is no cell with both.
     pub bound_share: Option<f64>,
     /// Cells in which it is faster than the bound, which is no proven one.
     pub cells_beyond_bound: usize,

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 pub struct Known {
     pub file: &'static str,
     pub name: &'static str,
-    /// How much faster than in the file requests come as recorded: as fast as the disk of one volume can serve. The times of `dtrs` were
-    /// stretched a hundred times.
+    /// How much faster than in the file requests come as recorded: as fast as the disk of one volume can
+    /// serve. The times of `dtrs` were stretched a hundred times.
     pub speed: f64,
     pub paces: &'static [Pace],
-    /// Whether it touches so little that an SSD for less than a tenth of it is smaller than a volume's smallest device.
+    /// Whether it touches so little that an SSD for less than a tenth of it is smaller than a volume's
+    /// smallest device.
     pub is_small: bool,
 }
 

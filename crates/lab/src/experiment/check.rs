@@ -1,4 +1,5 @@
-//! Whether a declaration speaks of what it has: for declarations from files. Tests hold the constants to more.
+//! Whether a declaration speaks of what it has: for declarations from files. Tests hold the constants to
+//! more.
 
 use super::{Axis, Experiment, Quantity};
 use crate::study::{How, Seeds, plan};

@@ -1,5 +1,5 @@
-//! What a paper says of an experiment, and how the lab tests it: claims, the numbers that they are about, their bounds, and the
-//! single-device rows that must come out before a claim about a policy is judged.
+//! What a paper says of an experiment, and how the lab tests it: claims, the numbers that they are about,
+//! their bounds, and the single-device rows that must come out before a claim about a policy is judged.
 
 use super::{Measure, text};
 use serde::{Deserialize, Serialize};
@@ -20,10 +20,12 @@ pub struct Claim {
     /// All of these must hold.
     #[serde(deserialize_with = "text::list")]
     pub tests: &'static [Test],
-    /// Why it does not hold here, where it does not and the reason is known. Figures stand in `instead`, which cannot go stale.
+    /// Why it does not hold here, where it does not and the reason is known. Figures stand in `instead`,
+    /// which cannot go stale.
     #[serde(default, deserialize_with = "text::text")]
     pub why: &'static str,
-    /// What becomes of it in another run, with one thing changed that is the reason: shown where it does not hold.
+    /// What becomes of it in another run, with one thing changed that is the reason: shown where it does not
+    /// hold.
     #[serde(default, deserialize_with = "text::list", skip_serializing_if = "text::is_empty")]
     pub instead: &'static [Quantity],
 }
@@ -48,12 +50,13 @@ pub enum Origin {
     Fitted,
     /// An aim of Braid's own.
     Aim,
-    /// The paper's, under conditions that are not in the paper: on nodes, or over a range that it leaves open.
+    /// The paper's, under conditions that are not in the paper: on nodes, or over a range that it leaves
+    /// open.
     Repeat,
 }
 
-/// A row of the paper without a policy: one device alone, or one beside another. Claims about a policy are judged only if each of
-/// these comes out within [`Baseline::TOLERANCE`].
+/// A row of the paper without a policy: one device alone, or one beside another. Claims about a policy are
+/// judged only if each of these comes out within [`Baseline::TOLERANCE`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 pub struct Baseline {
@@ -103,8 +106,8 @@ pub struct Test {
     pub bound: Bound,
 }
 
-/// A number that follows from an experiment's measures. Series are named by their labels, `at`, `from` and `to` are places. Where a
-/// number is an extreme, the means over all seeds say where it is.
+/// A number that follows from an experiment's measures. Series are named by their labels, `at`, `from` and
+/// `to` are places. Where a number is an extreme, the means over all seeds say where it is.
 #[expect(missing_docs, reason = "what the fields are is said once for all of them")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(tag = "number", rename_all = "kebab-case", deny_unknown_fields)]
@@ -128,7 +131,8 @@ pub enum Quantity {
         #[serde(deserialize_with = "text::text")]
         series: &'static str,
     },
-    /// How much better the best value of a series between two places, these included, is than its best elsewhere: above 1 its peak is there.
+    /// How much better the best value of a series between two places, these included, is than its best
+    /// elsewhere: above 1 its peak is there.
     Peak {
         measure: Measure,
         #[serde(deserialize_with = "text::text")]
@@ -162,7 +166,8 @@ pub enum Quantity {
         #[serde(deserialize_with = "text::texts")]
         to: &'static [&'static str],
     },
-    /// As [`Quantity::BestRatio`], divided by the best that any of other pairs has: a pair is a series and what it is divided by.
+    /// As [`Quantity::BestRatio`], divided by the best that any of other pairs has: a pair is a series and
+    /// what it is divided by.
     Most {
         measure: Measure,
         #[serde(deserialize_with = "text::pair")]
@@ -195,7 +200,8 @@ pub enum Quantity {
         at: u32,
         from: u32,
     },
-    /// The least that a series changes by from one place to the next, between two places: if that is 1 or more, it never falls.
+    /// The least that a series changes by from one place to the next, between two places: if that is 1 or
+    /// more, it never falls.
     Rise {
         measure: Measure,
         #[serde(deserialize_with = "text::text")]

@@ -1,4 +1,5 @@
-//! Declarations as text: from a file in TOML, and back. Texts and lists of a file are never freed, for those of constants are not, either.
+//! Declarations as text: from a file in TOML, and back. Texts and lists of a file are never freed, for those
+//! of constants are not, either.
 
 use super::{Experiment, Origin, Pair, Paper, Published};
 use crate::{Error, Prefill, Result};
@@ -9,8 +10,9 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 impl Experiment {
-    /// The experiment that a text in TOML declares, with the fields of [`Experiment`]. It is checked: whatever its claims, baselines and series speak of is
-    /// there, and each of its simulations can be set up.
+    /// The experiment that a text in TOML declares, with the fields of [`Experiment`]. It is checked:
+    /// whatever its claims, baselines and series speak of is there, and each of its simulations can be set
+    /// up.
     ///
     /// # Errors
     /// Names the line and what is wrong with it.

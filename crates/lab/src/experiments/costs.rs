@@ -1,9 +1,10 @@
-//! How long experiments take: seconds of processor time of one seed. They tell what a run will take and how many seeds it can have; no other
-//! figure depends on how right they are.
+//! How long experiments take: seconds of processor time of one seed. They tell what a run will take and how
+//! many seeds it can have; no other figure depends on how right they are.
 //!
-//! Rough: some were measured at 8678da4, before the settings `as-published`, some in groups that are divided by the number of simulations; of others runs of a
-//! twentieth were measured on a core that others used, too, which is a lower bound. Those marked `~` are the number of simulations times the mean of
-//! the paper. A run keeps what each seed took (`seconds` in the files of `lab-results`).
+//! Rough: some were measured at 8678da4, before the settings `as-published`, some in groups that are divided
+//! by the number of simulations; of others runs of a twentieth were measured on a core that others used, too,
+//! which is a lower bound. Those marked `~` are the number of simulations times the mean of the paper. A run
+//! keeps what each seed took (`seconds` in the files of `lab-results`).
 
 /// Seconds that one seed of an experiment takes; none for one that is not listed, such as one from a file.
 pub fn seconds(id: &str) -> Option<f64> {

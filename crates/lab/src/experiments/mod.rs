@@ -1,5 +1,5 @@
-//! The experiments: one file for each table or figure, in a folder for each paper. An id is the folder's name and the
-//! file's.
+//! The experiments: one file for each table or figure, in a folder for each paper. An id is the folder's name
+//! and the file's.
 
 pub mod colloid;
 mod costs;
@@ -26,11 +26,12 @@ pub fn all() -> Vec<&'static Experiment> {
     papers.into_iter().chain(heirs).flatten().copied().collect()
 }
 
-/// The experiments that these names stand for: an id, a system for all of its, or `all`, in the order of [`all`], each once; then those that
-/// files declare, whose names end in `.toml`.
+/// The experiments that these names stand for: an id, a system for all of its, or `all`, in the order of
+/// [`all`], each once; then those that files declare, whose names end in `.toml`.
 ///
 /// # Errors
-/// A name that stands for nothing, with those that do; a file that cannot be read, or declares nothing that could run.
+/// A name that stands for nothing, with those that do; a file that cannot be read, or declares nothing that
+/// could run.
 pub fn find(names: &[String]) -> Result<Vec<&'static Experiment>> {
     let known = all();
     let is_meant = |experiment: &Experiment, name: &str| {

@@ -58,7 +58,8 @@ fn all_of_the_hystor_study_is_there() {
     assert_eq!(find(&["hystor".to_owned()]).unwrap().len(), 12);
 }
 
-/// The size of the SSD is the place; data lies on the disk before, under another policy than the one that learns.
+/// The size of the SSD is the place; data lies on the disk before, under another policy than the one that
+/// learns.
 #[test]
 fn a_place_is_filled_in_for_devices_and_blocks_have_the_size_of_their_series() {
     let chunk = find(&["hystor/chunk".to_owned()]).unwrap()[0];

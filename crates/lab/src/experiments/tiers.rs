@@ -1,7 +1,8 @@
 //! What the experiments on heirs have alike: hierarchies, loads and baselines.
 //!
-//! The papers' hierarchies are of SSDs that are 1.25 to 3 times apart: which it is depends on the size of a request. `p4800x` and `samsung-960` serve
-//! reads of 4 KiB at 2.2 and 1.0 GB/s, of 16 KiB at 2.4 and 1.6, of 64 KiB at 2.5 and 1.9. Ours is an SSD above four disks.
+//! The papers' hierarchies are of SSDs that are 1.25 to 3 times apart: which it is depends on the size of a
+//! request. `p4800x` and `samsung-960` serve reads of 4 KiB at 2.2 and 1.0 GB/s, of 16 KiB at 2.4 and 1.6, of
+//! 64 KiB at 2.5 and 1.9. Ours is an SSD above four disks.
 
 use crate::experiment::{Axis, Bound, Published, Quantity, Series, Test};
 use braid_base::DeviceClass::{self, Hdd, Ssd};
@@ -30,7 +31,8 @@ pub const SMALL_HITS: &str =
 /// The load, from what one device hardly notices to several times what it serves.
 pub const CLIENTS: Axis = Axis::Numbers { label: "clients", places: &[1, 4, 16, 64] };
 
-/// Tiering by heat alone, by which HeMem stands here: the hottest extents are on the SSDs, whatever their load.
+/// Tiering by heat alone, by which HeMem stands here: the hottest extents are on the SSDs, whatever their
+/// load.
 pub const TIERING: &str = "exclusive,cache=0%,page=128KiB,period=2s,rate=100MB";
 
 pub const fn series(

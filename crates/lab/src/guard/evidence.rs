@@ -1,16 +1,18 @@
-//! When a mode is so much better that a switch pays: a cumulative sum (CUSUM), the usual test of whether something has changed.
+//! When a mode is so much better that a switch pays: a cumulative sum (CUSUM), the usual test of whether
+//! something has changed.
 //!
-//! For each other mode it adds up by what factor its ghost was faster than the present mode's, as a logarithm, times the seconds; a
-//! small part is taken off each second, and no sum falls below zero. Twice as fast for 23 s is enough, or 1.2 times for two minutes. A mode that is
-//! faster by less than the part that is taken off is never switched to.
+//! For each other mode it adds up by what factor its ghost was faster than the present mode's, as a
+//! logarithm, times the seconds; a small part is taken off each second, and no sum falls below zero. Twice as
+//! fast for 23 s is enough, or 1.2 times for two minutes. A mode that is faster by less than the part that is
+//! taken off is never switched to.
 
 use braid_base::Nanos;
 
 /// For each mode: seconds, times the logarithm of the factor by which it was faster than the present one.
 pub(super) struct Evidence(Vec<f64>);
 
-/// A switch moves data, while guests wait. Of 26 unseen loads, half as much made the mean 1.03 ± 0.06 times as long, and the worst 1.7 times; of 60, twice as
-/// much 1.04 times.
+/// A switch moves data, while guests wait. Of 26 unseen loads, half as much made the mean 1.03 ± 0.06 times
+/// as long, and the worst 1.7 times; of 60, twice as much 1.04 times.
 const ENOUGH: f64 = 15.0;
 /// Taken off for each second: ghosts of modes that are alike differ by a few per cent.
 const SLACK: f64 = 0.05;
@@ -20,8 +22,8 @@ impl Evidence {
         Evidence(vec![0.0; modes])
     }
 
-    /// In so much time each mode's requests took so long on average, if it is known; the mode to switch to, if it is time. Then nothing is known of what
-    /// compares with that.
+    /// In so much time each mode's requests took so long on average, if it is known; the mode to switch to,
+    /// if it is time. Then nothing is known of what compares with that.
     pub fn add(&mut self, time: Nanos, means: &[Option<f64>], present: usize) -> Option<usize> {
         let now = means[present]?;
         for (sum, mean) in self.0.iter_mut().zip(means) {

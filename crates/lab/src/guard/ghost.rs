@@ -1,4 +1,5 @@
-//! A volume in one mode, which serves what guests ask the real one for: on a thread and in a world of its own.
+//! A volume in one mode, which serves what guests ask the real one for: on a thread and in a world of its
+//! own.
 
 use super::watch::{Batch, Guests as Loop};
 use crate::guests::Guests;

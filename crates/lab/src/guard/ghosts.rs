@@ -92,7 +92,8 @@ pub struct Verdict {
     pub means: Vec<Option<f64>>,
     /// The mode to switch to, if it is time.
     pub switch: Option<usize>,
-    /// Whether requests took so much more or less than in the ghost of the present mode that measured models may be wrong.
+    /// Whether requests took so much more or less than in the ghost of the present mode that measured models
+    /// may be wrong.
     pub is_off: bool,
     /// Modes that are left out from now on, and why.
     pub left_out: Vec<(usize, Error)>,
@@ -101,7 +102,8 @@ pub struct Verdict {
 }
 
 impl Ghosts {
-    /// Each is a thread, whose processor time the clock tells, and as much memory as the map and the policy of such a volume.
+    /// Each is a thread, whose processor time the clock tells, and as much memory as the map and the policy
+    /// of such a volume.
     pub fn new(like: &Like, modes: &[String], clock: Clock) -> Ghosts {
         let ghost = |mode: &String| Some(Ghost::new(setup(like, mode), need(like), clock));
         Ghosts {

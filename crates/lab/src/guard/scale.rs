@@ -1,8 +1,11 @@
-//! Ghosts of a part of a volume: one piece of so many that follow each other, chosen by a hash, and the time shorter by as much.
+//! Ghosts of a part of a volume: one piece of so many that follow each other, chosen by a hash, and the time
+//! shorter by as much.
 //!
-//! The pieces lie one after another in a ghost. What is asked of them comes as much faster as there is less of it, to devices as fast as the real ones and
-//! smaller in the same proportion: queues, and how many clients wait, are as they are on the volume, and a stream stays a stream. (SHARDS, Waldspurger and others,
-//! FAST 2015, samples single addresses at random; here each run of pieces has one in the sample, which varies less.)
+//! The pieces lie one after another in a ghost. What is asked of them comes as much faster as there is less
+//! of it, to devices as fast as the real ones and smaller in the same proportion: queues, and how many
+//! clients wait, are as they are on the volume, and a stream stays a stream. (SHARDS, Waldspurger and others,
+//! FAST 2015, samples single addresses at random; here each run of pieces has one in the sample, which varies
+//! less.)
 
 use braid_base::{Bytes, MIB, Op, Request};
 
@@ -18,14 +21,16 @@ pub struct Scale {
 const FEWEST_PIECES: u64 = 256;
 /// A policy's times, shorter by more, would be those of single requests.
 const MOST: u32 = 256;
-/// What a request costs beyond its bytes, as bytes: between a position of an SSD (some 40 KB) and one of a disk (some 800 KB).
+/// What a request costs beyond its bytes, as bytes: between a position of an SSD (some 40 KB) and one of a
+/// disk (some 800 KB).
 const POSITION: u64 = 128 << 10;
 
 impl Scale {
     /// The whole volume.
     pub const WHOLE: Scale = Scale { one_in: 1, piece: MIB };
 
-    /// One piece of `one_in` at least, or as few as leave enough pieces of the volume. Pieces are what policies place as a whole.
+    /// One piece of `one_in` at least, or as few as leave enough pieces of the volume. Pieces are what
+    /// policies place as a whole.
     pub fn of(one_in: u64, volume: Bytes, extent: Bytes) -> Scale {
         let piece = MIB.max(extent * 8);
         let most = (volume / piece / FEWEST_PIECES).clamp(1, u64::from(MOST));

@@ -2,7 +2,8 @@ use super::{Ghosts, Homes, Like, LikeDevice, Scale, Verdict, Watch};
 use crate::{DeviceSetup, Load, Outcome, Readahead, Setup, Size, WarmUp, simulate};
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Op, Request, Rng};
 
-/// Small writes and reads of 64 MiB here and there by two clients, which a write-back cache on a tenth of it serves best.
+/// Small writes and reads of 64 MiB here and there by two clients, which a write-back cache on a tenth of it
+/// serves best.
 fn scattered(policy: &str, disk: &str) -> Setup {
     let load = "zipf,theta=1.0,unit=16KiB,size=8KiB,read=30%,span=64MiB,clients=2,think=4ms";
     let devices = [(DeviceClass::Ssd, "20%,model=x25-m"), (DeviceClass::Hdd, disk)]
@@ -48,8 +49,8 @@ fn a_volume_of_two_copies_stays_in_its_mode() {
     assert!(outcome.mode_switches.is_empty(), "{:?}", outcome.mode_switches);
 }
 
-/// What ghosts of `tier` and `cache` say each 5 s of some time, if they have one part of the volume in so many: 120 requests/s, most of them to one of eight
-/// places of 8 KiB, each of which took the volume so long.
+/// What ghosts of `tier` and `cache` say each 5 s of some time, if they have one part of the volume in so
+/// many: 120 requests/s, most of them to one of eight places of 8 KiB, each of which took the volume so long.
 fn verdicts(one_in: u64, is_measured: bool, took: Nanos, seconds: u64) -> Vec<Verdict> {
     let (size, extent_size) = (MIB * 2048, KIB * 128);
     let scale = Scale::of(one_in, size, extent_size);

@@ -23,7 +23,8 @@ pub struct Watch {
     ended: u64,
     took: Nanos,
     begin: Nanos,
-    /// Requests that a ghost has under way at most, in an open loop: as many as there were, and of batches before, most of that.
+    /// Requests that a ghost has under way at most, in an open loop: as many as there were, and of batches
+    /// before, most of that.
     most: f64,
 }
 
@@ -55,7 +56,8 @@ const CLOSED: f64 = 0.05;
 const FADES: f64 = 0.9;
 
 impl Watch {
-    /// From now on, while so many requests are under way, and for so many requests of ghosts in a batch: 32 bytes each.
+    /// From now on, while so many requests are under way, and for so many requests of ghosts in a batch: 32
+    /// bytes each.
     pub fn new(now: Nanos, in_flight: u64, scale: Scale, room: usize) -> Watch {
         Watch {
             scale,

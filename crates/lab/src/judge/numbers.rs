@@ -1,8 +1,9 @@
 //! The numbers that claims are about, from the tables of all seeds.
 //!
-//! A number has one value for each seed. Where it is an extreme (the best place, the worst ratio), the means over all seeds say
-//! where that is, and the seeds' values there are taken: the mean of each seed's own extreme would be beyond it. Where a
-//! seed has no value there is no extreme, either: a place without a value may have been it.
+//! A number has one value for each seed. Where it is an extreme (the best place, the worst ratio), the means
+//! over all seeds say where that is, and the seeds' values there are taken: the mean of each seed's own
+//! extreme would be beyond it. Where a seed has no value there is no extreme, either: a place without a value
+//! may have been it.
 
 use super::ruling::TIE;
 use super::stand_in;
@@ -83,7 +84,8 @@ impl Results<'_> {
         }
     }
 
-    /// The place where a series is best on average, between the first and the last one that cannot be told from it.
+    /// The place where a series is best on average, between the first and the last one that cannot be told
+    /// from it.
     fn best_places(&self, measure: Measure, series: &str, variants: &[&str]) -> Estimate {
         let places = self.experiment.axis.places();
         let values: Vec<BySeed> =
@@ -136,7 +138,8 @@ fn divided(numbers: &BySeed, by: &BySeed) -> BySeed {
     numbers.iter().zip(by).map(|(number, by)| number / by).collect()
 }
 
-/// The candidate whose mean is the highest, or the lowest; nowhere a number if a candidate has none, or if there is no candidate.
+/// The candidate whose mean is the highest, or the lowest; nowhere a number if a candidate has none, or if
+/// there is no candidate.
 fn extreme(mut candidates: Vec<BySeed>, highest: bool) -> BySeed {
     match extreme_place(&candidates, highest) {
         Some(place) => candidates.swap_remove(place),

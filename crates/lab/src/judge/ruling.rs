@@ -5,9 +5,9 @@
 //!                   b - 1 %  b                                    b - 1 %   b   b + 1 %
 //! ```
 //!
-//! All of the confidence interval must be in one of these parts, or seeds do not agree. A ratio that must be at least or at most 1 ("no
-//! slower") holds in a tie, too. What is within a one-sided bound may still be there by another margin than the
-//! published one, or on the other side of 1.
+//! All of the confidence interval must be in one of these parts, or seeds do not agree. A ratio that must be
+//! at least or at most 1 ("no slower") holds in a tie, too. What is within a one-sided bound may still be
+//! there by another margin than the published one, or on the other side of 1.
 
 use super::Ruling;
 use crate::estimate::Estimate;
@@ -15,9 +15,11 @@ use crate::experiment::{Bound, Published, Quantity, Test};
 
 /// Numbers that differ by such a part are level.
 pub(super) const TIE: f64 = 0.01;
-/// A number, or a gain or loss, so many times the published one or more, or its inverse or less, is another one.
+/// A number, or a gain or loss, so many times the published one or more, or its inverse or less, is another
+/// one.
 const OTHER: f64 = 2.0;
-/// A gain or loss that differs from the published one by less than this is none of its own: twice of next to nothing is next to nothing.
+/// A gain or loss that differs from the published one by less than this is none of its own: twice of next to
+/// nothing is next to nothing.
 const SMALL: f64 = 0.05;
 
 /// Where a number stands.
@@ -62,7 +64,8 @@ impl Test {
         }
     }
 
-    /// What is to be said of a number within the bound: it may be there by much more, or much less, than what is published.
+    /// What is to be said of a number within the bound: it may be there by much more, or much less, than what
+    /// is published.
     fn margin(&self, ours: f64) -> Ruling {
         let is_one_sided = !matches!(self.bound, Bound::Between(..) | Bound::Near(_));
         let paper = match self.published {

@@ -1,4 +1,5 @@
-//! Rulings, and planted lies: wrong claims that the judge must refuse, each beside a true one that it must not.
+//! Rulings, and planted lies: wrong claims that the judge must refuse, each beside a true one that it must
+//! not.
 
 use super::Ruling::{Fails, Holds, OneSeed, OtherMargin, Tie, TooShort, Undecided, Untestable};
 use super::*;
@@ -202,7 +203,8 @@ fn lie_a_policy_is_judged_beside_an_ssd_that_is_not_the_papers() {
     assert_eq!(judged.untestable.len(), 1, "the SSD alone: {:?}", judged.untestable);
     assert!(judged.untestable[0].contains(SSD) && judged.untestable[0].contains("2.09"));
     assert_eq!(judged.why, None);
-    // A failure is no more to be trusted than a success, and an aim of ours does not need the paper's devices.
+    // A failure is no more to be trusted than a success, and an aim of ours does not need the paper's
+    // devices.
     let behind = test(ratio(POLICY, &[SSD], 8), WORDS, Bound::LessThan(1.0));
     assert_eq!(judged_of(with(OFF), behind, Origin::Paper, &five).verdicts[0].ruling, Some(Untestable));
     assert_eq!(judged_of(with(OFF), ahead, Origin::Aim, &five).verdicts[0].ruling, Some(Holds));

@@ -3,7 +3,8 @@
 use super::stand_in;
 use crate::experiment::{Experiment, Quantity};
 
-/// A number of an experiment, with its unit; `variants` take the places of the series that they are variants of.
+/// A number of an experiment, with its unit; `variants` take the places of the series that they are variants
+/// of.
 pub fn describe(experiment: &Experiment, quantity: &Quantity, variants: &[&str]) -> String {
     let measure = quantity.measure();
     let (name, unit, axis) = (measure.name(), measure.unit(), experiment.axis.label());

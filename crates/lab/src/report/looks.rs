@@ -1,8 +1,9 @@
 //! How curves are told apart: one colour, mark and dash for each system, the same in all plots of a page.
 //!
-//! A policy has a colour, by its name; each of its series has a dash and a mark of its own, in the order in which the series first
-//! appear. Two series of a policy have the same look only if 30 others stand between them. Colours are in pairs, for light and for dark paper, and
-//! most of them are distinct without colour sense; marks and dashes are distinct without colour.
+//! A policy has a colour, by its name; each of its series has a dash and a mark of its own, in the order in
+//! which the series first appear. Two series of a policy have the same look only if 30 others stand between
+//! them. Colours are in pairs, for light and for dark paper, and most of them are distinct without colour
+//! sense; marks and dashes are distinct without colour.
 
 use crate::study::Study;
 use serde::Serialize;

@@ -1,5 +1,6 @@
-//! The document about the papers, in Markdown: a table of all papers, then for each paper a table of its claims with figure, numbers, verdict and
-//! reason. `docs/papers.md` is this document, and a test holds rows of it against what is simulated.
+//! The document about the papers, in Markdown: a table of all papers, then for each paper a table of its
+//! claims with figure, numbers, verdict and reason. `docs/papers.md` is this document, and a test holds rows
+//! of it against what is simulated.
 
 use super::tally::{Standing, system, tally};
 use crate::judge::{Judged, Number, Ruling};

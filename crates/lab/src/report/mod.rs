@@ -1,8 +1,8 @@
-//! What came out of experiments: as a page for a browser, for paper and for a phone (`page.rs`, with charts that uPlot draws); as a document in Markdown
-//! (`markdown.rs`); as plots in files (`plot.rs`).
+//! What came out of experiments: as a page for a browser, for paper and for a phone (`page.rs`, with charts
+//! that uPlot draws); as a document in Markdown (`markdown.rs`); as plots in files (`plot.rs`).
 //!
-//! The page needs nothing but itself: no script, no font, no picture from elsewhere. Its texts are those of the
-//! declarations.
+//! The page needs nothing but itself: no script, no font, no picture from elsewhere. Its texts are those of
+//! the declarations.
 
 mod charts;
 mod looks;

@@ -1,7 +1,7 @@
 //! The style of pages without scripts: of the corpus and of advice, whose plots are SVG.
 
-/// Screens of all widths, light and dark, and paper. Plots are drawn black on nothing: on a dark screen their ink turns
-/// white.
+/// Screens of all widths, light and dark, and paper. Plots are drawn black on nothing: on a dark screen their
+/// ink turns white.
 pub(crate) const STYLE: &str = "
 :root { --ink: #1a1a1a; --page: #ffffff; --faint: #666666; --line: #cccccc; --good: #00693e; --bad: #a33000; }
 @media (prefers-color-scheme: dark) {

@@ -1,5 +1,5 @@
-//! The plots of a study as SVG files: a curve for each series, told apart by colour, dash and mark (`looks.rs`), with its confidence intervals;
-//! and the paper's own values where it gives them.
+//! The plots of a study as SVG files: a curve for each series, told apart by colour, dash and mark
+//! (`looks.rs`), with its confidence intervals; and the paper's own values where it gives them.
 
 use super::charts::by_factors;
 use super::looks::{DASHES, LIGHT, Look, Looks};
@@ -10,7 +10,8 @@ use plotters::element::{Drawable, PointCollection};
 use plotters::prelude::*;
 use plotters_backend::{BackendCoord, DrawingErrorKind};
 
-/// Colours of curves of the corpus: dark enough on white, bright enough on black, and most of them distinct without colour sense.
+/// Colours of curves of the corpus: dark enough on white, bright enough on black, and most of them distinct
+/// without colour sense.
 pub(crate) const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

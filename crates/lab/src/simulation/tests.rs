@@ -128,7 +128,8 @@ fn times_of_a_programmes_operations_add_up_to_the_time_of_its_processes() {
     }
 }
 
-/// A page cache that holds all files and writes nothing back leaves the processor's time: 36 us, exponentially distributed.
+/// A page cache that holds all files and writes nothing back leaves the processor's time: 36 us,
+/// exponentially distributed.
 #[test]
 fn operations_that_need_no_request_take_the_processors_time() {
     let outcome = processes("clients=2,short-lived=99%", None);
@@ -364,7 +365,8 @@ fn groups_of_any_kind_of_device_can_be_simulated() {
     }
 }
 
-/// A file of 64 MiB has 16 indirect blocks of the first level and one of the second; a run reads each of them once, and 1,024 blocks of the file.
+/// A file of 64 MiB has 16 indirect blocks of the first level and one of the second; a run reads each of them
+/// once, and 1,024 blocks of the file.
 const LARGE_FILE: &str = "ext3-file-like,file=64MiB,read=4MiB,clients=2,runs=3,pause=1s";
 
 #[test]
@@ -392,7 +394,8 @@ fn earlier_runs_of_a_workload_are_not_measured() {
     assert_eq!(simulate(&short).unwrap_err().kind(), ErrorKind::Setup);
 }
 
-/// A memory as large as what is asked for answers all but the first read of each block, and keeps what was written.
+/// A memory as large as what is asked for answers all but the first read of each block, and keeps what was
+/// written.
 #[test]
 fn a_memory_before_the_volume_answers_what_it_holds_and_purges_what_it_cannot_hold() {
     let run = |dram: u64, load: &str| {

@@ -1,10 +1,11 @@
-//! The values of seeds in a folder, a file for each experiment and seed, so that a run that was stopped continues, and a page is made from what
-//! has been run.
+//! The values of seeds in a folder, a file for each experiment and seed, so that a run that was stopped
+//! continues, and a page is made from what has been run.
 //!
-//! A file is used only if its key is the present one: a hash of the simulations that the seed asks for, of the models of their devices, of
-//! what is measured, and of the sources of all crates that a simulation passes through (`build.rs`). A file with another
-//! key is of other code or of another declaration: the simulations run again, and the file is replaced. What is claimed of an experiment
-//! is not part of the key: claims are judged anew each time.
+//! A file is used only if its key is the present one: a hash of the simulations that the seed asks for, of
+//! the models of their devices, of what is measured, and of the sources of all crates that a simulation
+//! passes through (`build.rs`). A file with another key is of other code or of another declaration: the
+//! simulations run again, and the file is replaced. What is claimed of an experiment is not part of the key:
+//! claims are judged anew each time.
 
 use super::{How, Values, plan};
 use crate::block_costs::Metric;
@@ -43,7 +44,8 @@ impl Folder {
         Folder::default()
     }
 
-    /// The folder at `path`, which is made if it is not there. With `fresh` all is run again, and what is there is replaced.
+    /// The folder at `path`, which is made if it is not there. With `fresh` all is run again, and what is
+    /// there is replaced.
     ///
     /// # Errors
     /// A folder that cannot be made.
@@ -52,7 +54,8 @@ impl Folder {
         Ok(Folder { path: Some(path.to_owned()), fresh })
     }
 
-    /// The values of the seed `how.seed`; none if they are not there, or of another version of the program or of the experiment.
+    /// The values of the seed `how.seed`; none if they are not there, or of another version of the program or
+    /// of the experiment.
     pub(super) fn find(&self, experiment: &Experiment, how: How) -> Result<Option<Values>> {
         let Some(path) = self.file(experiment, how).filter(|_| !self.fresh) else { return Ok(None) };
         let text = match std::fs::read_to_string(&path) {

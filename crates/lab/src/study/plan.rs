@@ -70,7 +70,8 @@ fn fill_in(text: &str, place: u32, half: f64) -> String {
     text.replace("{half}", &format!("{}ms", (half * 1e3).round()))
 }
 
-/// A load with its assumed parameters, as a seed draws them: the same for all series, and for all experiments that share one.
+/// A load with its assumed parameters, as a seed draws them: the same for all series, and for all experiments
+/// that share one.
 fn drawn(load: &str, jitter: &[Jitter], seed: u64) -> String {
     jitter.iter().fold(load.to_owned(), |load, parameter| {
         // The name is part of the draw, or all parameters would be high together.

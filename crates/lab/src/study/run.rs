@@ -1,8 +1,9 @@
 //! Runs experiments seed by seed, on all cores. Experiments that ask for the same simulation share it.
 //!
-//! With [`Seeds::AsNeeded`] all experiments run with three seeds, those with an undecided verdict with five, and those that are still undecided
-//! with ten. A verdict is looked at up to three times, each time by an interval of 95 %: what errs once in 20 looks errs
-//! at most in 3 of 20 of the claims that are looked at three times.
+//! With [`Seeds::AsNeeded`] all experiments run with three seeds, those with an undecided verdict with five,
+//! and those that are still undecided with ten. A verdict is looked at up to three times, each time by an
+//! interval of 95 %: what errs once in 20 looks errs at most in 3 of 20 of the claims that are looked at
+//! three times.
 
 use super::plan::QUICK;
 use super::{Folder, How, Seeds, Study, Table, put_together, tables, values};
@@ -16,7 +17,8 @@ use std::ops::ControlFlow;
 
 /// Numbers of seeds after which verdicts are looked at.
 const LOOKS: [u32; 3] = [3, 5, 10];
-/// Seconds of processor time that an experiment gets at most if seeds are drawn as needed, but for the first look.
+/// Seconds of processor time that an experiment gets at most if seeds are drawn as needed, but for the first
+/// look.
 const MOST_SECONDS: f64 = 600.0;
 /// What an experiment of unknown length is taken to take for a simulation.
 const UNKNOWN: f64 = 0.5;
@@ -93,7 +95,8 @@ pub fn work(experiments: &[&Experiment], how: How, folder: &Folder) -> Result<Wo
     Ok(work)
 }
 
-/// Runs experiments: those whose values are in the folder are read from there. `tell` may end the run: what has ended is kept.
+/// Runs experiments: those whose values are in the folder are read from there. `tell` may end the run: what
+/// has ended is kept.
 ///
 /// # Errors
 /// The first simulation that failed, a folder that cannot be used, or an end by `tell`.
@@ -159,7 +162,8 @@ fn next_look(experiment: &Experiment, how: How, seeds: u32) -> Option<u32> {
     LOOKS.into_iter().find(|&look| look > seeds && look <= most)
 }
 
-/// Whether more seeds may tell what these do not: of the systems as published; other settings of theirs get the same seeds.
+/// Whether more seeds may tell what these do not: of the systems as published; other settings of theirs get
+/// the same seeds.
 fn is_undecided(experiment: &Experiment, seeds: &[Vec<Table>], how: How) -> bool {
     let (_, claims) = judge(experiment, seeds, how.quick);
     let first = claims.iter().filter_map(|claim| claim.verdicts.first());
@@ -265,7 +269,8 @@ impl Batch {
         Ok(Batch { setups, seconds, needed, awaited, outcomes, ended_seconds: 0.0 })
     }
 
-    /// Notes the end of a simulation: the units that waited for it last, with their values and the seconds that they took.
+    /// Notes the end of a simulation: the units that waited for it last, with their values and the seconds
+    /// that they took.
     fn ended(
         &mut self,
         place: usize,

@@ -1,4 +1,5 @@
-//! What is kept is used again to the last bit, and never if anything that it depends on is another one; seeds end when verdicts are decided.
+//! What is kept is used again to the last bit, and never if anything that it depends on is another one; seeds
+//! end when verdicts are decided.
 
 use super::*;
 use crate::ErrorKind;
@@ -67,7 +68,8 @@ fn kept_seeds_give_the_same_study_to_the_last_bit_and_only_missing_ones_run() {
     assert_eq!(run(&experiment, how(1), &open(&directory)), single, "and what was kept is replaced");
 }
 
-/// Results of another program, of another declaration or of shortened runs were a danger: a page would show them as today's.
+/// Results of another program, of another declaration or of shortened runs were a danger: a page would show
+/// them as today's.
 #[test]
 fn kept_seeds_of_anything_else_are_run_again() {
     let (experiment, directory) = (small(), TempDir::new().unwrap());
@@ -111,7 +113,8 @@ fn a_damaged_file_is_named() {
     assert!(Folder::open(&file, false).unwrap_err().to_string().contains("hystor-tpch-seed1.json"));
 }
 
-/// A claim whose bound is the mean of three seeds stays undecided; one that is far from it is decided at once.
+/// A claim whose bound is the mean of three seeds stays undecided; one that is far from it is decided at
+/// once.
 #[test]
 fn seeds_are_drawn_until_verdicts_are_decided() {
     let experiment = small();

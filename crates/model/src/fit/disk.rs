@@ -59,7 +59,8 @@ fn transfer(spec: &mut Spec, seen: &Observed) -> Result<(), InvalidModel> {
     Ok(())
 }
 
-/// A read before the last one comes by after a turn, less its own length. A value near that of a usual speed is that speed.
+/// A read before the last one comes by after a turn, less its own length. A value near that of a usual speed
+/// is that speed.
 fn turn(backward: Option<f64>, outer: f64) -> Nanos {
     const USUAL: [f64; 7] = [4_200.0, 5_400.0, 5_900.0, 7_200.0, 10_000.0, 10_500.0, 15_000.0];
     let seconds = backward.map(|rate| 1.0 / rate + Measure::BackwardRead.len().0 as f64 / outer);

@@ -1,8 +1,9 @@
 //! A solid-state drive from measurements.
 //!
-//! Its flash is assumed to be parallel enough for what was measured; what a random write costs beside a sequential one is
-//! given to the controller. So the model has the drive's rates as it was when it was measured, collection included, and
-//! no collection of its own (plenty of spare flash): how a drive wears cannot be seen from outside in minutes.
+//! Its flash is assumed to be parallel enough for what was measured; what a random write costs beside a
+//! sequential one is given to the controller. So the model has the drive's rates as it was when it was
+//! measured, collection included, and no collection of its own (plenty of spare flash): how a drive wears
+//! cannot be seen from outside in minutes.
 
 use super::{MANY, ONE, Observed, START, WRITE, WRITE_MANY, WRITE_ONE, adjusted, rate_of, slower, ssd};
 use crate::library::{InvalidModel, Spec};
@@ -34,7 +35,8 @@ pub(super) fn fit(spec: &mut Spec, seen: &Observed) -> Result<&'static str, Inva
     params.state = State::Filled;
     params.read_rate = Rate((stream * 1.05e6).clamp(1e6, 1e12) as u64);
     params.write_rate = params.read_rate;
-    // A drive that gains nothing from more requests has no queue; what a command keeps it busy for cannot be told then.
+    // A drive that gains nothing from more requests has no queue; what a command keeps it busy for cannot be
+    // told then.
     let queue = many > 1.2 * one;
     params.queue_depth = if queue { 1_024 } else { 1 };
     let share = |of: f64, rate: f64| Nanos((of * 1e9 / rate).clamp(10.0, 1e9) as u64);

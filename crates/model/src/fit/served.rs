@@ -1,10 +1,13 @@
-//! A model from requests that a device has served for others: nothing is asked of it for the sake of the model.
+//! A model from requests that a device has served for others: nothing is asked of it for the sake of the
+//! model.
 //!
-//! Each model of the library is given the same requests, and that which takes most nearly as long is changed, one property after the other, as long as it comes
-//! nearer. Compared are mean response times of requests that are alike: read, write or flush, small or large, in order or not, alone or among
-//! others. A request is given to the model as long after the completion before it as it was given to the device, so that a model that is too slow has no
-//! more requests to serve at a time than the device had. What no request told stays as in the library. What collection costs a drive is part of what
-//! its writes took, and the model has none of its own.
+//! Each model of the library is given the same requests, and that which takes most nearly as long is changed,
+//! one property after the other, as long as it comes nearer. Compared are mean response times of requests
+//! that are alike: read, write or flush, small or large, in order or not, alone or among others. A request is
+//! given to the model as long after the completion before it as it was given to the device, so that a model
+//! that is too slow has no more requests to serve at a time than the device had. What no request told stays
+//! as in the library. What collection costs a drive is part of what its writes took, and the model has none
+//! of its own.
 
 use super::drive::no_collection;
 use crate::hdd::Curve;
@@ -38,7 +41,8 @@ pub struct Nearest {
     pub off: f64,
 }
 
-/// The model that is nearest to a device of this class and size that has served these requests, in order of their times. None if there are too few.
+/// The model that is nearest to a device of this class and size that has served these requests, in order of
+/// their times. None if there are too few.
 ///
 /// Takes a second of processor time for 2,048 requests.
 pub fn nearest(name: &str, class: DeviceClass, size: Bytes, served: &[Served]) -> Option<Nearest> {
@@ -77,7 +81,8 @@ pub fn nearest(name: &str, class: DeviceClass, size: Bytes, served: &[Served]) -
 
 /// Models of the library from which a nearer one is looked for.
 const STARTS: usize = 2;
-/// Where the best of its class is so far off, as a logarithm, a device is not what it is called: a file in memory is no disk.
+/// Where the best of its class is so far off, as a logarithm, a device is not what it is called: a file in
+/// memory is no disk.
 const ANOTHER_CLASS: f64 = 0.4;
 
 impl Served {
@@ -97,8 +102,8 @@ struct Candidate {
 const STEPS: [f64; 4] = [2.0, 1.4, 1.15, 1.05];
 /// What is nearer by less is not worth a change.
 const LEAST: f64 = 0.001;
-/// How much nearer a model must be for a property that is e times the library's: of models that are as near, which differ where no request tells, that which is
-/// most like a known one.
+/// How much nearer a model must be for a property that is e times the library's: of models that are as near,
+/// which differ where no request tells, that which is most like a known one.
 const UNKNOWN: f64 = 0.02;
 
 impl Candidate {
@@ -272,7 +277,8 @@ const LARGEST_DRIVE: Bytes = Bytes(MIB.0 * 64);
 const SMALL: Bytes = Bytes(KIB.0 * 32);
 /// The part of the requests, the first ones, that do not count: others that are not known were under way.
 const WARM_UP: f64 = 0.05;
-/// Of requests that are alike those that took longest count as the one at this percentile: a device has hiccups.
+/// Of requests that are alike those that took longest count as the one at this percentile: a device has
+/// hiccups.
 const PERCENTILE: f64 = 0.98;
 /// Ends of requests that are remembered, to tell what is in order.
 const STREAMS: usize = 16;

@@ -38,8 +38,8 @@ impl Arm {
         self.wait_for(self.geometry.locate(sector), Op::Read, now)
     }
 
-    /// How long from `now` until a read or write can begin at a place: the seek or the switch of heads, then what is
-    /// left of the turn.
+    /// How long from `now` until a read or write can begin at a place: the seek or the switch of heads, then
+    /// what is left of the turn.
     pub fn wait_for(&self, place: Place, op: Op, now: Nanos) -> Nanos {
         let distance = self.cylinder.abs_diff(place.cylinder);
         let seek = match op {

@@ -1,19 +1,20 @@
 //! Where a sector lies: zones, cylinders, heads, and the angle at which it passes.
 //!
-//! Sectors are numbered from the outer edge inwards, cylinder by cylinder, and within a cylinder head by head. Each
-//! track begins later in the turn than the one before by the time that the switch between them takes (skew), so that
-//! sequential access crosses tracks without losing a turn. An angle is the time in nanoseconds since the index mark
-//! passed; it is a function of the clock, since the disk never stops turning.
+//! Sectors are numbered from the outer edge inwards, cylinder by cylinder, and within a cylinder head by
+//! head. Each track begins later in the turn than the one before by the time that the switch between them
+//! takes (skew), so that sequential access crosses tracks without losing a turn. An angle is the time in
+//! nanoseconds since the index mark passed; it is a function of the clock, since the disk never stops
+//! turning.
 //!
-//! A device smaller than the disk has proportionally fewer cylinders, of the same tracks in the same zones. One that
-//! would come out with very few has fewer heads too, so that seeks remain.
+//! A device smaller than the disk has proportionally fewer cylinders, of the same tracks in the same zones.
+//! One that would come out with very few has fewer heads too, so that seeks remain.
 
 use crate::hdd::Params;
 use braid_base::{Bytes, Nanos, SECTOR};
 
-/// The zones of the Cheetah 15K.5 (decoded from DiskSim's layout file, [derived]): the cylinder at which each begins,
-/// as a share in 1/72,170, and its sectors per track. Every disk gets this shape, stretched to its own outer and inner
-/// rate, since no other table is at hand.
+/// The zones of the Cheetah 15K.5 (decoded from DiskSim's layout file, [derived]): the cylinder at which each
+/// begins, as a share in 1/72,170, and its sectors per track. Every disk gets this shape, stretched to its
+/// own outer and inner rate, since no other table is at hand.
 const ZONES: [(u64, f64); 14] = [
     (0, 1_200.0),
     (7_801, 1_160.0),
@@ -91,7 +92,8 @@ impl Geometry {
         geometry
     }
 
-    /// Lays zones until they hold `sectors`: each has its share of the cylinders, the innermost takes what is left.
+    /// Lays zones until they hold `sectors`: each has its share of the cylinders, the innermost takes what is
+    /// left.
     fn lay_out(&mut self, tracks: &[u64], sectors: u64) {
         let widths = ZONES.iter().map(|zone| zone.0).chain([ZONES_CYLINDERS]).collect::<Vec<_>>();
         let whole: u64 = tracks.iter().zip(widths.windows(2)).map(|(track, w)| track * (w[1] - w[0])).sum();
@@ -134,8 +136,8 @@ impl Geometry {
         Place { cylinder: spot.cylinder as u32, head: spot.head as u32, angle: Nanos(angle) }
     }
 
-    /// How long `count` sectors take to pass from the moment when the first begins to, with the switches of track on
-    /// the way (a switch after the last one is not counted).
+    /// How long `count` sectors take to pass from the moment when the first begins to, with the switches of
+    /// track on the way (a switch after the last one is not counted).
     pub fn passing(&self, sector: u64, count: u64) -> Nanos {
         let mut spot = self.spot(sector);
         let mut time = 0;
@@ -201,8 +203,8 @@ impl Geometry {
     }
 }
 
-/// Sectors per track, zone by zone. The sheet's sustained rate counts the switches between tracks, so a track holds
-/// what passes in a turn and the mean switch.
+/// Sectors per track, zone by zone. The sheet's sustained rate counts the switches between tracks, so a track
+/// holds what passes in a turn and the mean switch.
 fn tracks_of(params: &Params) -> Vec<u64> {
     let heads = f64::from(params.heads);
     let switches = (heads - 1.0) * params.head_switch.as_secs_f64() + params.seek.track_write.as_secs_f64();

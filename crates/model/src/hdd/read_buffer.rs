@@ -1,8 +1,10 @@
-//! The read buffer of a disk: what it holds of former reads, and what it reads ahead when nothing else is asked.
+//! The read buffer of a disk: what it holds of former reads, and what it reads ahead when nothing else is
+//! asked.
 //!
-//! After a read the disk goes on reading (a *stream*) into the same *stretch* of the buffer until it is sent elsewhere
-//! or is `reach` ahead of the host. The stream costs no events: how far it has come is computed when somebody asks.
-//! Writes leave stretches alone: the disk updates its buffer, and only addresses are modelled here.
+//! After a read the disk goes on reading (a *stream*) into the same *stretch* of the buffer until it is sent
+//! elsewhere or is `reach` ahead of the host. The stream costs no events: how far it has come is computed
+//! when somebody asks. Writes leave stretches alone: the disk updates its buffer, and only addresses are
+//! modelled here.
 
 use crate::hdd::geometry::Geometry;
 use braid_base::{Bytes, Nanos, SECTOR};
@@ -111,7 +113,8 @@ impl ReadBuffer {
         self.stream = None;
     }
 
-    /// Sectors `sector..end` have been read; the stream goes on behind them, where `end` begins to pass at `since`.
+    /// Sectors `sector..end` have been read; the stream goes on behind them, where `end` begins to pass at
+    /// `since`.
     pub fn start(&mut self, sector: u64, end: u64, since: Nanos) {
         self.uses += 1;
         let at = self.stretch_for(sector);

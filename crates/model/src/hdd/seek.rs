@@ -8,13 +8,13 @@
 //! seek(d) = c + e·d     for d ≥ cut
 //! ```
 //!
-//! Here `d` is a share of the full stroke, so that a device with fewer cylinders keeps the same mechanics. The constants
-//! are solved from what data sheets state: the settling time is `a`; the two parts meet at the cut; the full stroke
-//! takes the sheet's time; and the mean over uniformly random pairs of cylinders, which is how makers define average
-//! seek (Ultrastar HC310 specification, [sheet]), is the sheet's average.
+//! Here `d` is a share of the full stroke, so that a device with fewer cylinders keeps the same mechanics.
+//! The constants are solved from what data sheets state: the settling time is `a`; the two parts meet at the
+//! cut; the full stroke takes the sheet's time; and the mean over uniformly random pairs of cylinders, which
+//! is how makers define average seek (Ultrastar HC310 specification, [sheet]), is the sheet's average.
 //!
-//! A move to the next cylinder is a case of its own: it takes the sheet's track-to-track time, whatever share of the
-//! stroke that is on a small device. Otherwise sequential access to a small device would not stream.
+//! A move to the next cylinder is a case of its own: it takes the sheet's track-to-track time, whatever share
+//! of the stroke that is on a small device. Otherwise sequential access to a small device would not stream.
 
 use braid_base::Nanos;
 
@@ -45,8 +45,9 @@ pub struct Curve {
     e: f64,
 }
 
-/// The share of the stroke at which the arm begins to coast: 0.107 on the Cheetah 15K.5, from a fit to the curve
-/// extracted from a drive (DiskSim model file, [derived]). Taken for every disk, since no other curve is at hand.
+/// The share of the stroke at which the arm begins to coast: 0.107 on the Cheetah 15K.5, from a fit to the
+/// curve extracted from a drive (DiskSim model file, [derived]). Taken for every disk, since no other curve
+/// is at hand.
 const CUT: f64 = 0.107;
 
 impl Curve {
@@ -77,7 +78,8 @@ impl Curve {
         (b >= 0.0 && e >= 0.0).then_some(Curve { sheet, a, b, c: full - e, e })
     }
 
-    /// The time for a read over `distance` of the `stroke` (the distance from the first to the last cylinder).
+    /// The time for a read over `distance` of the `stroke` (the distance from the first to the last
+    /// cylinder).
     pub fn read(&self, distance: u32, stroke: u32) -> Nanos {
         match distance {
             0 => Nanos::ZERO,

@@ -1,8 +1,8 @@
 //! The write buffer of a disk: runs of sectors that the host regards as written.
 //!
-//! Adjacent and overlapping writes become one run, so that sequential small writes reach the platter as one stream.
-//! Runs are kept in order of address: neighbours in the list are neighbours on the platter, and the next run to
-//! destage is looked for near the arm only.
+//! Adjacent and overlapping writes become one run, so that sequential small writes reach the platter as one
+//! stream. Runs are kept in order of address: neighbours in the list are neighbours on the platter, and the
+//! next run to destage is looked for near the arm only.
 
 use crate::hdd::geometry::{Geometry, Place};
 use braid_base::{Bytes, Nanos, SECTOR};
@@ -105,9 +105,9 @@ impl WriteBuffer {
         next > 0 && self.runs[next - 1].end() >= sector + count
     }
 
-    /// Takes out the run that costs least, or the first `most` sectors of it. `cost` is asked for the runs near
-    /// `cylinder`, and for one more that is another each time: so every run is weighed sooner or later, and an old one
-    /// wins. What is taken keeps its room until `arrived`.
+    /// Takes out the run that costs least, or the first `most` sectors of it. `cost` is asked for the runs
+    /// near `cylinder`, and for one more that is another each time: so every run is weighed sooner or later,
+    /// and an old one wins. What is taken keeps its room until `arrived`.
     pub fn take(
         &mut self,
         cylinder: u32,

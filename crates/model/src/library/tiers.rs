@@ -1,8 +1,10 @@
 //! Drives of which one stands above another in the papers on hierarchies of SSDs: 1.5 to 3 times apart.
 //!
-//! Tu et al. (FAST 2026) give latency at depth one and rates at a high depth, for reads of 4 and 16 KiB and for writes of 4 KiB. `command` and the rates of the
-//! interface are solved from them: with c for a command and r for the rate, 4 KiB / (c + 4 KiB / r) and 16 KiB / (c + 16 KiB / r) are the two
-//! rates. What is inside is assumed, and never the bottleneck: nothing is collected, so that these models tell nothing of wear.
+//! Tu et al. (FAST 2026) give latency at depth one and rates at a high depth, for reads of 4 and 16 KiB and
+//! for writes of 4 KiB. `command` and the rates of the interface are solved from them: with c for a command
+//! and r for the rate, 4 KiB / (c + 4 KiB / r) and 16 KiB / (c + 16 KiB / r) are the two rates. What is
+//! inside is assumed, and never the bottleneck: nothing is collected, so that these models tell nothing of
+//! wear.
 
 use crate::library::Standing::Paper;
 use crate::library::{Figure, Spec, Timing, figure};

@@ -1,8 +1,8 @@
 //! How fast the controller empties the write buffer, where that is slower than the flash.
 //!
-//! Only a time is kept: when the controller will be done with all that it has been given. What it is not yet done with is
-//! in the buffer, in proportion to the time that is left. A byte leaves the buffer when both the controller and the flash are
-//! done with it.
+//! Only a time is kept: when the controller will be done with all that it has been given. What it is not yet
+//! done with is in the buffer, in proportion to the time that is left. A byte leaves the buffer when both the
+//! controller and the flash are done with it.
 
 use crate::rate::Rate;
 use braid_base::{Bytes, Nanos};

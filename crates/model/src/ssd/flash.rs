@@ -1,10 +1,10 @@
 //! The flash of an SSD at work: channels that read, program and erase.
 //!
-//! A read is put on its channels at once, behind what they do: its end is known when it comes. Programs are not: as long
-//! as the write buffer has room, they begin on channels that nobody reads from: on those that are idle when a write comes,
-//! or as soon as one is. The latter are caught up with when somebody asks (`settle`), in the order of the times at which
-//! they begin, so that an undisturbed drive needs no event at all, and that it does not matter when and how often it is
-//! asked.
+//! A read is put on its channels at once, behind what they do: its end is known when it comes. Programs are
+//! not: as long as the write buffer has room, they begin on channels that nobody reads from: on those that
+//! are idle when a write comes, or as soon as one is. The latter are caught up with when somebody asks
+//! (`settle`), in the order of the times at which they begin, so that an undisturbed drive needs no event at
+//! all, and that it does not matter when and how often it is asked.
 
 use crate::rate::Rate;
 use crate::ssd::params::Params;
@@ -20,7 +20,8 @@ use braid_base::{Bytes, Nanos, Rng};
 pub struct Flash {
     timing: Timing,
     channels: Vec<Channel>,
-    /// Which of them were busy when they were last looked at, and when to look again. An idle one may have got reads since.
+    /// Which of them were busy when they were last looked at, and when to look again. An idle one may have
+    /// got reads since.
     rota: Rota,
     programs: Programs,
     rng: Rng,
@@ -71,8 +72,9 @@ impl Flash {
         self.programs.buffer()
     }
 
-    /// Reads flash pages `first..first + pages`, `len` bytes of them, from `now` on, to which it has been settled; returns
-    /// when the first and the last of them are at the controller. `pressed`: writes wait for room, so that programs and reads take turns.
+    /// Reads flash pages `first..first + pages`, `len` bytes of them, from `now` on, to which it has been
+    /// settled; returns when the first and the last of them are at the controller. `pressed`: writes wait for
+    /// room, so that programs and reads take turns.
     #[inline]
     pub fn read(&mut self, first: u64, pages: u64, len: Bytes, now: Nanos, pressed: bool) -> (Nanos, Nanos) {
         let channels = self.channels.len() as u64;
@@ -121,14 +123,15 @@ impl Flash {
         end
     }
 
-    /// Takes a write into the buffer at `now`, to which it has been settled, and begins on idle channels what it owes.
+    /// Takes a write into the buffer at `now`, to which it has been settled, and begins on idle channels what
+    /// it owes.
     pub fn insert(&mut self, len: Bytes, cost: Cost, now: Nanos) {
         self.programs.insert(len, cost);
         self.begin(now);
     }
 
-    /// Begins what has become due at `now` on channels that are idle then: mostly several pages for one write. What is still
-    /// due after that finds no channel idle.
+    /// Begins what has become due at `now` on channels that are idle then: mostly several pages for one
+    /// write. What is still due after that finds no channel idle.
     fn begin(&mut self, now: Nanos) {
         if !self.rota.has_idle() {
             return;
@@ -176,15 +179,16 @@ impl Flash {
                 continue;
             };
             self.rota.put_off(again);
-            // The end of the last program makes a part of a page due: where its channel reads on, another may be idle.
+            // The end of the last program makes a part of a page due: where its channel reads on, another may
+            // be idle.
             if self.programs.is_due() {
                 self.begin(time);
             }
         }
     }
 
-    /// What has become of a busy channel by `time`: ends its program, and begins another. Returns when to look again, or
-    /// `None` if it is idle.
+    /// What has become of a busy channel by `time`: ends its program, and begins another. Returns when to
+    /// look again, or `None` if it is idle.
     fn look(&mut self, at: usize, time: Nanos) -> Option<Nanos> {
         let channel = &mut self.channels[at];
         if let Some((end, room)) = channel.program {
@@ -204,8 +208,8 @@ impl Flash {
         Some(channel.free)
     }
 
-    /// When programs that are under way will have made so much room, or as much as they will, as of the last `settle`; `None`
-    /// where nothing is under way.
+    /// When programs that are under way will have made so much room, or as much as they will, as of the last
+    /// `settle`; `None` where nothing is under way.
     pub fn room_comes(&self, wanted: Bytes) -> Option<Nanos> {
         let mut room = Bytes::ZERO;
         let mut comes = None;

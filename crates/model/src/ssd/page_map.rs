@@ -1,19 +1,22 @@
 //! Where an SSD keeps each page, and what collecting garbage costs it.
 //!
-//! Pages are mapped one by one, and written at new places only: into the *open* erase block of the host, or into that of
-//! collection. When free erase blocks run out, the one with the fewest valid pages is the victim (greedy choice): its
-//! valid pages are copied, then it is erased. The copies made for each host page grow with the share of the flash that
-//! is valid, and with how random the writes are (P. Desnoyers, "Analytic Modeling of SSD Write Performance", SYSTOR 2012:
-//! greedy collection under uniformly random writes; the tests hold the map against its formula).
+//! Pages are mapped one by one, and written at new places only: into the *open* erase block of the host, or
+//! into that of collection. When free erase blocks run out, the one with the fewest valid pages is the victim
+//! (greedy choice): its valid pages are copied, then it is erased. The copies made for each host page grow
+//! with the share of the flash that is valid, and with how random the writes are (P. Desnoyers, "Analytic
+//! Modeling of SSD Write Performance", SYSTOR 2012: greedy collection under uniformly random writes; the
+//! tests hold the map against its formula).
 //!
-//! Memory is bounded: at most `MOST_SAMPLES` pages are followed, whatever the size of the drive, and 8 bytes are kept for
-//! each, 2.5 MiB at most. On a drive of up to 1 GiB these are all its pages. A larger one is cut into *units* of a larger
-//! power of two (512 KiB at 80 GB, 32 MiB at 7.68 TB), and one page of each, at a place drawn by lot, stands for the
-//! unit: only writes and discards of that page count, and the flash is as much smaller as the pages are fewer. So the
-//! copies for each page come out as on the full map (a test compares both). What is lost: a hot spot smaller than a unit
-//! is seen either as large as the unit or not at all, and the copies change in steps of some thousandths of the drive.
+//! Memory is bounded: at most `MOST_SAMPLES` pages are followed, whatever the size of the drive, and 8 bytes
+//! are kept for each, 2.5 MiB at most. On a drive of up to 1 GiB these are all its pages. A larger one is cut
+//! into *units* of a larger power of two (512 KiB at 80 GB, 32 MiB at 7.68 TB), and one page of each, at a
+//! place drawn by lot, stands for the unit: only writes and discards of that page count, and the flash is as
+//! much smaller as the pages are fewer. So the copies for each page come out as on the full map (a test
+//! compares both). What is lost: a hot spot smaller than a unit is seen either as large as the unit or not at
+//! all, and the copies change in steps of some thousandths of the drive.
 //!
-//! Copies are charged to the writes that follow a collection, evenly: a drive that collects in pace with its writer.
+//! Copies are charged to the writes that follow a collection, evenly: a drive that collects in pace with its
+//! writer.
 
 use braid_base::{Bytes, Rng};
 use std::collections::VecDeque;
@@ -63,8 +66,8 @@ const PAGE_SHIFT: u32 = 12;
 const MOST_SAMPLES: u64 = 1 << 18;
 const NOWHERE: u32 = u32::MAX;
 const NOT_CLOSED: i16 = 0x4000;
-/// Enough blocks that choosing among them is like choosing among all of a full-size drive, and few enough to choose
-/// quickly.
+/// Enough blocks that choosing among them is like choosing among all of a full-size drive, and few enough to
+/// choose quickly.
 const BLOCKS: u64 = 1_024;
 /// Free blocks that collection keeps: one for the host, one for copies, one that it makes.
 const KEPT_FREE: usize = 3;
@@ -247,8 +250,9 @@ mod tests {
         1.0 + copies / writes as f64
     }
 
-    /// Desnoyers, equation for greedy collection of large erase blocks: A = α / (α + W(−α e^−α)), where α is flash per
-    /// page of the drive and W is Lambert's function, here by Newton's method from its series at the branch.
+    /// Desnoyers, equation for greedy collection of large erase blocks: A = α / (α + W(−α e^−α)), where α is
+    /// flash per page of the drive and W is Lambert's function, here by Newton's method from its series at
+    /// the branch.
     fn desnoyers(spare: f64) -> f64 {
         let alpha = 1.0 + spare;
         let x = -alpha * (-alpha).exp();

@@ -4,10 +4,12 @@ use crate::rate::Rate;
 use crate::ssd::page_map::State;
 use braid_base::{Bytes, Nanos};
 
-/// What an SSD is made of. The size is not part of it: what depends on span or distance depends on the share of the size.
+/// What an SSD is made of. The size is not part of it: what depends on span or distance depends on the share
+/// of the size.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Params {
-    /// Units that read or program one flash page at a time: dies, or as many as the figures need. At most 1,024.
+    /// Units that read or program one flash page at a time: dies, or as many as the figures need. At most
+    /// 1,024.
     pub channels: u32,
     /// What is read or programmed at once.
     pub flash_page: Bytes,
@@ -33,8 +35,8 @@ pub struct Params {
     pub command: Nanos,
     /// What each command takes beside: it bounds nothing but the rate at depth one.
     pub latency: Nanos,
-    /// The rate at which the controller empties the write buffer, where that is less than the flash would take. It holds up a
-    /// write only if the buffer is full, and no reads.
+    /// The rate at which the controller empties the write buffer, where that is less than the flash would
+    /// take. It holds up a write only if the buffer is full, and no reads.
     pub intake: Option<Rate>,
     /// Memory for writes.
     pub buffer: Bytes,
@@ -90,7 +92,8 @@ pub struct Pages {
 pub struct Blocks {
     /// Bytes programmed for each random write beside its own.
     pub merge: Bytes,
-    /// The area within which random writes cost no more than sequential ones, one for all writers, as a share of the size.
+    /// The area within which random writes cost no more than sequential ones, one for all writers, as a share
+    /// of the size.
     pub reach: f64,
 }
 

@@ -1,7 +1,8 @@
-//! What an SSD has to program, piece by piece: what its write buffer owes, with the copies, merges and erasures for it.
+//! What an SSD has to program, piece by piece: what its write buffer owes, with the copies, merges and
+//! erasures for it.
 //!
-//! A piece of work keeps one channel for a time. It is a flash page, or a channel's share of a merge, which runs on all
-//! channels at once; blocks are erased at the end of a piece, once there is as much to erase.
+//! A piece of work keeps one channel for a time. It is a flash page, or a channel's share of a merge, which
+//! runs on all channels at once; blocks are erased at the end of a piece, once there is as much to erase.
 
 use crate::ssd::params::{Mapping, Params};
 use crate::ssd::spread::Spread;
@@ -67,7 +68,8 @@ impl Programs {
         self.buffer.has_page(self.page)
     }
 
-    /// Whether a piece should begin where a channel is free: that, or a part of a page that no more will come to.
+    /// Whether a piece should begin where a channel is free: that, or a part of a page that no more will come
+    /// to.
     pub fn is_due(&self) -> bool {
         self.buffer.is_due(self.page)
     }
@@ -87,8 +89,9 @@ impl Programs {
         (time, room)
     }
 
-    /// Begins pages that are all alike, as many as can come before any other piece: how many, how long each takes, and the
-    /// room that it makes at its end. Like those of one read, they take the same time, which is drawn once.
+    /// Begins pages that are all alike, as many as can come before any other piece: how many, how long each
+    /// takes, and the room that it makes at its end. Like those of one read, they take the same time, which
+    /// is drawn once.
     pub fn take_pages(&mut self) -> (u64, (Nanos, Bytes)) {
         let (pages, room) = match self.unerased >= self.erase_block {
             true => (0, Bytes::ZERO),

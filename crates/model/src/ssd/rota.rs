@@ -1,11 +1,13 @@
-//! In which order the channels of an SSD come up: the busy ones by the time at which to look at them again, then the idle
-//! ones, the first of them idle for longest.
+//! In which order the channels of an SSD come up: the busy ones by the time at which to look at them again,
+//! then the idle ones, the first of them idle for longest.
 //!
-//! Programs take about the same time, and those that begin together take the same, so that they mostly belong behind all other
-//! busy ones; one that is put off for a read belongs near their front, and is passed along from there.
+//! Programs take about the same time, and those that begin together take the same, so that they mostly belong
+//! behind all other busy ones; one that is put off for a read belongs near their front, and is passed along
+//! from there.
 //!
-//! All channels stand in one row, which moves through the memory as those at its front go idle and stand behind the last,
-//! so that there is no wrap to look after. At the end of the memory, which is seldom, the row moves back to the start.
+//! All channels stand in one row, which moves through the memory as those at its front go idle and stand
+//! behind the last, so that there is no wrap to look after. At the end of the memory, which is seldom, the
+//! row moves back to the start.
 
 use braid_base::Nanos;
 
@@ -40,8 +42,8 @@ impl Rota {
         self.busy < self.channels
     }
 
-    /// Idle channels are busy from now on, the longest idle first, each until what `until` says of it, as long as that says
-    /// something.
+    /// Idle channels are busy from now on, the longest idle first, each until what `until` says of it, as
+    /// long as that says something.
     #[inline]
     pub fn begin(&mut self, mut until: impl FnMut(u32) -> Option<Nanos>) {
         let row = &mut self.places[self.first..][..self.channels];

@@ -2,8 +2,8 @@
 
 use braid_base::{Nanos, Rng};
 
-/// A time as it varies from flash page to flash page: uniform within 5 % (assumed; the 990 PRO's 99th percentile is 7 %
-/// above its mean, [review]).
+/// A time as it varies from flash page to flash page: uniform within 5 % (assumed; the 990 PRO's 99th
+/// percentile is 7 % above its mean, [review]).
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
     least: Nanos,

@@ -1,17 +1,18 @@
 //! What a write costs inside an SSD: the translation layer.
 //!
-//! In a drive that maps pages, a write costs its own pages and the copies that collection makes (`page_map`). In a drive
-//! that maps erase blocks, a write that goes on where one of the last few writers stopped (a *stream*) fills blocks in order and
-//! costs its own bytes; so does one within the *area*, of which there is one for all writers. Any other is random and merges a block
-//! of a fixed size; the area begins anew there. uFLIP found both: a few sequential writers stay cheap at a time, and so do random writes
-//! within some megabytes (L. Bouganim, B. Jónsson, P. Bonnet, CIDR 2009, micro-benchmarks Partitioning and Locality). That the area is a
-//! stretch of addresses is assumed.
+//! In a drive that maps pages, a write costs its own pages and the copies that collection makes (`page_map`).
+//! In a drive that maps erase blocks, a write that goes on where one of the last few writers stopped (a
+//! *stream*) fills blocks in order and costs its own bytes; so does one within the *area*, of which there is
+//! one for all writers. Any other is random and merges a block of a fixed size; the area begins anew there.
+//! uFLIP found both: a few sequential writers stay cheap at a time, and so do random writes within some
+//! megabytes (L. Bouganim, B. Jónsson, P. Bonnet, CIDR 2009, micro-benchmarks Partitioning and Locality).
+//! That the area is a stretch of addresses is assumed.
 //!
-//! Early drives that map pages are slow at random writes for another reason than their flash: the Intel drives of 2008
-//! take as many 4 KiB writes per second on SLC as on MLC of less than half the speed. Their controller spends a fixed
-//! time on each random write, and more where the map, which its memory holds in part, must be fetched ("more DRAM, more
-//! tracked writes", source (b3)). How much of the map is in use is estimated: of `REGIONS` equal parts of the drive, those
-//! met by the last `RECENT` random writes.
+//! Early drives that map pages are slow at random writes for another reason than their flash: the Intel
+//! drives of 2008 take as many 4 KiB writes per second on SLC as on MLC of less than half the speed. Their
+//! controller spends a fixed time on each random write, and more where the map, which its memory holds in
+//! part, must be fetched ("more DRAM, more tracked writes", source (b3)). How much of the map is in use is
+//! estimated: of `REGIONS` equal parts of the drive, those met by the last `RECENT` random writes.
 
 use crate::ssd::page_map::{PAGE, PageMap};
 use crate::ssd::params::{Mapping, Pages, Params};
@@ -100,7 +101,8 @@ impl Mapped {
     }
 }
 
-/// Where the last few writers stopped, the latest first, and the area in which the order of writes does not matter.
+/// Where the last few writers stopped, the latest first, and the area in which the order of writes does not
+/// matter.
 #[derive(Clone, Debug)]
 struct Streams {
     ends: [Bytes; MOST_STREAMS],
@@ -142,7 +144,8 @@ impl Streams {
 /// What the controller does for the map at each random write.
 #[derive(Clone, Debug)]
 struct Update {
-    /// What a random write takes; it changes with `regions_written` alone, which seldom does. Zero if it is not known.
+    /// What a random write takes; it changes with `regions_written` alone, which seldom does. Zero if it is
+    /// not known.
     next: Nanos,
     time: Nanos,
     miss: Nanos,
@@ -178,8 +181,8 @@ impl Update {
         })
     }
 
-    /// The time for a random write: with the share of the map that is missed, once random writes have met all of what
-    /// they will.
+    /// The time for a random write: with the share of the map that is missed, once random writes have met all
+    /// of what they will.
     fn time(&mut self, offset: Bytes) -> Nanos {
         let before = self.regions_written;
         self.remember(offset);

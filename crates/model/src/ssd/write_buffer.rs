@@ -1,7 +1,7 @@
 //! What the write buffer of an SSD holds, and what it owes to the flash.
 //!
-//! Only amounts are kept. Buffered bytes become room in proportion to what has been programmed for them, so that a write
-//! that costs five times its bytes stays five times as long.
+//! Only amounts are kept. Buffered bytes become room in proportion to what has been programmed for them, so
+//! that a write that costs five times its bytes stays five times as long.
 
 use braid_base::Bytes;
 
@@ -76,8 +76,8 @@ impl WriteBuffer {
         room
     }
 
-    /// Begins to program whole pages, as many as make the same room: how many, and that room. Not the last that is owed,
-    /// which makes what room is left, and none before a merge.
+    /// Begins to program whole pages, as many as make the same room: how many, and that room. Not the last
+    /// that is owed, which makes what room is left, and none before a merge.
     pub fn take_pages(&mut self, flash_page: Bytes) -> (u64, Bytes) {
         let room = self.room_of(flash_page);
         let pages = if self.owes_merge() { 0 } else { self.owed.saturating_sub(Bytes(1)) / flash_page };

@@ -7,8 +7,8 @@ use std::fmt::{Display, Write};
 use std::ops::RangeInclusive;
 use toml::{Table, Value};
 
-/// Goes through fields. Each verb takes the key, the value there is, its limits and its documentation, and gives the
-/// value that it has then.
+/// Goes through fields. Each verb takes the key, the value there is, its limits and its documentation, and
+/// gives the value that it has then.
 pub(super) trait Fields {
     fn text(&mut self, key: &'static str, value: &str, longest: usize, doc: &str) -> String;
     fn word<'a>(&mut self, key: &'static str, value: &'a str, words: &[&'a str], doc: &str) -> &'a str;

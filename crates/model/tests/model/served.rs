@@ -125,7 +125,8 @@ fn others() -> Vec<Spec> {
     made.iter().map(|&(name, by)| other(name, by)).collect()
 }
 
-/// The load of a drive that collects all the time tells least: its pauses are taken for the time of its requests.
+/// The load of a drive that collects all the time tells least: its pauses are taken for the time of its
+/// requests.
 #[test]
 fn what_a_device_served_tells_what_it_takes_for_other_loads() {
     let mut all = Vec::new();

@@ -1,4 +1,5 @@
-//! Models as text: every named one comes back from its text, and a wrong text is answered with what would be right.
+//! Models as text: every named one comes back from its text, and a wrong text is answered with what would be
+//! right.
 
 use braid_base::{Bytes, GIB, KIB, Nanos, Rng};
 use braid_model::{DeviceModel, Model, Op, Request, Spec, by_name, library};

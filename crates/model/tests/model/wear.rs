@@ -99,8 +99,8 @@ fn a_disk_does_not_wear() {
     assert_eq!(device.counters(), Counters::default());
 }
 
-/// The simulator's fill once told the models nothing: random writes to half of an X25-M that had "just been written" copied 6.2 bytes
-/// for each of their own, where the same drive, filled in its own time, copied 4.5.
+/// The simulator's fill once told the models nothing: random writes to half of an X25-M that had "just been
+/// written" copied 6.2 bytes for each of their own, where the same drive, filled in its own time, copied 4.5.
 #[test]
 fn what_is_noted_costs_later_writes_what_writing_it_does() {
     let half = SIZE / 2;
@@ -128,9 +128,10 @@ fn what_is_noted_costs_later_writes_what_writing_it_does() {
     }
 }
 
-/// The first pass in order over a used X25-M, which no figure of the model is calibrated by. Reviews of 2009 (firmware before 8820)
-/// saw its 80 MB/s of writes fall to 30 to 40 with use, and come back after one pass over the whole drive: pcper.com, "Long-term
-/// performance analysis of Intel Mainstream SSDs"; nordichardware.se, "Intel's new X25-M firmware cures fragmentation problem".
+/// The first pass in order over a used X25-M, which no figure of the model is calibrated by. Reviews of 2009
+/// (firmware before 8820) saw its 80 MB/s of writes fall to 30 to 40 with use, and come back after one pass
+/// over the whole drive: pcper.com, "Long-term performance analysis of Intel Mainstream SSDs";
+/// nordichardware.se, "Intel's new X25-M firmware cures fragmentation problem".
 #[test]
 fn a_used_x25_m_writes_in_order_at_half_its_rate_until_it_was_written_once() {
     let spec = by_name("x25-m").expect("a name of the library").clone().with_state(State::Steady);

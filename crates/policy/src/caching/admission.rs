@@ -1,14 +1,18 @@
-//! Which blocks deserve an extra copy: not those of long sequential streams (`bypass=1MiB`; `off` caches them, too).
+//! Which blocks deserve an extra copy: not those of long sequential streams (`bypass=1MiB`; `off` caches
+//! them, too).
 //!
-//! A disk serves a stream nearly as fast as an SSD does, and a stream longer than the cache would leave nothing of what was in it. Worse, a part of it that
-//! goes to the SSD has to be written to the disk all the same, and what remains is no stream any more: caching streams made sequential loads up to 2.7 times
-//! slower than the disk alone. A stream is a run of requests each of which begins where an earlier one ended; there may be several at the same time. The first bytes of each are cached, since
-//! its length is not known yet; a single request of that length is a stream from its beginning.
+//! A disk serves a stream nearly as fast as an SSD does, and a stream longer than the cache would leave
+//! nothing of what was in it. Worse, a part of it that goes to the SSD has to be written to the disk all the
+//! same, and what remains is no stream any more: caching streams made sequential loads up to 2.7 times slower
+//! than the disk alone. A stream is a run of requests each of which begins where an earlier one ended; there
+//! may be several at the same time. The first bytes of each are cached, since its length is not known yet; a
+//! single request of that length is a stream from its beginning.
 //!
-//! Nor blocks of which a guest writes only a part: the rest would have to be read from the disk before, while the guest waits, and a disk takes the
-//! write itself into its buffer in much less time. If a flush follows and such a block is written again, as by a log of sectors, it deserves a copy: there
-//! the disk would have to turn for each write. (On traces without flushes, a copy at the second write made caches 1.6 times slower than the disk alone.)
-//! `part-writes=cache` gives all such blocks copies.
+//! Nor blocks of which a guest writes only a part: the rest would have to be read from the disk before, while
+//! the guest waits, and a disk takes the write itself into its buffer in much less time. If a flush follows
+//! and such a block is written again, as by a log of sectors, it deserves a copy: there the disk would have
+//! to turn for each write. (On traces without flushes, a copy at the second write made caches 1.6 times
+//! slower than the disk alone.) `part-writes=cache` gives all such blocks copies.
 //!
 //! What is left, a filter may keep out until it has been asked for more often (`admit`, [`super::filter`]).
 
@@ -37,12 +41,14 @@ pub struct Admission {
 /// The file of a user is shorter, and a disk reads that much in a few turns.
 const BYPASS: Bytes = MIB;
 const SHORT_WRITE: Bytes = Bytes(16 << 10);
-/// Streams that are known at the same time: bcache knows 128 of a whole machine, and a volume of a file server has a few.
+/// Streams that are known at the same time: bcache knows 128 of a whole machine, and a volume of a file
+/// server has a few.
 const STREAMS: usize = 16;
-/// Requests of a stream may overtake so many others: several are under way. With many more, requests here and there in a small range would
-/// look like a stream.
+/// Requests of a stream may overtake so many others: several are under way. With many more, requests here and
+/// there in a small range would look like a stream.
 const OVERTAKEN: u64 = 2;
-/// So many blocks that were written in part are known: more than logs there are, and far fewer than a database has pages.
+/// So many blocks that were written in part are known: more than logs there are, and far fewer than a
+/// database has pages.
 const WRITTEN_IN_PART: usize = 1024;
 
 #[derive(Clone, Copy, Default)]
@@ -73,8 +79,8 @@ impl Admission {
         })
     }
 
-    /// The same for a cache that is written. Setting: `part-writes` (disk), where a write goes that covers only a part of a block: to the disk, or
-    /// to the `cache`.
+    /// The same for a cache that is written. Setting: `part-writes` (disk), where a write goes that covers
+    /// only a part of a block: to the disk, or to the `cache`.
     pub fn with_writes(mut self, settings: &mut Settings) -> Result<Admission, BadSetting> {
         self.part_writes = match settings.take_text("part-writes").as_deref() {
             None | Some("disk") => false,
@@ -100,10 +106,11 @@ impl Admission {
         [own, self.filter.settings()].concat()
     }
 
-    /// Whether a write is of a long stream. A short one never is, though they may follow each other: they are those of a log more often than not, with
-    /// a flush behind each, for which a disk waits a turn.
+    /// Whether a write is of a long stream. A short one never is, though they may follow each other: they are
+    /// those of a log more often than not, with a flush behind each, for which a disk waits a turn.
     ///
-    /// What lies in the cache of the blocks that such a write covers is best dropped: to write it there, too, costs as much as to cache the stream would.
+    /// What lies in the cache of the blocks that such a write covers is best dropped: to write it there, too,
+    /// costs as much as to cache the stream would.
     pub fn passes_by(&mut self, write: &Piece) -> bool {
         !self.admits(write) && write.request.len() >= SHORT_WRITE
     }
@@ -113,8 +120,8 @@ impl Admission {
         self.part_writes || view.homes.home(write.extent).is_none() || self.needs_no_read(write, view)
     }
 
-    /// Whether the filter lets the blocks of a piece in that are not cached, into a cache of so many blocks. To be asked once of each piece that
-    /// deserves extra copies, in the order in which they come.
+    /// Whether the filter lets the blocks of a piece in that are not cached, into a cache of so many blocks.
+    /// To be asked once of each piece that deserves extra copies, in the order in which they come.
     pub fn lets_in(&mut self, piece: &Piece, blocks: u64, view: &View) -> bool {
         self.filter.lets_in(piece, blocks, view)
     }
@@ -154,7 +161,8 @@ impl Admission {
         all
     }
 
-    /// Whether a piece deserves extra copies. To be asked of every piece that memory does not hold, in the order in which they come.
+    /// Whether a piece deserves extra copies. To be asked of every piece that memory does not hold, in the
+    /// order in which they come.
     pub fn admits(&mut self, piece: &Piece) -> bool {
         let Some(bypass) = self.bypass else { return true };
         self.asked += 1;

@@ -1,8 +1,10 @@
-//! Which extra copy goes when another block needs the room: `evict=lru`, the least recently used one, or `evict=s3-fifo`
-//! ([`super::s3_fifo`]), under which blocks that are asked for once do not push out what is asked for again and again.
+//! Which extra copy goes when another block needs the room: `evict=lru`, the least recently used one, or
+//! `evict=s3-fifo` ([`super::s3_fifo`]), under which blocks that are asked for once do not push out what is
+//! asked for again and again.
 //!
-//! Dirty copies are no candidates: [`super::WriteBack`] sees to it that there are clean ones. Of a cache that writes back at purge
-//! ([`Eviction::with_dirty`]) they are in the order all the same, and the policy writes back those whose turn is next.
+//! Dirty copies are no candidates: [`super::WriteBack`] sees to it that there are clean ones. Of a cache that
+//! writes back at purge ([`Eviction::with_dirty`]) they are in the order all the same, and the policy writes
+//! back those whose turn is next.
 
 use super::s3_fifo::S3Fifo;
 use super::written;
@@ -123,7 +125,8 @@ impl Eviction {
         view.homes.block_in(cell?)
     }
 
-    /// The dirty ones among the copies of a device that are next to go, so many of them; of an order with dirty copies.
+    /// The dirty ones among the copies of a device that are next to go, so many of them; of an order with
+    /// dirty copies.
     pub fn next_dirty(&self, device: DeviceId, most: usize, view: &View) -> Vec<BlockId> {
         let Order::Lru(lists) = &self.order else { return Vec::new() };
         let next = lists.oldest_first(device.index()).take(most);

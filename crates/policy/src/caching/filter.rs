@@ -1,5 +1,5 @@
-//! Which of the blocks that a cache lacks enter it: `admit=all`, at once; `admit=larc` ([`super::larc`]), at the second miss; or
-//! `admit=sievestore` ([`super::sieve_store`]), after many misses.
+//! Which of the blocks that a cache lacks enter it: `admit=all`, at once; `admit=larc` ([`super::larc`]), at
+//! the second miss; or `admit=sievestore` ([`super::sieve_store`]), after many misses.
 //!
 //! A filter trades hits for writes to the SSD: a block that is asked for once is written once for nothing.
 
@@ -40,8 +40,8 @@ impl Filter {
         }
     }
 
-    /// A guest asked for a piece: whether its blocks that are not cached enter a cache of so many blocks. To be asked once of each piece whose
-    /// blocks may enter or are there, in the order in which they come.
+    /// A guest asked for a piece: whether its blocks that are not cached enter a cache of so many blocks. To
+    /// be asked once of each piece whose blocks may enter or are there, in the order in which they come.
     pub fn lets_in(&mut self, piece: &Piece, blocks: u64, view: &View) -> bool {
         let touched = || piece.touched().map(|block| (block, view.homes.extra(block).is_some()));
         match self {

@@ -1,7 +1,8 @@
 //! Blocks that have left a cache not long ago: their names alone, 8 bytes each.
 //!
-//! A table of buckets of four. A block is known by a part of its hash; the oldest of a full bucket makes room. So a few are forgotten early, and
-//! hardly ever one is taken for another: what is asked here decides where a block is put, and not whether its bytes are right.
+//! A table of buckets of four. A block is known by a part of its hash; the oldest of a full bucket makes
+//! room. So a few are forgotten early, and hardly ever one is taken for another: what is asked here decides
+//! where a block is put, and not whether its bytes are right.
 
 use braid_base::BlockId;
 use foldhash::fast::FixedState;
@@ -28,7 +29,8 @@ const WAYS: usize = 4;
 const FEWEST: usize = 64;
 
 impl Ghosts {
-    /// Remembers a block. The table is as large as `most` needs; where it grows it begins empty, which happens while a cache fills.
+    /// Remembers a block. The table is as large as `most` needs; where it grows it begins empty, which
+    /// happens while a cache fills.
     pub fn remember(&mut self, block: BlockId, most: usize) {
         let wanted = (most / WAYS).next_power_of_two().max(FEWEST);
         if self.buckets.len() < wanted {

@@ -1,7 +1,8 @@
-//! `admit=larc`: a block enters the cache at its second miss, if the name that its first one left is still known.
+//! `admit=larc`: a block enters the cache at its second miss, if the name that its first one left is still
+//! known.
 //!
-//! Huang, Wei, Feng, Chen, Chen, "Improving Flash-based Disk Cache with Lazy Adaptive Replacement" (MSST 2013). With Q the blocks of a
-//! cache for C of them, and Qr a queue of names for C_r of them:
+//! Huang, Wei, Feng, Chen, Chen, "Improving Flash-based Disk Cache with Lazy Adaptive Replacement" (MSST
+//! 2013). With Q the blocks of a cache for C of them, and Qr a queue of names for C_r of them:
 //!
 //! ```text
 //! at first    C_r = 0.1 C
@@ -11,12 +12,13 @@
 //!             else:  its name enters Qr as the newest; if Qr is longer than C_r then, its oldest goes
 //! ```
 //!
-//! So the queue is short while the cache serves most requests, and long while it serves few: then more blocks are tried. The cache is filtered
-//! from the beginning, also while it has free room.
+//! So the queue is short while the cache serves most requests, and long while it serves few: then more blocks
+//! are tried. The cache is filtered from the beginning, also while it has free room.
 //!
 //! Deviations:
 //! - Q is whatever `evict` makes of it; the paper has LRU, which is the default.
-//! - A piece of a request is admitted as a whole: if Qr has all of its blocks that are not cached. The paper cuts requests into blocks.
+//! - A piece of a request is admitted as a whole: if Qr has all of its blocks that are not cached. The paper
+//!   cuts requests into blocks.
 //! - Qr has at most `MOST_NAMES`, so that memory has a bound.
 //! - The paper does not say whether C_r is a whole number. Here it is not.
 
@@ -42,7 +44,8 @@ impl Larc {
         Larc { names: Lru::default(), len: None }
     }
 
-    /// Guests asked for blocks, each of which is cached or not, in a cache for `capacity` blocks: whether those enter that are not.
+    /// Guests asked for blocks, each of which is cached or not, in a cache for `capacity` blocks: whether
+    /// those enter that are not.
     pub fn asked(&mut self, blocks: impl Iterator<Item = (BlockId, bool)> + Clone, capacity: f64) -> bool {
         let mut missed = blocks.clone().filter(|(_, is_cached)| !is_cached);
         let enter = missed.all(|(block, _)| self.names.contains(block));
@@ -104,8 +107,8 @@ mod tests {
         larc.len.expect("it was asked")
     }
 
-    /// C = 100: C_r is 10 at first. A miss makes it 10 + 100/10 = 20, the next one 20 + 100/20 = 25, the third 25 + 100/25 = 29. A hit makes it
-    /// 29 − 100/(100 − 29) = 27.5915…
+    /// C = 100: C_r is 10 at first. A miss makes it 10 + 100/10 = 20, the next one 20 + 100/20 = 25, the
+    /// third 25 + 100/25 = 29. A hit makes it 29 − 100/(100 − 29) = 27.5915…
     #[test]
     fn the_queue_grows_with_misses_and_shrinks_with_hits_as_computed_by_hand() {
         let mut larc = Larc::new();
@@ -131,7 +134,8 @@ mod tests {
         assert!(miss(&mut larc, 112));
     }
 
-    /// After many hits the queue is longer than C_r. An insertion makes one name go, and not all that are too many.
+    /// After many hits the queue is longer than C_r. An insertion makes one name go, and not all that are too
+    /// many.
     #[test]
     fn a_queue_that_has_become_too_long_loses_its_oldest_at_each_insertion() {
         let mut larc = Larc::new();

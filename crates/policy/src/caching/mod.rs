@@ -1,5 +1,6 @@
-//! What all policies that cache share: which blocks get an extra copy, which copy goes when room is needed, when dirty ones are
-//! written back, and which part of the SSDs it has. Each has one place here, its settings included, so that policies differ in what they decide and not in how well they do it.
+//! What all policies that cache share: which blocks get an extra copy, which copy goes when room is needed,
+//! when dirty ones are written back, and which part of the SSDs it has. Each has one place here, its settings
+//! included, so that policies differ in what they decide and not in how well they do it.
 
 mod admission;
 mod eviction;

@@ -1,14 +1,16 @@
 //! S3-FIFO: three queues, in which a block that is asked for once is soon gone.
 //!
-//! Yang, Zhang, Qiu, Yue, Vinayak, "FIFO queues are all you need for cache eviction" (SOSP 2023), section 4; details as in the authors' code
-//! (libCacheSim). New blocks come to the small queue S (10 % of the cache). The oldest of S moves to the main queue M if it has been asked for
-//! `threshold` times since it came; otherwise it goes, and its name is remembered in the ghost queue G, which is as long as M. A new block that
-//! G knows comes to M. From M the oldest goes if it was not asked for; otherwise it comes again, as the newest, for one time less. No queue is
-//! sorted at a hit: that only counts, up to 3.
+//! Yang, Zhang, Qiu, Yue, Vinayak, "FIFO queues are all you need for cache eviction" (SOSP 2023), section 4;
+//! details as in the authors' code (libCacheSim). New blocks come to the small queue S (10 % of the cache).
+//! The oldest of S moves to the main queue M if it has been asked for `threshold` times since it came;
+//! otherwise it goes, and its name is remembered in the ghost queue G, which is as long as M. A new block
+//! that G knows comes to M. From M the oldest goes if it was not asked for; otherwise it comes again, as the
+//! newest, for one time less. No queue is sorted at a hit: that only counts, up to 3.
 //!
-//! Deviations. Dirty blocks cannot go, so they are in no queue until they are clean, and come back as the newest of theirs: S and M are shares of
-//! what is clean. A search ends after 64 steps with whatever is oldest then, so that each takes bounded time. G is a table of names
-//! ([`super::ghosts`]), which forgets a few early.
+//! Deviations. Dirty blocks cannot go, so they are in no queue until they are clean, and come back as the
+//! newest of theirs: S and M are shares of what is clean. A search ends after 64 steps with whatever is
+//! oldest then, so that each takes bounded time. G is a table of names ([`super::ghosts`]), which forgets a
+//! few early.
 
 use super::ghosts::Ghosts;
 use crate::{CellId, CellLists, ExtraCopy};

@@ -1,17 +1,22 @@
-//! `admit=sievestore`: a block enters the cache after many misses within a window of time, which two tables count.
+//! `admit=sievestore`: a block enters the cache after many misses within a window of time, which two tables
+//! count.
 //!
-//! Pritchett and Thottethodi, "SieveStore: A Highly-selective, Ensemble-level Disk Cache for Cost-performance" (ISCA 2010), the continuous
-//! variant, SieveStore-C. The *imprecise* table (IMCT) has a counter for all blocks that share a hash value. A miss counts there; if the
-//! counter has reached `t1`, it also counts in the *precise* table (MCT), which has an entry for that block alone. If that has reached `t2`,
-//! the block enters the cache. Both count the misses of a sliding window of `sieve-window`, in `subwindows` counters of an equal part each, of
-//! which the oldest is cleared as time goes on. So most blocks, which are asked for a few times, cost no entry of their own.
+//! Pritchett and Thottethodi, "SieveStore: A Highly-selective, Ensemble-level Disk Cache for
+//! Cost-performance" (ISCA 2010), the continuous variant, SieveStore-C. The *imprecise* table (IMCT) has a
+//! counter for all blocks that share a hash value. A miss counts there; if the counter has reached `t1`, it
+//! also counts in the *precise* table (MCT), which has an entry for that block alone. If that has reached
+//! `t2`, the block enters the cache. Both count the misses of a sliding window of `sieve-window`, in
+//! `subwindows` counters of an equal part each, of which the oldest is cleared as time goes on. So most
+//! blocks, which are asked for a few times, cost no entry of their own.
 //!
 //! Deviations:
 //! - The values of t1, t2, the window and its parts are known to us from memory alone: 9, 4, 8 hours, 4.
-//! - A window of 8 hours is longer than most experiments here. Until the first one has passed, what is counted is all misses so far.
-//! - The size of the tables is ours: an entry in each for each block of the cache, up to 2^20. If the precise table is full, the block goes that
-//!   was missed longest ago.
-//! - A piece of a request is admitted as a whole: if all of its blocks that are not cached are. The paper counts blocks of 512 bytes.
+//! - A window of 8 hours is longer than most experiments here. Until the first one has passed, what is
+//!   counted is all misses so far.
+//! - The size of the tables is ours: an entry in each for each block of the cache, up to 2^20. If the precise
+//!   table is full, the block goes that was missed longest ago.
+//! - A piece of a request is admitted as a whole: if all of its blocks that are not cached are. The paper
+//!   counts blocks of 512 bytes.
 //! - Counters end at 255, as `t1` and `t2` do.
 
 use crate::{BadSetting, Lru, Settings};
@@ -75,7 +80,8 @@ impl SieveStore {
         ]
     }
 
-    /// Guests asked for blocks, each of which is cached or not, in a cache for `capacity` blocks: whether those enter that are not.
+    /// Guests asked for blocks, each of which is cached or not, in a cache for `capacity` blocks: whether
+    /// those enter that are not.
     pub fn asked(
         &mut self,
         blocks: impl Iterator<Item = (BlockId, bool)> + Clone,
@@ -159,8 +165,8 @@ mod tests {
         assert!(!miss(&mut sieve, 7, 0), "it is counted anew by the precise table once it has entered");
     }
 
-    /// A window of 40 s in 4 parts, t1 = 3, t2 = 1. Misses at 0, 15 and 41 s: at 41 s the part of 0 to 10 s is over, and two are left. One more at
-    /// 42 s makes three.
+    /// A window of 40 s in 4 parts, t1 = 3, t2 = 1. Misses at 0, 15 and 41 s: at 41 s the part of 0 to 10 s
+    /// is over, and two are left. One more at 42 s makes three.
     #[test]
     fn a_miss_counts_until_its_part_of_the_window_is_over() {
         let mut sieve = sieve("t1=3,t2=1,sieve-window=40s,subwindows=4");
@@ -183,7 +189,8 @@ mod tests {
         assert_eq!(sieve.precise.len(), 1);
     }
 
-    /// Blocks with one hash value share a counter of the imprecise table: three misses of three blocks are three. Each needs its own in the precise one.
+    /// Blocks with one hash value share a counter of the imprecise table: three misses of three blocks are
+    /// three. Each needs its own in the precise one.
     #[test]
     fn blocks_that_share_an_imprecise_counter_are_told_apart_by_the_precise_table() {
         let mut sieve = sieve("t1=3,t2=2");

@@ -1,11 +1,14 @@
-//! When dirty blocks are written back: from a high water mark on, until no more are dirty than the low one says, and all of them while guests
-//! leave the disks alone. In the order of addresses, from where the last plan ended, round and round: so a disk moves its heads by short
-//! steps, and neighbours go as one request. That is ahead of need: beyond halfway from the high mark to the whole cache nothing more becomes
-//! dirty, and a clean copy that can make room is always there.
+//! When dirty blocks are written back: from a high water mark on, until no more are dirty than the low one
+//! says, and all of them while guests leave the disks alone. In the order of addresses, from where the last
+//! plan ended, round and round: so a disk moves its heads by short steps, and neighbours go as one request.
+//! That is ahead of need: beyond halfway from the high mark to the whole cache nothing more becomes dirty,
+//! and a clean copy that can make room is always there.
 //!
-//! A cache that has come so far is *full*: the disks cannot take what guests write, whether it comes from them or from the cache. Then guests write to the disks
-//! until the low mark is reached, and write-back has a tenth of the disks' time. If both had half of it, or each write went wherever there was room at that moment, the
-//! disks would move their heads to and fro between the two: a load that the SSD is too small for would be up to a fifth slower than on the disks alone.
+//! A cache that has come so far is *full*: the disks cannot take what guests write, whether it comes from
+//! them or from the cache. Then guests write to the disks until the low mark is reached, and write-back has a
+//! tenth of the disks' time. If both had half of it, or each write went wherever there was room at that
+//! moment, the disks would move their heads to and fro between the two: a load that the SSD is too small for
+//! would be up to a fifth slower than on the disks alone.
 
 use super::written;
 use crate::{BadSetting, ByteRange, ExtraCopy, Move, Outcome, Plan, Settings, View};
@@ -34,8 +37,8 @@ pub struct WriteBack {
 }
 
 const LOW: f64 = 0.6;
-/// What is written again and again shall stay dirty: under Zipf's law (1.1), 30 % writes, marks of 50 and 40 % let 1.25 times as many blocks go to
-/// the disk as 75 and 74 % do.
+/// What is written again and again shall stay dirty: under Zipf's law (1.1), 30 % writes, marks of 50 and 40
+/// % let 1.25 times as many blocks go to the disk as 75 and 74 % do.
 const HIGH: f64 = 0.75;
 /// Blocks of a run: 128 KiB of blocks of 4 KiB, an extent.
 const RUN: u64 = 32;
@@ -62,8 +65,8 @@ impl WriteBack {
         Ok(WriteBack { low, high, ..WriteBack::all() })
     }
 
-    /// All that is dirty is written back as soon as the disks can: for policies under which nothing becomes dirty, and which took over from one
-    /// under which it did.
+    /// All that is dirty is written back as soon as the disks can: for policies under which nothing becomes
+    /// dirty, and which took over from one under which it did.
     pub fn all() -> WriteBack {
         WriteBack {
             low: 0.0,
@@ -201,7 +204,8 @@ impl WriteBack {
         ranges.into_iter()
     }
 
-    /// Bytes of memory that it takes, about: a node of the tree has room for eleven runs, and is mostly half full or more.
+    /// Bytes of memory that it takes, about: a node of the tree has room for eleven runs, and is mostly half
+    /// full or more.
     pub fn memory(&self) -> usize {
         self.runs.len() * 2 * size_of::<(u64, u16)>()
     }
@@ -224,8 +228,8 @@ mod tests {
         }
     }
 
-    /// A full cache was switched to a mode in which nothing becomes dirty. No guest asked any more whether there is room, and the rest was written back in a
-    /// tenth of the disks' time.
+    /// A full cache was switched to a mode in which nothing becomes dirty. No guest asked any more whether
+    /// there is room, and the rest was written back in a tenth of the disks' time.
     #[test]
     fn a_full_cache_in_which_nothing_becomes_dirty_any_more_is_written_back_without_a_limit() {
         let devices = [DeviceView::empty(DeviceId(0), DeviceClass::Hdd, 100)];

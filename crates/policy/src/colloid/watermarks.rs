@@ -1,5 +1,5 @@
-//! How much of the load shall move in a round: a binary search for the share p of the default tier at which latencies are equal, between two
-//! water marks that follow a load that changes.
+//! How much of the load shall move in a round: a binary search for the share p of the default tier at which
+//! latencies are equal, between two water marks that follow a load that changes.
 //!
 //! ```text
 //! |L_D − L_A| < δ L_D                balanced: nothing moves
@@ -33,7 +33,8 @@ impl Watermarks {
         Watermarks { low: 0.0, high: 1.0, delta, epsilon }
     }
 
-    /// What to do with this share of accesses to the default tier, and these latencies of both. None if they are balanced.
+    /// What to do with this share of accesses to the default tier, and these latencies of both. None if they
+    /// are balanced.
     pub fn next(&mut self, share: f64, default_ms: f64, other_ms: f64) -> Option<Shift> {
         if (default_ms - other_ms).abs() < self.delta * default_ms {
             return None;
@@ -68,7 +69,8 @@ mod tests {
         assert_eq!(marks.next(0.625, 2.0, 2.09), None, "less than 5 % apart");
     }
 
-    /// Both marks are at 0.7 or so, and now the default tier is slower at 0.6: the lower mark is no bound any more.
+    /// Both marks are at 0.7 or so, and now the default tier is slower at 0.6: the lower mark is no bound any
+    /// more.
     #[test]
     fn marks_that_cross_are_opened_again() {
         let mut marks = Watermarks::new(0.05, 0.01);

@@ -3,7 +3,8 @@
 use super::{Constants, Equi, demand};
 use braid_base::{ExtentId, Nanos};
 
-/// What was expected, and what came, by the size of what was expected: demands within a factor of 2 are alike.
+/// What was expected, and what came, by the size of what was expected: demands within a factor of 2 are
+/// alike.
 #[derive(Clone, Debug)]
 pub(super) struct Calibration {
     /// Milliseconds expected, and come, for each exponent of a demand.
@@ -30,7 +31,8 @@ impl Calibration {
         }
     }
 
-    /// An extent was expected to be asked for `rate` milliseconds a second, and in so many seconds so much came.
+    /// An extent was expected to be asked for `rate` milliseconds a second, and in so many seconds so much
+    /// came.
     fn compare(&mut self, rate: f32, seconds: f64, came: f32) {
         let sums = &mut self.sums[exponent(rate)];
         *sums = [sums[0] * self.left + f64::from(rate) * seconds, sums[1] * self.left + f64::from(came)];
@@ -43,8 +45,8 @@ impl Calibration {
     }
 }
 
-/// How long before it is first seen an extent begins to be compared: spread evenly, so that moves are not planned at one instant of a
-/// demand's decay alone.
+/// How long before it is first seen an extent begins to be compared: spread evenly, so that moves are not
+/// planned at one instant of a demand's decay alone.
 fn phase(extent: ExtentId, horizon: Nanos) -> Nanos {
     Nanos(((u128::from(horizon.0) * u128::from(extent.0.reverse_bits())) >> u32::BITS) as u64)
 }

@@ -1,5 +1,5 @@
-//! All numbers that the rule assumes, each with its reason. They are settings for research alone, as `research.memory`: `equi-sweep` measures what half
-//! and double of each do (docs/benchmarks.md).
+//! All numbers that the rule assumes, each with its reason. They are settings for research alone, as
+//! `research.memory`: `equi-sweep` measures what half and double of each do (docs/benchmarks.md).
 
 use super::demand::Speed;
 use crate::{BadSetting, Settings};
@@ -8,39 +8,47 @@ use braid_base::{DeviceClass, Nanos};
 /// See above.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Constants {
-    /// How fast what was asked for is forgotten, and what devices were like: longer than pauses between bursts, shorter than a phase of a load.
+    /// How fast what was asked for is forgotten, and what devices were like: longer than pauses between
+    /// bursts, shorter than a phase of a load.
     pub memory: Nanos,
-    /// The time in which a move must have gained more than it costs. Loads that go on for ever want a long one, traces of bursts a short one.
+    /// The time in which a move must have gained more than it costs. Loads that go on for ever want a long
+    /// one, traces of bursts a short one.
     pub horizon: Nanos,
     /// Plans in a horizon: often enough to follow a load, seldom enough to cost nothing.
     pub plans: f64,
-    /// Extents of which something is remembered. A plan looks at all of them and at those between neighbours, and guests wait meanwhile.
+    /// Extents of which something is remembered. A plan looks at all of them and at those between neighbours,
+    /// and guests wait meanwhile.
     pub known: f64,
-    /// Extents of a group, which lend each other half of their mean: what little is asked of one of them, its neighbours confirm. A group is
-    /// also what is planned as one piece: 1 MiB of extents of the usual size.
+    /// Extents of a group, which lend each other half of their mean: what little is asked of one of them, its
+    /// neighbours confirm. A group is also what is planned as one piece: 1 MiB of extents of the usual size.
     pub group: f64,
     /// Ends of requests that are remembered: as many as streams that a disk's own buffer may follow.
     pub streams: f64,
-    /// What is only guessed counts until there are so many observations, and devices are probed as often before guests have to do it.
+    /// What is only guessed counts until there are so many observations, and devices are probed as often
+    /// before guests have to do it.
     pub guessed: f64,
-    /// Requests by which moves judge a device, at least: many, so that what bursts do is not forgotten between them.
+    /// Requests by which moves judge a device, at least: many, so that what bursts do is not forgotten
+    /// between them.
     pub long: f64,
-    /// Requests by which shares judge a device, and comparisons by which demands of a size are judged: few, since guests come and go.
+    /// Requests by which shares judge a device, and comparisons by which demands of a size are judged: few,
+    /// since guests come and go.
     pub short: f64,
-    /// What differs by less than this factor may be chance: devices are alike, a swap must gain as many times its price, what has
-    /// moved rests for as many horizons, and demands are not believed to grow by more. An extent returns from an SSD that is not
-    /// saturated only if it costs more there by the square of this factor.
+    /// What differs by less than this factor may be chance: devices are alike, a swap must gain as many times
+    /// its price, what has moved rests for as many horizons, and demands are not believed to grow by more. An
+    /// extent returns from an SSD that is not saturated only if it costs more there by the square of this
+    /// factor.
     pub margin: f64,
-    /// By how much a share of new extents changes from one plan to the next at most, as an exponent of e: a factor of 7 in a horizon.
-    /// In one plan, this part of the known extents returns from SSDs that are not saturated, at most.
+    /// By how much a share of new extents changes from one plan to the next at most, as an exponent of e: a
+    /// factor of 7 in a horizon. In one plan, this part of the known extents returns from SSDs that are not
+    /// saturated, at most.
     pub step: f64,
-    /// The least share of new extents for a device, so that it can grow again, and of its slots that new extents leave to moves, and
-    /// homes to copies before these need them.
+    /// The least share of new extents for a device, so that it can grow again, and of its slots that new
+    /// extents leave to moves, and homes to copies before these need them.
     pub least: f64,
     /// What guests wait for each millisecond that an idle device works for a move: something may come.
     pub idle: f64,
-    /// Milliseconds that a disk takes to position, an SSD to position, and either to transfer 1 MiB: a seek and half a turn, the read of a
-    /// page, 100 MB/s.
+    /// Milliseconds that a disk takes to position, an SSD to position, and either to transfer 1 MiB: a seek
+    /// and half a turn, the read of a page, 100 MB/s.
     pub disk: f64,
     pub ssd: f64,
     pub transfer: f64,

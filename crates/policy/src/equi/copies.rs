@@ -1,5 +1,6 @@
-//! Copies of blocks on the SSDs, of what has its home on a disk: clean ones of what is read, dirty ones of what is written. What may have
-//! one, which goes, and when dirty ones are written back, is as under `cache,mode=write-back,evict=s3-fifo`.
+//! Copies of blocks on the SSDs, of what has its home on a disk: clean ones of what is read, dirty ones of
+//! what is written. What may have one, which goes, and when dirty ones are written back, is as under
+//! `cache,mode=write-back,evict=s3-fifo`.
 
 use crate::caching::{Admission, Eviction, Room, WriteBack};
 use crate::{

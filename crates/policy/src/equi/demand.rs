@@ -23,8 +23,8 @@ pub(super) fn direction(direction: Direction) -> Option<usize> {
     }
 }
 
-/// What devices of a class take, about: what differs from this is part of their slowness. What counts is how positioning compares with
-/// transfer, and that hardly differs between devices of a class.
+/// What devices of a class take, about: what differs from this is part of their slowness. What counts is how
+/// positioning compares with transfer, and that hardly differs between devices of a class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speed {
     pub position_ms: f64,
@@ -36,7 +36,8 @@ impl Speed {
         self.ms_per_mib * len.0 as f64 / (1 << 20) as f64
     }
 
-    /// What begins so far behind the end of something else: passing over what lies between, or positioning anew.
+    /// What begins so far behind the end of something else: passing over what lies between, or positioning
+    /// anew.
     fn reach(&self, gap: Bytes) -> f64 {
         self.position_ms.min(self.transfer(gap))
     }
@@ -58,7 +59,8 @@ pub(super) struct Demand {
     times: Times,
     pub at: Nanos,
     pub moved: Option<Nanos>,
-    /// What was expected at `since`, and what came since, as time of a disk: milliseconds a second, and milliseconds.
+    /// What was expected at `since`, and what came since, as time of a disk: milliseconds a second, and
+    /// milliseconds.
     pub expected: Option<f32>,
     pub came: f32,
     pub since: Option<Nanos>,
@@ -103,7 +105,8 @@ pub(super) fn of_disk(demand: &Times) -> f32 {
 #[derive(Debug)]
 pub(super) struct Runs {
     ends: Vec<u64>,
-    /// The same in units of 4 KiB, cut off at 16 TiB: many of these fit a register, and mostly tell at once that none is near.
+    /// The same in units of 4 KiB, cut off at 16 TiB: many of these fit a register, and mostly tell at once
+    /// that none is near.
     coarse: Vec<u32>,
     next: usize,
 }

@@ -3,7 +3,8 @@
 use super::Equi;
 use crate::{BadSetting, Policy, Settings};
 
-/// A mode. Of three, one is near the best for most loads; which, a simulation of the load tells, and no rule that was found.
+/// A mode. Of three, one is near the best for most loads; which, a simulation of the load tells, and no rule
+/// that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Mode {
     /// The SSDs hold homes alone.

@@ -52,8 +52,9 @@ impl Equi {
         self.saturated[device.index()].1.is_some()
     }
 
-    /// The time in which a move must have gained more than it costs, in seconds. Free room on a faster device is filled once, and nothing leaves
-    /// for it: there a load that has lasted for so long is expected to last as long again.
+    /// The time in which a move must have gained more than it costs, in seconds. Free room on a faster device
+    /// is filled once, and nothing leaves for it: there a load that has lasted for so long is expected to
+    /// last as long again.
     fn horizon(&self, from: DeviceId, to: DeviceId, view: &View) -> f64 {
         let lasted = |since| view.now.saturating_sub(since);
         let saturated = self.saturated[from.index()].1.map_or(Nanos::ZERO, lasted);
@@ -61,8 +62,9 @@ impl Equi {
         self.constants.horizon.max(fills).as_secs_f64()
     }
 
-    /// What an extent gains by a move to the best other device. A device gives to one of a class that is no faster only what it cannot
-    /// bear, or what costs several times as much there: after a burst, a disk looks quick if one forgets what it is like in the next one.
+    /// What an extent gains by a move to the best other device. A device gives to one of a class that is no
+    /// faster only what it cannot bear, or what costs several times as much there: after a burst, a disk
+    /// looks quick if one forgets what it is like in the next one.
     pub(super) fn gain(&self, extent: ExtentId, known: &Demand, view: &View) -> Option<Gain> {
         let from = view.homes.home(extent)?;
         let demand = self.demand(extent, known, view.now);
@@ -103,8 +105,8 @@ impl Equi {
         [self.waiting(from), self.waiting(to)]
     }
 
-    /// The same for a move that needs no exchange. While both devices are idle nobody waits for it; but what leaves the faster one, or would have
-    /// to make room there, would be churn in every pause.
+    /// The same for a move that needs no exchange. While both devices are idle nobody waits for it; but what
+    /// leaves the faster one, or would have to make room there, would be churn in every pause.
     fn waiting_now(&self, from: DeviceId, to: DeviceId, view: &View) -> [f64; 2] {
         let is_idle = |device: DeviceId| view.devices[device.index()].in_flight == 0;
         match self.fills(from, to, view) && is_idle(from) && is_idle(to) {
@@ -174,8 +176,8 @@ impl Equi {
         }
     }
 
-    /// Whether a move is made now. From an SSD that is not saturated only a few extents return to the disks in each plan: how these
-    /// respond to more load is measured, and not predicted.
+    /// Whether a move is made now. From an SSD that is not saturated only a few extents return to the disks
+    /// in each plan: how these respond to more load is measured, and not predicted.
     fn may_go(&self, gain: &Gain, returning: &mut usize) -> bool {
         if !self.is_faster(gain.from, gain.to) || self.is_saturated(gain.from) {
             return true;
@@ -185,8 +187,8 @@ impl Equi {
         may
     }
 
-    /// What extents would gain that were asked for lately and have not just moved. Those of which only neighbours were asked for take free room on
-    /// a faster device, and nobody's place.
+    /// What extents would gain that were asked for lately and have not just moved. Those of which only
+    /// neighbours were asked for take free room on a faster device, and nobody's place.
     fn gains(&self, view: &View) -> Vec<Gain> {
         let rest = Nanos::from_secs_f64(self.constants.horizon.as_secs_f64() * self.constants.margin);
         let size = self.constants.group();
@@ -252,7 +254,8 @@ impl Equi {
         }
     }
 
-    /// Up to `most` extents on a device, each with what its leaving loses: those without requests, then those that lose least.
+    /// Up to `most` extents on a device, each with what its leaving loses: those without requests, then those
+    /// that lose least.
     fn leaving(
         &mut self,
         gains: &[Gain],

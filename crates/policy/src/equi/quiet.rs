@@ -1,8 +1,9 @@
 //! Which plans are worth making while nothing happens: a plan looks at thousands of extents.
 //!
-//! A request, or the end of a move, makes the next plan due. While neither happens, only time changes the result: demands
-//! decay, devices come to rest. Plans are then due after 1, 2, 4, … periods, and after `memory` none is: a demand is forgotten
-//! by then. The work therefore follows the number of requests, and not the length of a trace.
+//! A request, or the end of a move, makes the next plan due. While neither happens, only time changes the
+//! result: demands decay, devices come to rest. Plans are then due after 1, 2, 4, … periods, and after
+//! `memory` none is: a demand is forgotten by then. The work therefore follows the number of requests, and
+//! not the length of a trace.
 
 use super::Constants;
 
@@ -38,7 +39,8 @@ impl Quiet {
 mod tests {
     use super::*;
 
-    /// A week of a trace with one request in five minutes took 20 s of processor time: two plans a second, of nothing.
+    /// A week of a trace with one request in five minutes took 20 s of processor time: two plans a second, of
+    /// nothing.
     #[test]
     fn plans_become_rare_while_nothing_happens_and_end() {
         let mut quiet = Quiet { periods: 0, last: 32 };

@@ -1,14 +1,16 @@
 //! `quiet=20/day`: disks without requests of guests rest, and are woken at most so often.
 //!
-//! A disk stops by itself once nothing was asked of it for some time, which its owner sets in the disk (`hdparm -S 120`); ten minutes are counted on here. A
-//! disk that guests have not asked for anything in that time is left alone: nothing moves from it or to it, what is dirty stays dirty while there
-//! is room, no device is probed, and new extents go to SSDs that have room. A disk that was woken so often within a day that it must not be woken again
-//! is kept from stopping, by a read every four minutes, and is used as always.
+//! A disk stops by itself once nothing was asked of it for some time, which its owner sets in the disk
+//! (`hdparm -S 120`); ten minutes are counted on here. A disk that guests have not asked for anything in that
+//! time is left alone: nothing moves from it or to it, what is dirty stays dirty while there is room, no
+//! device is probed, and new extents go to SSDs that have room. A disk that was woken so often within a day
+//! that it must not be woken again is kept from stopping, by a read every four minutes, and is used as
+//! always.
 //!
 //! What guests ask of a disk moves to SSDs that have room, so that it need not be woken for that again.
 //!
-//! What was woken before the daemon started is not known. The engine wakes disks, too: a disk that has the second list of what the journal
-//! promises is written within seconds of each change of where data lies.
+//! What was woken before the daemon started is not known. The engine wakes disks, too: a disk that has the
+//! second list of what the journal promises is written within seconds of each change of where data lies.
 
 use crate::{BadSetting, Completion, Direction, Move, Origin, Settings, View};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
@@ -30,7 +32,8 @@ struct Disk {
     /// A request has ended since the last plan, and one of a guest.
     was_used: bool,
     was_asked: bool,
-    /// When the last request ended, or one was sent to keep it from stopping; and when the last one of a guest did.
+    /// When the last request ended, or one was sent to keep it from stopping; and when the last one of a
+    /// guest did.
     used: Nanos,
     asked: Nanos,
     /// When it was woken, of the last day; no more than may be.

@@ -56,7 +56,8 @@ impl Shares {
         self.probes[device.index()][direction] += 1;
     }
 
-    /// The device of a new extent: that which is owed most, among those with room for more than moves need and than is kept for copies.
+    /// The device of a new extent: that which is owed most, among those with room for more than moves need
+    /// and than is kept for copies.
     pub fn next(&mut self, view: &View, kept: impl Fn(&DeviceView) -> u32) -> Option<DeviceId> {
         let least = self.constants.least;
         let open = |d: &&DeviceView| f64::from(d.free.saturating_sub(kept(d))) > f64::from(d.slots) * least;

@@ -1,13 +1,16 @@
 //! `slo=p99<5ms`: background work only while guests' requests are quicker than an owner wishes.
 //!
-//! Of a hundred requests one may take 5 ms or longer. Each request earns a hundredth of such a slow one, and each slow request costs a
-//! whole one. Background work begins with half of what a minute earns, and ends with nothing: so it may make requests slow, but no
-//! more of them than the wish allows over some minutes. A debt of more than ten minutes is forgiven. A load that is slow by itself earns
-//! nothing, and gets no background work beside it.
+//! Of a hundred requests one may take 5 ms or longer. Each request earns a hundredth of such a slow one, and
+//! each slow request costs a whole one. Background work begins with half of what a minute earns, and ends
+//! with nothing: so it may make requests slow, but no more of them than the wish allows over some minutes. A
+//! debt of more than ten minutes is forgiven. A load that is slow by itself earns nothing, and gets no
+//! background work beside it.
 //!
-//! While no guest has asked for anything for a second, background work harms nobody. The first request ends it (`Plan::yields`).
+//! While no guest has asked for anything for a second, background work harms nobody. The first request ends
+//! it (`Plan::yields`).
 //!
-//! Latencies are those of devices, their queues included, and memory's; a request that is cut into pieces counts as so many.
+//! Latencies are those of devices, their queues included, and memory's; a request that is cut into pieces
+//! counts as so many.
 
 use crate::{BadSetting, Completion, Origin, Plan, Settings, View};
 use braid_base::Nanos;

@@ -22,8 +22,8 @@ impl Slowness {
         Slowness { expected: 0.0, took: 0.0, guessed, remembered, recent: 0.0 }
     }
 
-    /// Time passes, which leaves this part of what counts by time. As many requests count as came of late, and at least `least`: of
-    /// a fast load, too, what a device did for a moment is not all that is known.
+    /// Time passes, which leaves this part of what counts by time. As many requests count as came of late,
+    /// and at least `least`: of a fast load, too, what a device did for a moment is not all that is known.
     pub fn pass(&mut self, left: f64, least: f64) {
         self.recent *= left;
         self.remembered = self.recent.max(least);

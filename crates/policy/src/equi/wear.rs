@@ -1,15 +1,18 @@
 //! `wear=0.3DWPD`: how much SSDs may be written, in drive writes per day, by what the policy decides.
 //!
-//! Each SSD has a bucket of bytes. The bucket fills at the rate of the bound, and holds an hour's worth: a burst of that length passes
-//! unhindered, and no day exceeds the bound by more than a 24th. Every write to the SSD takes from the bucket, metadata included. While the
-//! bucket is empty, nothing goes to that SSD that can go elsewhere: no clean copy, no dirty copy, no move, no new home while a disk has room.
-//! A write to a home on the SSD must be written, and makes a debt, of a day's worth at most: older writes are no part of a day's average.
-//! While an SSD is in debt and is still written faster than its bound, homes that are written leave it.
+//! Each SSD has a bucket of bytes. The bucket fills at the rate of the bound, and holds an hour's worth: a
+//! burst of that length passes unhindered, and no day exceeds the bound by more than a 24th. Every write to
+//! the SSD takes from the bucket, metadata included. While the bucket is empty, nothing goes to that SSD that
+//! can go elsewhere: no clean copy, no dirty copy, no move, no new home while a disk has room. A write to a
+//! home on the SSD must be written, and makes a debt, of a day's worth at most: older writes are no part of a
+//! day's average. While an SSD is in debt and is still written faster than its bound, homes that are written
+//! leave it.
 //!
-//! Buckets outlast a restart as of a few minutes before it; time in which no daemon ran fills none. A new policy has an hour's worth.
+//! Buckets outlast a restart as of a few minutes before it; time in which no daemon ran fills none. A new
+//! policy has an hour's worth.
 //!
-//! An extent moves to such an SSD only if the bucket has room for the move and for the writes that the extent is asked for in an hour. Else
-//! the extents that are written most would come, and leave again in debt.
+//! An extent moves to such an SSD only if the bucket has room for the move and for the writes that the extent
+//! is asked for in an hour. Else the extents that are written most would come, and leave again in debt.
 
 use super::Equi;
 use super::demand::{class, direction};
@@ -179,8 +182,8 @@ impl Equi {
         });
     }
 
-    /// Homes that are written leave an SSD that wears too fast: those first that lose least for the time that their writes take, a few in each
-    /// plan, since what is left may be within the bound.
+    /// Homes that are written leave an SSD that wears too fast: those first that lose least for the time that
+    /// their writes take, a few in each plan, since what is left may be within the bound.
     pub(super) fn leave_worn(&self, gains: &[Gain], view: &View, moves: &mut Vec<Move>) {
         let Some(wear) = &self.wishes.wear else { return };
         let leaves = |gain: &&Gain| self.is_faster(gain.from, gain.to) && wear.wears(gain.from);

@@ -37,13 +37,15 @@ impl Wishes {
         self.hastened(1) + &self.rest.as_ref().map(Rest::written).unwrap_or_default()
     }
 
-    /// The same where time passes so many times as fast, for simulations of a load, which has no pauses for disks to rest in.
+    /// The same where time passes so many times as fast, for simulations of a load, which has no pauses for
+    /// disks to rest in.
     pub fn hastened(&self, haste: u32) -> String {
         let wear = self.wear.as_ref().map(|wear| wear.hastened(haste)).unwrap_or_default();
         wear + &self.slo.as_ref().map(Slo::written).unwrap_or_default()
     }
 
-    /// A guest asks for something, which memory holds or not. `memory` is how long what was written counts as of late.
+    /// A guest asks for something, which memory holds or not. `memory` is how long what was written counts as
+    /// of late.
     pub fn requested(&mut self, is_hit: bool, view: &View, memory: Nanos) {
         self.see(view, memory);
         if let Some(slo) = &mut self.slo {

@@ -1,11 +1,14 @@
-//! Migration between tiers: pages that a ranking has moved from one tier to the other, extent by extent and at a limited rate.
+//! Migration between tiers: pages that a ranking has moved from one tier to the other, extent by extent and
+//! at a limited rate.
 //!
-//! The paper limits "the transfer rate of migration between tiers to the HDD maximum transfer rate to 10%" (section 4.3) and does not say in which
-//! order pages migrate. Here the most asked for come first; what the rate leaves over, and all of it if the SSD tier is full, is for those that
-//! leave, the least asked for first. The rate is one in bytes for each disk, and not [`crate::Plan::limit`], which would hold back the write-back of the
-//! cache as well.
+//! The paper limits "the transfer rate of migration between tiers to the HDD maximum transfer rate to 10%"
+//! (section 4.3) and does not say in which order pages migrate. Here the most asked for come first; what the
+//! rate leaves over, and all of it if the SSD tier is full, is for those that leave, the least asked for
+//! first. The rate is one in bytes for each disk, and not [`crate::Plan::limit`], which would hold back the
+//! write-back of the cache as well.
 //!
-//! What does not come about, for a guest wrote to the extent meanwhile, is asked for again once the other pages are through.
+//! What does not come about, for a guest wrote to the extent meanwhile, is asked for again once the other
+//! pages are through.
 
 use super::ranking::{Changes, Ranking};
 use super::split::Split;
@@ -117,7 +120,8 @@ impl Pages {
 }
 
 impl Rest<'_> {
-    /// Moves what is not there yet of a page, from its extent number `from` on; where to go on, if there is no room or no budget for more.
+    /// Moves what is not there yet of a page, from its extent number `from` on; where to go on, if there is
+    /// no room or no budget for more.
     fn move_page(&mut self, page: u32, from: u32, to: DeviceClass) -> Option<u32> {
         let extents = self.ranking.extents_of(page, self.view);
         for number in from..extents.len() as u32 {

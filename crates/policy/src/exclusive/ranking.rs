@@ -4,14 +4,17 @@
 //! NewTier_i = 1 (SSD tier)  if r_i ≤ N h,  else 2 (HDD tier)        (1)
 //! ```
 //!
-//! r_i is the rank of page i by its I/Os n_i, N the number of pages, and h the share of them for which the SSD tier has room. A page counts as
-//! the extents of it that have a home, which is all of it on a volume that is full. Of pages with the same n_i those on the SSD tier rank first.
+//! r_i is the rank of page i by its I/Os n_i, N the number of pages, and h the share of them for which the
+//! SSD tier has room. A page counts as the extents of it that have a home, which is all of it on a volume
+//! that is full. Of pages with the same n_i those on the SSD tier rank first.
 //!
-//! At the end of a period the map is scanned in steps, so that no request waits for a volume of many terabytes; then pages are sorted, which takes
-//! about 0.1 s for a million of them that were asked for. A page takes 20 bytes: 2 MiB for each TiB with pages of 10 MB.
+//! At the end of a period the map is scanned in steps, so that no request waits for a volume of many
+//! terabytes; then pages are sorted, which takes about 0.1 s for a million of them that were asked for. A
+//! page takes 20 bytes: 2 MiB for each TiB with pages of 10 MB.
 //!
-//! What is kept, as bytes: a version, the extents of a page (4 bytes), how long the present period has lasted in milliseconds (8), then for
-//! as many pages as fit, those with most I/Os first: its number, n_i of the last period and n_i of the present one (4 each), all little-endian.
+//! What is kept, as bytes: a version, the extents of a page (4 bytes), how long the present period has lasted
+//! in milliseconds (8), then for as many pages as fit, those with most I/Os first: its number, n_i of the
+//! last period and n_i of the present one (4 each), all little-endian.
 
 use crate::View;
 use braid_base::{Bytes, DeviceClass, ExtentId, Nanos};
@@ -111,8 +114,8 @@ impl Ranking {
         self.pages.iter().filter(|page| page.in_tier).count()
     }
 
-    /// Does what is due; returns the changes once a new ranking has been made. `capacity` is how many homes the SSD tier has room for,
-    /// those that lie there included.
+    /// Does what is due; returns the changes once a new ranking has been made. `capacity` is how many homes
+    /// the SSD tier has room for, those that lie there included.
     pub fn advance(&mut self, view: &View, capacity: impl FnOnce(u64) -> u64) -> Option<Changes> {
         match self.ends {
             None => {
@@ -219,7 +222,8 @@ impl Ranking {
         bytes
     }
 
-    /// Takes back what [`Ranking::save`] returned, whatever the bytes are. Pages of another size are other pages.
+    /// Takes back what [`Ranking::save`] returned, whatever the bytes are. Pages of another size are other
+    /// pages.
     pub fn restore(&mut self, state: &[u8], view: &View) {
         self.see(view);
         let Some((header, pages)) = state.split_at_checked(HEADER) else { return };

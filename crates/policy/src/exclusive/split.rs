@@ -1,8 +1,8 @@
 //! The SSDs, split between the SSD tier and the SSD cache.
 //!
-//! The cache takes extent slots as it grows, up to its share; the tier has room in what is free beyond that. So another split is a change of one
-//! number: a cache that becomes smaller gives its slots up at once (the engine sees to it), a tier that becomes smaller lets pages migrate until the
-//! cache has its share.
+//! The cache takes extent slots as it grows, up to its share; the tier has room in what is free beyond that.
+//! So another split is a change of one number: a cache that becomes smaller gives its slots up at once (the
+//! engine sees to it), a tier that becomes smaller lets pages migrate until the cache has its share.
 
 use crate::caching::Room;
 use crate::{DeviceView, ExtraCopy, View};
@@ -59,7 +59,8 @@ impl Split {
         Some(usual).filter(|device| room(device) > 0).or_else(roomiest).filter(|device| room(device) > 0)
     }
 
-    /// Extent slots that the cache may still take of a device or, below 0, has to give back. It holds at least as many as its blocks fill.
+    /// Extent slots that the cache may still take of a device or, below 0, has to give back. It holds at
+    /// least as many as its blocks fill.
     fn wanted(&self, device: &DeviceView, view: &View) -> i64 {
         let held = self.cached[device.id.index()].div_ceil((view.extent_size / view.block_size).max(1));
         i64::from(self.cache.slots(device)) - held as i64

@@ -7,12 +7,12 @@
 //! | write-back area | [`List::Clean`] | written back, to be used again | when they became clean |
 //! | write-back area | [`List::Dirty`] | written by guests | that of addresses: [`WriteBack`] |
 //!
-//! A copy changes its area without being copied: a high-cost block that guests have written is chosen where it lies. What leaves the remap
-//! area is the next in its list of the write-back area, to be used again if it is clean, and to be written back with the others if
-//! it is not. So blocks leave the SSD by one way only.
+//! A copy changes its area without being copied: a high-cost block that guests have written is chosen where
+//! it lies. What leaves the remap area is the next in its list of the write-back area, to be used again if it
+//! is clean, and to be written back with the others if it is not. So blocks leave the SSD by one way only.
 //!
-//! The areas are parts of what an SSD may hold. Clean copies beyond the write-back area's part stay as long as nobody needs their
-//! room: dropping them early would gain nothing.
+//! The areas are parts of what an SSD may hold. Clean copies beyond the write-back area's part stay as long
+//! as nobody needs their room: dropping them early would gain nothing.
 
 use crate::caching::WriteBack;
 use crate::{CellId, CellLists, DeviceView, ExtraCopy, View};
@@ -43,7 +43,8 @@ pub(super) enum List {
 const LISTS: usize = 4;
 /// The engine leaves so many of an SSD's block slots empty, for blocks to come before others have left.
 const SPARE: u64 = 64;
-/// Metadata has at most so much of the remap area, one part in so many: a volume's inode tables may be larger than the SSD.
+/// Metadata has at most so much of the remap area, one part in so many: a volume's inode tables may be larger
+/// than the SSD.
 const METADATA: u32 = 2;
 /// Copies that are looked at to find one that is clean.
 const LOOKED_AT: usize = 16;
@@ -96,7 +97,8 @@ impl Areas {
         self.leave(block, copy.device, copy.cell);
     }
 
-    /// Makes room for so many copies in the remap area of a device, at the expense of its oldest ones. False if there will never be so much.
+    /// Makes room for so many copies in the remap area of a device, at the expense of its oldest ones. False
+    /// if there will never be so much.
     pub fn make_room(&mut self, device: &DeviceView, copies: u32, view: &View) -> bool {
         let size = self.remap_size(device, view);
         if copies > size {
@@ -128,7 +130,8 @@ impl Areas {
         self.cells.memory() + self.lists.capacity() + self.write_back.memory()
     }
 
-    /// From the remap area to the write-back area, as the next that it gives up. False if the engine knows nothing of the copy.
+    /// From the remap area to the write-back area, as the next that it gives up. False if the engine knows
+    /// nothing of the copy.
     fn hand_over(&mut self, device: DeviceId, cell: CellId, view: &View) -> bool {
         let Some(block) = view.homes.block_in(cell) else { return false };
         let list = if is_dirty(cell, view) { List::Dirty } else { List::Clean };

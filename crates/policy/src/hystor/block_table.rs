@@ -1,4 +1,5 @@
-//! The block table: what was accessed how often, by requests of which size, in three levels, as a page table has them.
+//! The block table: what was accessed how often, by requests of which size, in three levels, as a page table
+//! has them.
 //!
 //! | paper | here | what it stands for, with blocks of 4 KiB |
 //! |---|---|---|
@@ -6,20 +7,22 @@
 //! | block middle directory (BMD), a page of 512 entries | [`SubRegion`], in `subs` | a sub-region, 4 MiB |
 //! | block table entries (BTE), a page of 1024 | [`Entries`] | a block |
 //!
-//! A counter of 16 bits at each level grows by the inverse bitmap b of each request, for each block that it touches, so that
-//! the counter of a page's parent is the sum of the page's. A counter that would overflow halves those of its page: only what they are
-//! beside each other matters. `unique` is how many blocks below have a counter above 0.
+//! A counter of 16 bits at each level grows by the inverse bitmap b of each request, for each block that it
+//! touches, so that the counter of a page's parent is the sum of the page's. A counter that would overflow
+//! halves those of its page: only what they are beside each other matters. `unique` is how many blocks below
+//! have a counter above 0.
 //!
 //! Where this differs, because it must:
 //! - `unique` of a region has 32 bits: its 524,288 blocks would not fit into 16.
-//! - Memory has a bound, and not all entries. The upper levels are kept whole. A sub-region has entries if the walk that looks for
-//!   candidates would give it more blocks of the SSD than others: its *share* ([`BlockTable::share`]). When there is no page left, the sixteenth of
-//!   them with the smallest shares goes, and a sub-region gets a page only with a share above theirs (`bar`).
+//! - Memory has a bound, and not all entries. The upper levels are kept whole. A sub-region has entries if
+//!   the walk that looks for candidates would give it more blocks of the SSD than others: its *share*
+//!   ([`BlockTable::share`]). When there is no page left, the sixteenth of them with the smallest shares
+//!   goes, and a sub-region gets a page only with a share above theirs (`bar`).
 
 use braid_base::{BlockId, Bytes};
 
-/// Access history of a volume's blocks. `access` takes constant time for each page of entries that a request touches, and searches for pages
-/// to drop once for each [`DROPPED`]th of them that come.
+/// Access history of a volume's blocks. `access` takes constant time for each page of entries that a request
+/// touches, and searches for pages to drop once for each [`DROPPED`]th of them that come.
 pub(super) struct BlockTable {
     regions: Vec<Option<Box<Region>>>,
     /// The sum of the regions' counters.
@@ -65,8 +68,8 @@ pub(super) const SUBS: usize = 512;
 /// Entries of a page of the last level.
 pub(super) const BLOCKS: usize = 1024;
 const NONE: u32 = u32::MAX;
-/// One page in so many goes when there is none left: often enough that few cold ones stay, and seldom enough that the search, which looks at
-/// all, costs each page that comes some 16 looks.
+/// One page in so many goes when there is none left: often enough that few cold ones stay, and seldom enough
+/// that the search, which looks at all, costs each page that comes some 16 looks.
 const DROPPED: usize = 16;
 /// What the middle directory has for a sub-region and for a block, in bytes: as published.
 const _: () = assert!(size_of::<SubRegion>() == 8 && size_of::<Entries>() == 4 * BLOCKS);
@@ -75,7 +78,8 @@ const PAGE: usize = size_of::<Entries>() + 8 + 4 + 4 + 8;
 /// A page of the middle directory with its place in the global one.
 const REGION: usize = size_of::<Region>() + 8;
 
-/// What an access to a block counts, by how many sectors the request had: the fewer, the more its seek costs each of them.
+/// What an access to a block counts, by how many sectors the request had: the fewer, the more its seek costs
+/// each of them.
 pub(super) fn inverse_bitmap(sectors: u64) -> u16 {
     let log = sectors.checked_ilog2().unwrap_or(0);
     1 << 7u32.saturating_sub(log)
@@ -203,7 +207,8 @@ impl BlockTable {
         entries.map_or(0, |entries| entries.counters[block.0 as usize % BLOCKS])
     }
 
-    /// The share of the SSD that the counters give to a sub-region, as the walk for candidates divides it: by region, then within.
+    /// The share of the SSD that the counters give to a sub-region, as the walk for candidates divides it: by
+    /// region, then within.
     pub fn share(&self, sub: u32) -> f32 {
         let (r, s) = split(sub);
         let Some(region) = self.region(r as u32) else { return 0.0 };
@@ -236,7 +241,8 @@ impl BlockTable {
         regions + self.pages.len() * size_of::<Entries>() + lists
     }
 
-    /// For a table that is restored: the counters of a sub-region and of its blocks. What exceeds the bounds is left out.
+    /// For a table that is restored: the counters of a sub-region and of its blocks. What exceeds the bounds
+    /// is left out.
     pub fn restore(&mut self, sub: u32, counter: u16, blocks: impl Iterator<Item = (usize, u16)>) {
         let (r, s) = split(sub);
         if r >= self.regions.len() {
@@ -301,7 +307,8 @@ impl BlockTable {
         }
     }
 
-    /// Sorts the pages so far that those with the smallest shares come first: how many these are, and the largest share among them.
+    /// Sorts the pages so far that those with the smallest shares come first: how many these are, and the
+    /// largest share among them.
     fn rank_coldest(&mut self) -> Option<(f32, usize)> {
         let mut ranked = std::mem::take(&mut self.ranked);
         ranked.clear();

@@ -44,7 +44,8 @@ fn each_block_of_a_request_counts_at_every_level() {
     check(&table);
 }
 
-/// In the open implementation the counter was at 65,520 after 12 accesses, for it masked the wrong half of the entry.
+/// In the open implementation the counter was at 65,520 after 12 accesses, for it masked the wrong half of
+/// the entry.
 #[test]
 fn a_counter_that_would_overflow_halves_its_page_alone() {
     let mut table = BlockTable::new(1 << 20, MIB * 16);

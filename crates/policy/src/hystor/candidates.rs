@@ -1,11 +1,14 @@
-//! Which blocks deserve the SSD: the walk from the top of the block table to its entries, as the paper's programme 1 has it.
+//! Which blocks deserve the SSD: the walk from the top of the block table to its entries, as the paper's
+//! programme 1 has it.
 //!
-//! Each level divides its quota of SSD blocks among its entries by their counters, those with the fewest unique blocks first, where accesses
-//! are most concentrated; what an entry has no use for goes to the next ones. In a page of table entries the largest counters win.
+//! Each level divides its quota of SSD blocks among its entries by their counters, those with the fewest
+//! unique blocks first, where accesses are most concentrated; what an entry has no use for goes to the next
+//! ones. In a page of table entries the largest counters win.
 //!
-//! The whole walk of a large volume takes some 10 ms, and a guest must not wait for that: it goes on sub-region by sub-region
-//! whenever it is asked to. What the programme leaves open: an entry without unique blocks, or with a counter of 0, is passed over and has no part in
-//! the sums; shares are rounded down; of equal counters the lower address wins.
+//! The whole walk of a large volume takes some 10 ms, and a guest must not wait for that: it goes on
+//! sub-region by sub-region whenever it is asked to. What the programme leaves open: an entry without unique
+//! blocks, or with a counter of 0, is passed over and has no part in the sums; shares are rounded down; of
+//! equal counters the lower address wins.
 
 use super::block_table::{BLOCKS, BlockTable, SUBS};
 use braid_base::BlockId;
@@ -44,8 +47,9 @@ impl Search {
         Search { quota, regions: regions.into_iter(), count, region: None }
     }
 
-    /// Goes on to the next sub-region that gets something, and puts the blocks that it chooses there into `chosen`, in the order of their
-    /// addresses. Blocks with one of the flags `without` are passed over. False when the walk is over.
+    /// Goes on to the next sub-region that gets something, and puts the blocks that it chooses there into
+    /// `chosen`, in the order of their addresses. Blocks with one of the flags `without` are passed over.
+    /// False when the walk is over.
     pub fn next(&mut self, table: &BlockTable, without: u16, chosen: &mut Vec<BlockId>) -> bool {
         chosen.clear();
         loop {
@@ -134,7 +138,8 @@ mod tests {
         let mut table = BlockTable::new(1 << 20, MIB * 16);
         access(&mut table, 0, 100, 1);
         access(&mut table, 1, 40, 5);
-        // 100 accesses beside 200: a third of 30 blocks is for the first sub-region, and comes after the more concentrated second.
+        // 100 accesses beside 200: a third of 30 blocks is for the first sub-region, and comes after the more
+        // concentrated second.
         let chosen = all(&table, 30);
         assert_eq!(chosen, (1024..1044).chain(0..10).collect::<Vec<u64>>());
         table.access(BlockId(77), 1, 1);

@@ -1,4 +1,5 @@
-//! "Identifying Metadata Blocks": which they are, by what guests say of a request, or by the structures of a file system that are known.
+//! "Identifying Metadata Blocks": which they are, by what guests say of a request, or by the structures of a
+//! file system that are known.
 
 use super::areas::List;
 use super::structures::{self, Scan};
@@ -8,7 +9,8 @@ use braid_base::{BlockId, Nanos, Op};
 
 /// How often file systems are looked for, and what has grown of them: a scan of 1 TiB of ext4 reads 0.6 MB.
 const SCAN_EVERY: Nanos = Nanos::from_secs(120);
-/// How soon, at the earliest, once a guest has written where superblocks lie: it may have made a file system, or one larger.
+/// How soon, at the earliest, once a guest has written where superblocks lie: it may have made a file system,
+/// or one larger.
 const SCAN_AGAIN: Nanos = Nanos::from_secs(10);
 /// Ranges that a scan asks for at once.
 const INSPECTED_AT_ONCE: usize = 16;
@@ -24,7 +26,8 @@ impl Hystor {
         }
     }
 
-    /// Marks what a request touches of metadata: all, if the guest says so; otherwise as far as it lies in structures that are known.
+    /// Marks what a request touches of metadata: all, if the guest says so; otherwise as far as it lies in
+    /// structures that are known.
     pub(super) fn note_request(&mut self, request: &Request, view: &View) {
         let size = view.block_size;
         let touched = |part: ByteRange| {

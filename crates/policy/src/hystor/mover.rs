@@ -6,9 +6,11 @@ use super::{Hystor, METADATA, ROUND};
 use crate::{Move, Plan, View};
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId};
 
-/// Sub-regions that a search goes through before guests have their turn again: up to 8,192 blocks, in about 0.3 ms.
+/// Sub-regions that a search goes through before guests have their turn again: up to 8,192 blocks, in about
+/// 0.3 ms.
 const SUB_REGIONS_IN_A_ROW: usize = 8;
-/// Ranges that are chosen and wait, at most: 128 KiB of memory. Blocks beyond them wait for a guest's access, or the next search.
+/// Ranges that are chosen and wait, at most: 128 KiB of memory. Blocks beyond them wait for a guest's access,
+/// or the next search.
 const LONGEST_QUEUE: usize = 8192;
 /// Ranges that the data mover gets at once: few, for the next plan may be to write back.
 const PROMOTED_AT_ONCE: usize = 32;
@@ -54,7 +56,8 @@ impl Hystor {
         true
     }
 
-    /// A block is on the update list: its copy comes to the head of the resident list, or it is to be moved to an SSD.
+    /// A block is on the update list: its copy comes to the head of the resident list, or it is to be moved
+    /// to an SSD.
     fn choose(&mut self, block: BlockId, view: &View) {
         if let Some(copy) = view.homes.extra(block) {
             if self.areas.list_of(copy.cell) != Some(List::Metadata) {

@@ -1,8 +1,9 @@
 //! What a restart keeps of the block table, in the 255 KiB that a policy may save.
 //!
-//! A table takes 16 MiB for each TiB, but only what its counters are beside each other matters. So it is saved by value: hottest
-//! sub-regions first, as many as fit, each entry in 2 bytes, its counter in steps of a quarter of an octave. That is 127,000 blocks, the hottest
-//! 500 MB. A larger region on the devices would be written whole every five minutes, for entries that lie below these.
+//! A table takes 16 MiB for each TiB, but only what its counters are beside each other matters. So it is
+//! saved by value: hottest sub-regions first, as many as fit, each entry in 2 bytes, its counter in steps of
+//! a quarter of an octave. That is 127,000 blocks, the hottest 500 MB. A larger region on the devices would
+//! be written whole every five minutes, for entries that lie below these.
 //!
 //! ```text
 //! 1      version
@@ -46,8 +47,8 @@ pub(super) fn save(table: &BlockTable) -> Vec<u8> {
     state
 }
 
-/// Fills an empty table of a volume with so many blocks with what was saved. Whatever the bytes are, it takes what it understands, and
-/// nothing that lies beyond the volume.
+/// Fills an empty table of a volume with so many blocks with what was saved. Whatever the bytes are, it takes
+/// what it understands, and nothing that lies beyond the volume.
 pub(super) fn restore(table: &mut BlockTable, mut state: &[u8], blocks: u64) {
     let subs = blocks.div_ceil(BLOCKS as u64);
     restore_from(table, &mut state, subs);

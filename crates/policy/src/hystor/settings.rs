@@ -9,14 +9,16 @@ use std::fmt;
 pub(super) struct Constants {
     /// `write-back` (20%, as in the paper's chunk-size test): the write-back area's part of each SSD.
     pub write_back: f64,
-    /// `dirty-high` and `dirty-low` (75%, 50%; the paper has none): parts of the write-back area that are dirty when writing back begins, and when it ends.
+    /// `dirty-high` and `dirty-low` (75%, 50%; the paper has none): parts of the write-back area that are
+    /// dirty when writing back begins, and when it ends.
     pub high: f64,
     pub low: f64,
     /// `period` (10s; the paper has none): from one search for candidates to the next.
     pub period: Nanos,
     /// `quota` (100%): the part of the remap area for which a search chooses blocks.
     pub quota: f64,
-    /// `budget` (1%; the paper has none): the part of a busy disk's time for reading blocks that a search chose.
+    /// `budget` (1%; the paper has none): the part of a busy disk's time for reading blocks that a search
+    /// chose.
     pub budget: f64,
     /// `metadata` (on): whether metadata blocks go to the remap area at first sight.
     pub metadata: bool,

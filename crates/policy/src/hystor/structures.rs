@@ -1,4 +1,5 @@
-//! Where file systems keep their metadata, found from the bytes of the volume: for frontends that do not say which requests are metadata.
+//! Where file systems keep their metadata, found from the bytes of the volume: for frontends that do not say
+//! which requests are metadata.
 //!
 //! | file system | what is recognised | what is not |
 //! |---|---|---|
@@ -8,11 +9,12 @@
 //!
 //! Alone on the volume, or in its partitions (GPT, or the four primary ones of an MBR).
 //!
-//! A scan goes step by step: a [`Step`] says which bytes it needs, and these lead to ranges and further steps. Nothing here reads:
-//! the policy asks the engine. Scans are repeated, for file systems grow: XFS makes inodes as it needs them, btrfs chunks.
+//! A scan goes step by step: a [`Step`] says which bytes it needs, and these lead to ranges and further
+//! steps. Nothing here reads: the policy asks the engine. Scans are repeated, for file systems grow: XFS
+//! makes inodes as it needs them, btrfs chunks.
 //!
-//! The bytes may be anything. A scan takes at most [`MOST_STEPS`] steps and [`MOST_RANGES`] ranges; what is beyond these is not
-//! recognised, and nor is what lies outside the volume.
+//! The bytes may be anything. A scan takes at most [`MOST_STEPS`] steps and [`MOST_RANGES`] ranges; what is
+//! beyond these is not recognised, and nor is what lies outside the volume.
 
 mod btrfs;
 mod ext4;
@@ -28,7 +30,8 @@ use std::collections::VecDeque;
 pub(super) struct Structures {
     /// In order, none of which touch.
     ranges: Vec<ByteRange>,
-    /// A bit for each [`Structures::COARSE`] bytes that a range touches: most requests touch none, and need no search.
+    /// A bit for each [`Structures::COARSE`] bytes that a range touches: most requests touch none, and need
+    /// no search.
     coarse: Vec<u64>,
 }
 
@@ -133,7 +136,8 @@ impl Scan {
         scan
     }
 
-    /// The next steps, at most so many; none at the end. They stay the next ones until they are taken or left out.
+    /// The next steps, at most so many; none at the end. They stay the next ones until they are taken or left
+    /// out.
     pub fn next(&self, most: usize) -> impl Iterator<Item = ByteRange> {
         self.steps.iter().take(most).map(|step| step.range)
     }

@@ -1,6 +1,7 @@
 //! The mirrored class: extents with their home on a disk, and extra copies of their blocks on an SSD.
 //!
-//! A block is a subpage of the paper. A clean extra copy: both are valid. A dirty one: the copy on C is not. None: the copy on P is not.
+//! A block is a subpage of the paper. A clean extra copy: both are valid. A dirty one: the copy on C is not.
+//! None: the copy on P is not.
 
 use crate::{ByteRange, View};
 use braid_base::{BlockId, ExtentId};

@@ -1,4 +1,5 @@
-//! The constants of `most`: those of section 3 of the paper, those of its implementation, and what it leaves open.
+//! The constants of `most`: those of section 3 of the paper, those of its implementation, and what it leaves
+//! open.
 
 use crate::{BadSetting, Settings};
 use braid_base::{Bytes, KIB, Nanos};
@@ -28,7 +29,8 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// Settings: `round` (200ms), `theta` (0.05), `step` (2%), `offload` (100%), `mirror` (20%), `free` (2.5%), `rate` (100MB), `weight` (0.25), `clean` (4).
+    /// Settings: `round` (200ms), `theta` (0.05), `step` (2%), `offload` (100%), `mirror` (20%), `free`
+    /// (2.5%), `rate` (100MB), `weight` (0.25), `clean` (4).
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
         let step = settings.take_share("step")?.unwrap_or(0.02);
         if step == 0.0 {

@@ -7,15 +7,18 @@
 //!        fill again:  the miss ratio of a window is `change` from what it was when tuning began, or the best is 1 for the second time
 //! ```
 //!
-//! So a load that the cache serves best alone is filled and tuned in turns: the search returns as soon as the miss ratio is stable.
+//! So a load that the cache serves best alone is filled and tuned in turns: the search returns as soon as the
+//! miss ratio is stable.
 //!
 //! Deviations from the authors' code:
-//! - Its miss ratio is one of all time, which changes ever less. Here it is that of windows of `window`, and `stable` is a whole percentage point,
-//!   not 0.01: a window of some thousand reads is no more exact than that. One with fewer than 100 reads goes on.
+//! - Its miss ratio is one of all time, which changes ever less. Here it is that of windows of `window`, and
+//!   `stable` is a whole percentage point, not 0.01: a window of some thousand reads is no more exact than
+//!   that. One with fewer than 100 reads goes on.
 //! - A neighbour must be better by `margin`: else noise alone would move x, step by step.
-//! - Its step is 1 %; ours is the 2 % that Tu et al. (FAST 2026) cite for such systems. Its kernel version measures for 5 ms: not long enough for
-//!   devices of some hundred requests a second.
-//! - Its kernel version does not tune while more than 20 % of reads miss, the other one does, and so does this.
+//! - Its step is 1 %; ours is the 2 % that Tu et al. (FAST 2026) cite for such systems. Its kernel version
+//!   measures for 5 ms: not long enough for devices of some hundred requests a second.
+//! - Its kernel version does not tune while more than 20 % of reads miss, the other one does, and so does
+//!   this.
 //! - An interval in which nothing completed is measured again.
 
 use crate::{BadSetting, Settings};
@@ -92,7 +95,8 @@ const CHANGE: f64 = 0.2;
 const MARGIN: f64 = 0.01;
 
 impl Tuner {
-    /// Settings: `target` (throughput; or latency), `step` (2%), `interval` (100ms), `window` (1s), `stable` (1%), `change` (20%), `margin` (1%).
+    /// Settings: `target` (throughput; or latency), `step` (2%), `interval` (100ms), `window` (1s), `stable`
+    /// (1%), `change` (20%), `margin` (1%).
     pub fn take(settings: &mut Settings) -> Result<Tuner, BadSetting> {
         let target = match settings.take_text("target").as_deref() {
             None | Some("throughput") => Target::Throughput,

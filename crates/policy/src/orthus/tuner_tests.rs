@@ -18,7 +18,8 @@ impl System {
         System { tuner, now: Nanos::ZERO, misses: 5, seen: Vec::new() }
     }
 
-    /// Lets time pass by intervals of 100 ms, each with a thousand reads. A device serves so many bytes at a share, each request in such a time.
+    /// Lets time pass by intervals of 100 ms, each with a thousand reads. A device serves so many bytes at a
+    /// share, each request in such a time.
     fn run(&mut self, intervals: usize, served: impl Fn(f64) -> (f64, f64)) {
         for _ in 0..intervals {
             let (bytes, ms) = served(self.tuner.load_admit());
@@ -35,7 +36,8 @@ impl System {
     }
 }
 
-/// A cache of 100 MB/s above a device of 60 MB/s, with 5 % of misses, under as many requests as they can serve: whichever is the bottleneck bounds all.
+/// A cache of 100 MB/s above a device of 60 MB/s, with 5 % of misses, under as many requests as they can
+/// serve: whichever is the bottleneck bounds all.
 fn saturated(load_admit: f64) -> (f64, f64) {
     let to_cache = 0.95 * load_admit;
     ((100e6 / to_cache).min(60e6 / (1.0 - to_cache)), 1.0)
@@ -55,8 +57,8 @@ fn the_search_ends_where_both_devices_are_busy() {
     assert!(falls >= 17, "{falls}");
 }
 
-/// With less to do than the cache can serve each share gives the same throughput: the best is 1, twice, and the cache fills until the miss ratio of two windows says
-/// that it is stable. Then the search begins again.
+/// With less to do than the cache can serve each share gives the same throughput: the best is 1, twice, and
+/// the cache fills until the miss ratio of two windows says that it is stable. Then the search begins again.
 #[test]
 fn a_load_that_the_cache_can_serve_is_filled_and_tuned_in_turns() {
     let mut system = System::new("target=throughput");

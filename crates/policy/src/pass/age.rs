@@ -1,6 +1,5 @@
-//! Ours: `max-lag-time`, how old the oldest write may be that the disks lack. That is known by rounds: what was
-//! behind when one began has been copied once all of its
-//! pieces have ended, over one plan or several.
+//! Ours: `max-lag-time`, how old the oldest write may be that the disks lack. That is known by rounds: what
+//! was behind when one began has been copied once all of its pieces have ended, over one plan or several.
 
 use crate::Outcome;
 use braid_base::{Bytes, Nanos};
@@ -47,7 +46,8 @@ impl Age {
         self.covered = now;
     }
 
-    /// Ends a plan. What it left of its round comes first in the next one, so that all of the volume has its turn.
+    /// Ends a plan. What it left of its round comes first in the next one, so that all of the volume has its
+    /// turn.
     pub fn end_plan(&mut self) -> Option<Unfinished> {
         self.round.take().filter(|round| round.next.is_some()).map(Unfinished)
     }

@@ -1,4 +1,5 @@
-//! Amounts of bytes in settings of `pass`: of a size, in sectors as in the paper, or as a share of the volume.
+//! Amounts of bytes in settings of `pass`: of a size, in sectors as in the paper, or as a share of the
+//! volume.
 
 use crate::{BadSetting, Settings};
 use braid_base::Bytes;

@@ -4,13 +4,14 @@
 //! α = outstanding duplications / threshold        blocking time = base time × min(α, N)
 //! ```
 //!
-//! The duplication thread is awakened when the window is full. It "checks the number of outstanding duplication
-//! operations first. If it exceeds a threshold, the I/O thread will be blocked" for the blocking time: reads, too
-//! (`blocking=io-thread`). Outstanding is what earlier windows had and the disk has not. A window that fills while the
-//! plan of an earlier one is carried out counts as submitted from then on, and is a part of the next plan.
+//! The duplication thread is awakened when the window is full. It "checks the number of outstanding
+//! duplication operations first. If it exceeds a threshold, the I/O thread will be blocked" for the blocking
+//! time: reads, too (`blocking=io-thread`). Outstanding is what earlier windows had and the disk has not. A
+//! window that fills while the plan of an earlier one is carried out counts as submitted from then on, and is
+//! a part of the next plan.
 //!
-//! By default (`blocking=writes`) only writes wait, each by what of the plan is outstanding when it comes: a read gains
-//! the disk no time.
+//! By default (`blocking=writes`) only writes wait, each by what of the plan is outstanding when it comes: a
+//! read gains the disk no time.
 
 use super::settings::{Blocking, Constants};
 use braid_base::{Bytes, Nanos, Op};

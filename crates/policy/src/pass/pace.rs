@@ -1,10 +1,10 @@
 //! Ours: what `max-lag` costs guests. The paper leaves open how much comes into the window while it is being
-//! duplicated. Here that has an end, from which on writes wait for both copies, between which and what is being
-//! duplicated the disk seeks. So that this stays an exception, guests are held before to the rate at which the disk
-//! gets its copies. Without a bound none waits.
+//! duplicated. Here that has an end, from which on writes wait for both copies, between which and what is
+//! being duplicated the disk seeks. So that this stays an exception, guests are held before to the rate at
+//! which the disk gets its copies. Without a bound none waits.
 //!
-//! That rate is what the disk got in the time in which it was given something. Measured by the clock it fell with what
-//! guests wrote, and guests were held to that, until under a small window all devices were idle.
+//! That rate is what the disk got in the time in which it was given something. Measured by the clock it fell
+//! with what guests wrote, and guests were held to that, until under a small window all devices were idle.
 
 use super::settings::Constants;
 use crate::View;
@@ -55,9 +55,9 @@ impl Pace {
         (worked >= MEASURED && rate > 0.0).then_some(rate)
     }
 
-    /// How long a write waits. Guests get up to twice the rate of the disks while little more than the window is
-    /// behind, and less and less of it towards the bound, one after the other; and none waits for longer than the disks
-    /// take for the surplus over the window.
+    /// How long a write waits. Guests get up to twice the rate of the disks while little more than the window
+    /// is behind, and less and less of it towards the bound, one after the other; and none waits for longer
+    /// than the disks take for the surplus over the window.
     pub fn wait(&mut self, len: Bytes, settings: &Constants, view: &View) -> Nanos {
         let Some((surplus, over)) = surplus(settings, view) else { return Nanos::ZERO };
         let Some(rate) = self.rate(view.now) else { return Nanos::ZERO };
@@ -69,9 +69,9 @@ impl Pace {
     }
 }
 
-/// How much more is behind than the window, and which part of what lies between that and its bound; with epochs, how
-/// much more of their journal is in use than half of it. None without a bound, or without a disk, for which it would be
-/// of no use to wait.
+/// How much more is behind than the window, and which part of what lies between that and its bound; with
+/// epochs, how much more of their journal is in use than half of it. None without a bound, or without a disk,
+/// for which it would be of no use to wait.
 fn surplus(settings: &Constants, view: &View) -> Option<(Bytes, f64)> {
     if settings.max_lag.is_none() || !view.homes.can_resync() {
         return None;

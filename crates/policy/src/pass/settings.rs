@@ -56,8 +56,8 @@ pub(super) enum Blocking {
 
 /// The policy as published.
 const AS_PUBLISHED: &str = "order=lba,max-lag=none,max-lag-time=none,gap=0B,blocking=io-thread,idle=none";
-/// The age of the oldest write that the disks may lack with epochs, unless a setting says otherwise. A load without a
-/// pause, and far below the bound in bytes, would keep an epoch open for as long as the load lasts.
+/// The age of the oldest write that the disks may lack with epochs, unless a setting says otherwise. A load
+/// without a pause, and far below the bound in bytes, would keep an epoch open for as long as the load lasts.
 const OLDEST_EPOCH: Nanos = Nanos::from_secs(5);
 const OLDEST: RangeInclusive<Nanos> = Nanos::from_millis(100)..=Nanos::from_secs(3600);
 const IDLE: RangeInclusive<Nanos> = Nanos(1)..=Nanos::from_secs(3600);

@@ -1,7 +1,7 @@
 //! A device as `wardrop` knows it: R, Q and P of equation (1), and what of that is shown and kept.
 //!
-//! The paper says nothing of restarts. Here R and P are kept, as bytes: a version, then for each device both as little-endian numbers of 8
-//! bytes, with NaN for an R that is not known.
+//! The paper says nothing of restarts. Here R and P are kept, as bytes: a version, then for each device both
+//! as little-endian numbers of 8 bytes, with NaN for an R that is not known.
 
 use crate::View;
 use braid_base::ExtentId;
@@ -28,7 +28,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// The exponential average: `(1 − weight) previous average + weight current sample`. The first sample is the first average.
+    /// The exponential average: `(1 − weight) previous average + weight current sample`. The first sample is
+    /// the first average.
     pub fn average(&mut self, sample_ms: f64, weight: f64) {
         let previous = self.response_ms.unwrap_or(sample_ms);
         self.response_ms = Some((1.0 - weight) * previous + weight * sample_ms);
@@ -54,8 +55,8 @@ pub fn save(devices: &[Device]) -> Vec<u8> {
     [VERSION].into_iter().chain(numbers.flat_map(f64::to_le_bytes)).collect()
 }
 
-/// Takes back P and R, whatever the bytes are: those of another version, or of another number of devices, are not taken, nor is a
-/// number that cannot be.
+/// Takes back P and R, whatever the bytes are: those of another version, or of another number of devices, are
+/// not taken, nor is a number that cannot be.
 pub fn restore(devices: &mut [Device], state: &[u8]) {
     let Some((&VERSION, numbers)) = state.split_first() else { return };
     if numbers.len() != SAVED * devices.len() {

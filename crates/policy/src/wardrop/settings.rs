@@ -1,4 +1,5 @@
-//! The constants of `wardrop`: those of sections II and III-B of the paper, those that it leaves open, and its ablations.
+//! The constants of `wardrop`: those of sections II and III-B of the paper, those that it leaves open, and
+//! its ablations.
 
 use crate::{BadSetting, Settings};
 use braid_base::Nanos;
@@ -51,9 +52,10 @@ pub enum Moves {
 const AS_PUBLISHED: &str = "period=2s,alpha=10,beta=100,weight=0.01";
 
 impl Constants {
-    /// Settings: `period` (2s), `alpha` (10 per ms), `beta` (100), `weight` (0.01), `average` (request; or period), `floor` (0.01),
-    /// `free-low` (0.05), `free-high` (0.1). Flags: `as-published` (sets what is published), `no-migration` (nothing moves in the
-    /// background), `allocation-only` (nothing that has a home moves).
+    /// Settings: `period` (2s), `alpha` (10 per ms), `beta` (100), `weight` (0.01), `average` (request; or
+    /// period), `floor` (0.01), `free-low` (0.05), `free-high` (0.1). Flags: `as-published` (sets what is
+    /// published), `no-migration` (nothing moves in the background), `allocation-only` (nothing that has a
+    /// home moves).
     pub fn read(settings: &mut Settings, devices: usize) -> Result<Constants, BadSetting> {
         settings.take_preset("as-published", AS_PUBLISHED)?;
         let constants = Constants {

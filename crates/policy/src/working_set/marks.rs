@@ -1,8 +1,9 @@
-//! Algorithm 2's "delayed strategy" (`cold=marked`): what a reorganization finds cold leaves the tables; on an SSD it
-//! "is left in place but marked for reorganization. Later, if the SSD's free space falls below a low water mark, this data is moved".
+//! Algorithm 2's "delayed strategy" (`cold=marked`): what a reorganization finds cold leaves the tables; on
+//! an SSD it "is left in place but marked for reorganization. Later, if the SSD's free space falls below a
+//! low water mark, this data is moved".
 //!
-//! An item that a later reorganization finds in the table of reads, and not cold, loses its mark. A restart forgets the
-//! marks.
+//! An item that a later reorganization finds in the table of reads, and not cold, loses its mark. A restart
+//! forgets the marks.
 
 use super::settings::Constants;
 use super::table::Table;
@@ -45,7 +46,8 @@ impl Marks {
         self.0.contains(&extent)
     }
 
-    /// Bytes of memory that they take, about: a node of the tree has room for eleven, and is mostly half full or more.
+    /// Bytes of memory that they take, about: a node of the tree has room for eleven, and is mostly half full
+    /// or more.
     pub fn memory(&self) -> usize {
         self.0.len() * 2 * size_of::<ExtentId>()
     }

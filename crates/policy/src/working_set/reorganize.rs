@@ -6,19 +6,21 @@
 //! for each item in the write region's table:  hotness > H, on an SSD: to a disk.
 //! ```
 //!
-//! It works in rounds, each of which compares where extents lie with where the tables want them. A round first makes room, then fills it: extents
-//! that are often written leave the SSDs, then cold ones as far as an SSD is below its water mark, and what is often read comes, the hottest if not all of it has room.
-//! It is over when a round finds nothing to do, and it must end: of
+//! It works in rounds, each of which compares where extents lie with where the tables want them. A round
+//! first makes room, then fills it: extents that are often written leave the SSDs, then cold ones as far as
+//! an SSD is below its water mark, and what is often read comes, the hottest if not all of it has room. It is
+//! over when a round finds nothing to do, and it must end: of
 //!
 //! ```text
 //! potential = 2 × (extents that are hot and on the wrong class of device) + Σ over SSDs (free slots that it lacks to its water mark)
 //! ```
 //!
-//! each move takes at least one. What comes to an SSD takes 2 and adds 1 at most; what is hot and leaves one takes 2; what is cold leaves
-//! only while the mark is lacking, and takes 1.
+//! each move takes at least one. What comes to an SSD takes 2 and adds 1 at most; what is hot and leaves one
+//! takes 2; what is cold leaves only while the mark is lacking, and takes 1.
 //!
-//! In the paper a cold item is marked, and moves once its SSD is below the mark (`cold=marked`: `marks.rs`). With `cold=unread` cold extents are looked for at that
-//! time, in the order of their addresses: an extent that is in no table is cold, too, for its hotness is 0.
+//! In the paper a cold item is marked, and moves once its SSD is below the mark (`cold=marked`: `marks.rs`).
+//! With `cold=unread` cold extents are looked for at that time, in the order of their addresses: an extent
+//! that is in no table is cold, too, for its hotness is 0.
 
 use super::marks::Marks;
 use super::settings::{Both, Constants};
@@ -51,8 +53,9 @@ pub enum Wanted {
     Anywhere,
 }
 
-/// Slots that moves have freed and that are not free yet: they are once the change is durable and, on some devices, at the next checkpoint. Without
-/// this, cold extents would leave an SSD for as long as its free slots are not seen to grow.
+/// Slots that moves have freed and that are not free yet: they are once the change is durable and, on some
+/// devices, at the next checkpoint. Without this, cold extents would leave an SSD for as long as its free
+/// slots are not seen to grow.
 pub struct Room {
     devices: Vec<Expected>,
     /// When slots were freed last, or became free.
@@ -151,7 +154,8 @@ impl Tables<'_> {
         on_ssd.filter(leaves).map(|(ssd, extent, _)| (ssd, extent)).collect()
     }
 
-    /// Cold extents on each SSD, as many as it lacks free slots when all these have left it. Whether some are lacking still.
+    /// Cold extents on each SSD, as many as it lacks free slots when all these have left it. Whether some are
+    /// lacking still.
     fn find_cold(
         &self,
         view: &View,
@@ -226,9 +230,10 @@ impl Search {
 }
 
 impl Round {
-    /// Gives each extent a device of a class, the roomiest first and neighbours the same one, as long as there is room. A move between nodes costs the
-    /// network beside what one inside a node costs: only what has no room on its own node leaves it, after all that has. All are in the order in which they
-    /// leave their devices.
+    /// Gives each extent a device of a class, the roomiest first and neighbours the same one, as long as
+    /// there is room. A move between nodes costs the network beside what one inside a node costs: only what
+    /// has no room on its own node leaves it, after all that has. All are in the order in which they leave
+    /// their devices.
     fn spread(&mut self, mut extents: Vec<(DeviceId, ExtentId)>, class: DeviceClass, view: &View) {
         let mut targets: BTreeMap<Option<NodeId>, Vec<Target>> = BTreeMap::new();
         for device in view.devices.iter().filter(|device| device.class == class) {

@@ -1,5 +1,6 @@
-//! What is kept over a restart, of which the paper says nothing: τ, the bandwidths of the devices, what the last reorganization left, and the rows that are not
-//! cold, those asked for last coming first, as many as there is room for. All is little-endian:
+//! What is kept over a restart, of which the paper says nothing: τ, the bandwidths of the devices, what the
+//! last reorganization left, and the rows that are not cold, those asked for last coming first, as many as
+//! there is room for. All is little-endian:
 //!
 //! ```text
 //! u8   version                              u64  τ in ns                    u16  devices, then for each an f64 with its bandwidth, NaN if unknown

@@ -92,10 +92,11 @@ const AS_PUBLISHED: &str =
     "window=adaptive,threshold-h=3,threshold-l=2,count=block,both=hdd,cold=marked,stripe=even";
 
 impl Constants {
-    /// Settings: `window` (adaptive; or a time, or a share of the run time such as 10%), `threshold-h` (3), `threshold-l` (2), `count` (block; or extent), `both` (hdd; or ssd), `cold`
-    /// (unread; or marked), `stripe` (bandwidth; or even), `water-mark` (20GB, but 5/16 of an SSD at most; or a size, or a share of each SSD), `idle` (500ms), `new-data` (1% of the SSDs;
-    /// or a size), `change` (25%), `rows` (64K), `reorganizations` (unlimited; or a number);
-    /// and `as-published`, which sets them as the paper has them.
+    /// Settings: `window` (adaptive; or a time, or a share of the run time such as 10%), `threshold-h` (3),
+    /// `threshold-l` (2), `count` (block; or extent), `both` (hdd; or ssd), `cold` (unread; or marked),
+    /// `stripe` (bandwidth; or even), `water-mark` (20GB, but 5/16 of an SSD at most; or a size, or a share
+    /// of each SSD), `idle` (500ms), `new-data` (1% of the SSDs; or a size), `change` (25%), `rows` (64K),
+    /// `reorganizations` (unlimited; or a number); and `as-published`, which sets them as the paper has them.
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
         settings.take_preset("as-published", AS_PUBLISHED)?;
         let constants = Constants {

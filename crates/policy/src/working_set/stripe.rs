@@ -1,13 +1,18 @@
-//! New data is spread over all devices (section III-A): "to take advantage of all of the available write bandwidth".
+//! New data is spread over all devices (section III-A): "to take advantage of all of the available write
+//! bandwidth".
 //!
-//! Its place in the volume says where an extent goes, not the order in which guests write: a stream is spread alike whichever client writes which part of it
-//! first, and can be read from all devices at once. The devices stand in an order that repeats itself: each once (`even`, the round robin of section IV), or as often
-//! as its share of the write bandwidth says.
+//! Its place in the volume says where an extent goes, not the order in which guests write: a stream is spread
+//! alike whichever client writes which part of it first, and can be read from all devices at once. The
+//! devices stand in an order that repeats itself: each once (`even`, the round robin of section IV), or as
+//! often as its share of the write bandwidth says.
 //!
-//! That bandwidth is what a device writes for guests in the time in which it is active (section II-A: activeness "is the amount of time a storage
-//! device spends servicing read/write requests"), looked at some fifty times a second while new data comes. Devices that are written at the same time are then active equally
-//! much. That alone leaves a fast device short that has always something to do, but never enough: behind a network, its only request may be on the way. The slower
-//! ones have the queues then, and a device counts as a little faster or slower than it was measured if its queue is shorter or longer than the mean. Until a device has been measured, it counts as the mean of the others.
+//! That bandwidth is what a device writes for guests in the time in which it is active (section II-A:
+//! activeness "is the amount of time a storage device spends servicing read/write requests"), looked at some
+//! fifty times a second while new data comes. Devices that are written at the same time are then active
+//! equally much. That alone leaves a fast device short that has always something to do, but never enough:
+//! behind a network, its only request may be on the way. The slower ones have the queues then, and a device
+//! counts as a little faster or slower than it was measured if its queue is shorter or longer than the mean.
+//! Until a device has been measured, it counts as the mean of the others.
 
 use super::settings::Spread;
 use crate::{Completion, DeviceView, Direction, Origin, View};
@@ -43,12 +48,13 @@ struct Activity {
 
 /// How often devices are looked at while new data comes.
 pub const LOOK: Nanos = Nanos::from_millis(20);
-/// After so many without new data none comes any more. Fewer may lie between two extents: guests wait for the slowest device of a request, and begin others at the
-/// same time.
+/// After so many without new data none comes any more. Fewer may lie between two extents: guests wait for the
+/// slowest device of a request, and begin others at the same time.
 const MOST_QUIET: u32 = 10;
 /// After so many looks the measurement counts, …
 const LOOKS: u32 = 50;
-/// … for a device that wrote as much as this. One that was never found at work counts as if it had been once: it gets more, and is measured again.
+/// … for a device that wrote as much as this. One that was never found at work counts as if it had been once:
+/// it gets more, and is measured again.
 const LEAST_WRITTEN: Bytes = Bytes(1 << 20);
 /// Reads may have this share of the bytes: with more, it is not the bandwidth of writes that is measured.
 const MOST_READ: f64 = 0.05;
@@ -77,7 +83,8 @@ impl Stripe {
         stripe
     }
 
-    /// The device of a new extent: the first with room from its place in the order on, or the roomiest. None if all are full.
+    /// The device of a new extent: the first with room from its place in the order on, or the roomiest. None
+    /// if all are full.
     pub fn place_new(&mut self, extent: ExtentId, view: &View) -> Option<DeviceId> {
         self.new += 1;
         let mut next = (0..TRIED).map(|i| self.order[(extent.index() + i) % self.order.len()]);
@@ -102,7 +109,8 @@ impl Stripe {
         }
     }
 
-    /// Looks at what devices are doing; returns whether new data comes, so that they should be looked at again soon.
+    /// Looks at what devices are doing; returns whether new data comes, so that they should be looked at
+    /// again soon.
     pub fn look(&mut self, view: &View) -> bool {
         self.quiet = match std::mem::take(&mut self.new) {
             0 => (self.quiet + 1).min(MOST_QUIET),

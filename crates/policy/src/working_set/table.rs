@@ -1,15 +1,20 @@
-//! A locality table: how often each block was asked for in the sliding window (table I, sections III-B.2 and III-B.3).
+//! A locality table: how often each block was asked for in the sliding window (table I, sections III-B.2 and
+//! III-B.3).
 //!
-//! The paper keeps an item for each request, and divides a request that overlaps an earlier one: what both asked for has a counter of two, what one of them
-//! asked for a counter of one. So the hotness of a sub-request is how many requests of the window asked for all of it, and a counter for each block says the same of
-//! all sub-requests at once, in constant time, without items that multiply as they are divided. A test divides as the paper does, and compares.
+//! The paper keeps an item for each request, and divides a request that overlaps an earlier one: what both
+//! asked for has a counter of two, what one of them asked for a counter of one. So the hotness of a
+//! sub-request is how many requests of the window asked for all of it, and a counter for each block says the
+//! same of all sub-requests at once, in constant time, without items that multiply as they are divided. A
+//! test divides as the paper does, and compares.
 //!
-//! A row holds the counters of an extent, which moves as a whole: its location is that of the extent, and its hotness that of its hottest block. (A block is
-//! one of the volume here, but at least 1/32 of an extent.) The counters of the two halves of the window are kept apart: when the window advances by
-//! half of its length, the older ones are cleared. So what was asked for in the last τ/2 counts, what is older than τ does not, and the half of the last request
-//! is the row's timestamp.
+//! A row holds the counters of an extent, which moves as a whole: its location is that of the extent, and its
+//! hotness that of its hottest block. (A block is one of the volume here, but at least 1/32 of an extent.)
+//! The counters of the two halves of the window are kept apart: when the window advances by half of its
+//! length, the older ones are cleared. So what was asked for in the last τ/2 counts, what is older than τ
+//! does not, and the half of the last request is the row's timestamp.
 //!
-//! The table is bounded: a new row then takes the place of the one that was first asked for longest ago, as if the window were shorter.
+//! The table is bounded: a new row then takes the place of the one that was first asked for longest ago, as
+//! if the window were shorter.
 
 use crate::lru::Lru;
 use crate::{Piece, View};
@@ -21,7 +26,8 @@ pub struct Table {
     rows: Lru<ExtentId, Row>,
     /// How many there may be.
     most: usize,
-    /// Rows that gave their place away while they were in the window, since the last time that somebody asked.
+    /// Rows that gave their place away while they were in the window, since the last time that somebody
+    /// asked.
     lost: u64,
 }
 
@@ -87,7 +93,8 @@ impl Table {
         in_window.map(move |(extent, row)| (extent, row.hotness(half)))
     }
 
-    /// Deletes the rows whose hotness is lower, those that have left the window among them; returns their extents.
+    /// Deletes the rows whose hotness is lower, those that have left the window among them; returns their
+    /// extents.
     pub fn delete_below(&mut self, hotness: u8, half: u32) -> Vec<ExtentId> {
         let is_below = |(extent, row): (ExtentId, &Row)| (row.hotness(half) < hotness).then_some(extent);
         let deleted: Vec<ExtentId> = self.rows.values().filter_map(is_below).collect();
@@ -171,7 +178,8 @@ mod tests {
 
     const E: ExtentId = ExtentId(7);
 
-    /// A locality table as the paper describes it: an item for each sub-request, which a request divides where it overlaps it.
+    /// A locality table as the paper describes it: an item for each sub-request, which a request divides
+    /// where it overlaps it.
     #[derive(Default)]
     struct Items(Vec<(Range<usize>, u8)>);
 

@@ -1,8 +1,10 @@
-//! When data is reorganized (section III-C): the system is idle, and since the last reorganization either enough new data was written, or the working set has
-//! changed enough. Nothing is even considered until a guest has asked for something, so that the same state never starts two.
+//! When data is reorganized (section III-C): the system is idle, and since the last reorganization either
+//! enough new data was written, or the working set has changed enough. Nothing is even considered until a
+//! guest has asked for something, so that the same state never starts two.
 //!
-//! The working set has changed enough if one of these differs by more than the share `change`: how many extents each of its tables has, how many of
-//! them are hot and how many cold, and which are the hottest. The paper names these measures, and leaves open how much is enough.
+//! The working set has changed enough if one of these differs by more than the share `change`: how many
+//! extents each of its tables has, how many of them are hot and how many cold, and which are the hottest. The
+//! paper names these measures, and leaves open how much is enough.
 //!
 //! One that a guest interrupts is not over: it goes on in the next idle time, by what is hot then.
 
@@ -52,7 +54,8 @@ impl Trigger {
         Trigger { left: runs, ..Trigger::default() }
     }
 
-    /// Whether a reorganization may begin at all, asked in idle time: if one is left, and a guest has asked for something since the last look.
+    /// Whether a reorganization may begin at all, asked in idle time: if one is left, and a guest has asked
+    /// for something since the last look.
     pub fn considers(&mut self, last_request: Nanos) -> bool {
         self.left != Some(0) && std::mem::replace(&mut self.looked, last_request) != last_request
     }

@@ -1,9 +1,12 @@
-//! The sliding window (section III-B.1): `ws(t0, τ)` is what was asked for from `t0 − τ` to `t0`, the time of the last request.
+//! The sliding window (section III-B.1): `ws(t0, τ)` is what was asked for from `t0 − τ` to `t0`, the time of
+//! the last request.
 //!
-//! It advances by half of its length. Between requests it stands still, so that a reorganization that takes long still knows what was hot when it began.
+//! It advances by half of its length. Between requests it stands still, so that a reorganization that takes
+//! long still knows what was hot when it began.
 //!
-//! "The sliding window size τ is dynamically adjusted to strike a balance between working set completeness and the cost of maintaining" it; the
-//! paper does not say how. Here the window is adjusted at the end of each half, by what the requests of that half came upon:
+//! "The sliding window size τ is dynamically adjusted to strike a balance between working set completeness
+//! and the cost of maintaining" it; the paper does not say how. Here the window is adjusted at the end of
+//! each half, by what the requests of that half came upon:
 //!
 //! - A table had to give rows up: half of the window is all that it can hold.
 //! - Most came upon what was not hot: the working set is incomplete, and the window is doubled.
@@ -67,7 +70,8 @@ impl Window {
         self.half
     }
 
-    /// The half of a request at this time. `lost` says how many rows tables have given up since the last half.
+    /// The half of a request at this time. `lost` says how many rows tables have given up since the last
+    /// half.
     #[inline]
     pub fn half_at(&mut self, now: Nanos, lost: impl FnOnce() -> u64) -> u32 {
         if now >= self.since + self.tau / 2 {
@@ -130,7 +134,8 @@ impl Tally {
 mod tests {
     use super::*;
 
-    /// Requests, one each `gap`, that come again after `period` of them; how long the window is after so many.
+    /// Requests, one each `gap`, that come again after `period` of them; how long the window is after so
+    /// many.
     fn tau_after(requests: u64, period: u64, gap: Nanos) -> Nanos {
         let mut window = Window::new(Length::Adaptive);
         let mut seen = vec![(0_u32, 0_u8, 0_u8); period as usize];

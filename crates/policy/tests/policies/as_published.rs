@@ -1,4 +1,5 @@
-//! `as-published`: a preset of each of the five systems, spelled out, and overridden by what is set beside it.
+//! `as-published`: a preset of each of the five systems, spelled out, and overridden by what is set beside
+//! it.
 
 use crate::volume::devices;
 use braid_base::DeviceClass;

@@ -30,7 +30,8 @@ fn each_baseline_splits_as_it_says() {
     assert_eq!(place("static,ssd=0%", &mut mixed(1), 100), [0, 100]);
 }
 
-/// What had been removed, or was about to be, counted in its class: the only SSD could be removed, and new extents went in turn to a device that had gone.
+/// What had been removed, or was about to be, counted in its class: the only SSD could be removed, and new
+/// extents went in turn to a device that had gone.
 #[test]
 fn devices_without_slots_are_none_of_their_class() {
     let of = |classes: &[(DeviceClass, u32)]| Volume::new(&devices(classes), 1000);

@@ -1,4 +1,5 @@
-//! What policies that cache share, in a cache of a thousand blocks without an engine: what is evicted, passed by, and written back.
+//! What policies that cache share, in a cache of a thousand blocks without an engine: what is evicted, passed
+//! by, and written back.
 
 use crate::volume::{HDD, SSD, devices};
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op, Rng};
@@ -156,7 +157,8 @@ impl Cache {
     }
 }
 
-/// A hot set of half the cache, and between its rounds blocks that are asked for once. The share of hits in the hot set.
+/// A hot set of half the cache, and between its rounds blocks that are asked for once. The share of hits in
+/// the hot set.
 fn hot_hits(policy: &str, once: impl Fn(u64) -> u64) -> f64 {
     let mut cache = Cache::new(policy);
     let (mut rng, mut next, mut hits) = (Rng::new(7), 0, 0);
@@ -209,8 +211,8 @@ fn streams_side_by_side_are_passed_by_and_short_ones_and_random_requests_are_not
     assert_eq!(cached(&cache, 500_000, 500_024), 24);
 }
 
-/// Trace iozone, writes of 256 KiB to 4 MiB here and there, was up to 8.8 times slower than on the disk alone: what was no stream went to the SSD,
-/// piece by piece.
+/// Trace iozone, writes of 256 KiB to 4 MiB here and there, was up to 8.8 times slower than on the disk
+/// alone: what was no stream went to the SSD, piece by piece.
 #[test]
 fn a_write_that_is_as_long_as_the_bypass_goes_past_the_cache_with_all_its_pieces() {
     let place = |cache: &mut Cache, start: u64, blocks: u64| -> Vec<WriteTarget> {
@@ -328,7 +330,8 @@ fn writes_go_to_the_ssd_under_write_back_alone_and_new_extents_to_the_disk() {
     }
 }
 
-/// A block that is not cached would have to be read from the disk first, which takes the write in less time unless a flush follows.
+/// A block that is not cached would have to be read from the disk first, which takes the write in less time
+/// unless a flush follows.
 #[test]
 fn a_block_that_is_written_in_part_goes_to_the_ssd_if_it_is_a_logs() {
     let mut cache = Cache::new("cache,mode=write-back");
@@ -391,7 +394,8 @@ fn dirty_blocks_are_written_back_in_the_order_of_addresses_between_the_water_mar
     }
 }
 
-/// With write-back at the engine's pace, and each write wherever there was room at that moment, dbench was 17 % slower than on the disk alone.
+/// With write-back at the engine's pace, and each write wherever there was room at that moment, dbench was 17
+/// % slower than on the disk alone.
 #[test]
 fn guests_write_to_the_disks_from_when_a_cache_is_full_of_dirty_blocks_until_its_low_mark() {
     let mut cache = Cache::new("cache,mode=write-back,dirty-high=50%,dirty-low=20%");

@@ -25,8 +25,9 @@ fn migrate(extent: u32, target: DeviceId) -> Move {
     Move::Migrate { extent: ExtentId(extent), target }
 }
 
-/// All is on the SSD, which takes 4 ms, and the disk would take 1 ms: half of the accesses shall go. Of 55 these are 27.5: extents with 10, 9 and 8. Half of the
-/// demand of 100 requests of 8 KiB is 400 KiB, three extents.
+/// All is on the SSD, which takes 4 ms, and the disk would take 1 ms: half of the accesses shall go. Of 55
+/// these are 27.5: extents with 10, 9 and 8. Half of the demand of 100 requests of 8 KiB is 400 KiB, three
+/// extents.
 #[test]
 fn the_hottest_extents_leave_the_slower_tier_as_far_as_the_shifted_demand_allows() {
     let (mut volume, mut policy) = volume(100);
@@ -71,7 +72,8 @@ fn a_hot_extent_comes_to_a_full_ssd_against_a_cold_one() {
     assert_eq!(volume.tick(&mut *policy), [migrate(8, HDD), migrate(20, SSD)]);
 }
 
-/// A quarter of the demand of six requests of 8 KiB shall move in each round, 12 KiB: eleven rounds make an extent.
+/// A quarter of the demand of six requests of 8 KiB shall move in each round, 12 KiB: eleven rounds make an
+/// extent.
 #[test]
 fn bytes_of_slow_rounds_add_up_to_an_extent() {
     let (mut volume, mut policy) = volume(100);

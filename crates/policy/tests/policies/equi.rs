@@ -28,7 +28,8 @@ fn has_read(policy: &mut dyn Policy, device: DeviceId, len: Bytes, millis: f64) 
     policy.completed(&Completion { device, direction: Direction::Read, len, latency, origin: Origin::Guest });
 }
 
-/// Reads of 4 KiB from extents that are far from each other, each of which takes its device as long as it should.
+/// Reads of 4 KiB from extents that are far from each other, each of which takes its device as long as it
+/// should.
 fn scattered(volume: &Volume, policy: &mut dyn Policy, extents: &[u32]) {
     for &extent in extents {
         volume.access(policy, extent, Direction::Read);
@@ -100,8 +101,9 @@ fn a_load_of_which_nothing_comes_again_stops_being_moved() {
     assert!(last * 4 < first, "{by_round:?}");
 }
 
-/// Every extent is read again, but so seldom that no move pays within the horizon. A disk on which guests wait all the time has no pause in which the
-/// free room of an SSD could be filled: without this it would stay empty for ever.
+/// Every extent is read again, but so seldom that no move pays within the horizon. A disk on which guests
+/// wait all the time has no pause in which the free room of an SSD could be filled: without this it would
+/// stay empty for ever.
 #[test]
 fn free_room_is_filled_once_a_disk_has_been_saturated_for_long() {
     let mut volume = on_disk(EXTENTS);
@@ -141,7 +143,8 @@ fn on_a_full_ssd_what_nobody_asks_for_leaves_and_what_is_as_hot_stays() {
     assert_eq!((come, volume.devices[0].free), (10, 0));
 }
 
-/// What is left on the SSD, by plans, of 200 extents that are written again and again: a write takes the SSD so long, and the disk 8 ms.
+/// What is left on the SSD, by plans, of 200 extents that are written again and again: a write takes the SSD
+/// so long, and the disk 8 ms.
 fn left_on_ssd(in_flight: u32, millis: f64) -> Vec<usize> {
     let mut volume = on_disk(1000);
     let hot: Vec<u32> = (0..200).map(|i| i * 19).collect();
@@ -176,7 +179,8 @@ fn an_ssd_that_is_several_times_slower_gives_back_step_by_step() {
     assert!(steps.clone().max().is_some_and(|most| most <= 20), "a tenth in a plan at most: {left:?}");
 }
 
-/// Two disks and two SSDs: what is hot goes to both SSDs, and nothing from disk to disk, though one is always a little slower by chance.
+/// Two disks and two SSDs: what is hot goes to both SSDs, and nothing from disk to disk, though one is always
+/// a little slower by chance.
 #[test]
 fn devices_of_a_class_share_what_comes_and_exchange_nothing() {
     let ssd = (DeviceClass::Ssd, 100);
@@ -200,7 +204,8 @@ fn devices_of_a_class_share_what_comes_and_exchange_nothing() {
     assert!(to[0] >= 30 && to[1] >= 30, "{to:?}");
 }
 
-/// The SSD is missing: it has no room, and it never answers. A full SSD that answers gets what is hot in place of what is not.
+/// The SSD is missing: it has no room, and it never answers. A full SSD that answers gets what is hot in
+/// place of what is not.
 #[test]
 fn a_device_that_never_answered_gets_nothing_that_needs_room_first() {
     for answers in [false, true] {
@@ -315,7 +320,8 @@ fn full_ssd() -> Volume {
     volume
 }
 
-/// The slots of the SSD that hold homes, once copies have come as long as there was room for them, and plans were made.
+/// The slots of the SSD that hold homes, once copies have come as long as there was room for them, and plans
+/// were made.
 fn homes_beside_copies(volume: &mut Volume, policy: &mut dyn Policy) -> u32 {
     let mut copies = 0;
     loop {

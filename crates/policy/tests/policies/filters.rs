@@ -34,7 +34,8 @@ fn with_larc_a_write_goes_to_the_disk_until_its_block_is_known_and_to_the_cache_
     assert!(!cache.read(5) && !is_cached(&cache, 5));
 }
 
-/// The paper's promise: fewer writes to the SSD, and no fewer hits, under a skewed load with many blocks that are asked for once.
+/// The paper's promise: fewer writes to the SSD, and no fewer hits, under a skewed load with many blocks that
+/// are asked for once.
 #[test]
 fn larc_writes_less_to_the_ssd_and_hits_as_often_under_a_skewed_load() {
     let run = |policy: &str| {

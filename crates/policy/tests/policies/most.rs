@@ -70,7 +70,8 @@ fn new_extents_go_to_the_disk_by_the_ratio() {
     assert_eq!(disk, 20);
 }
 
-/// The highest ratio is one step: then data has to move. The hottest extent of the SSD gets a home on the disk, and then its copies.
+/// The highest ratio is one step: then data has to move. The hottest extent of the SSD gets a home on the
+/// disk, and then its copies.
 #[test]
 fn at_the_highest_ratio_the_hottest_extents_of_the_ssd_are_mirrored() {
     let (mut volume, mut policy) = volume(",offload=2%,rate=1MB");
@@ -138,8 +139,8 @@ fn plan(cache: &mut Cache) -> Vec<Move> {
     plan.moves
 }
 
-/// Extent 0 is mirrored, and block 5 written on the SSD alone. As soon as four reads have come for the write it is cleaned, and the blocks that the disk alone
-/// has get copies.
+/// Extent 0 is mirrored, and block 5 written on the SSD alone. As soon as four reads have come for the write
+/// it is cleaned, and the blocks that the disk alone has get copies.
 #[test]
 fn blocks_are_cleaned_where_many_reads_come_for_a_write() {
     let mut cache = Cache::new("most");

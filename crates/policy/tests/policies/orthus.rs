@@ -15,8 +15,9 @@ fn figure(cache: &mut Cache, name: &str) -> f64 {
     figures.into_iter().find(|(known, _)| *known == name).expect("the policy has it").1
 }
 
-/// Intervals of 100 ms with a thousand reads each, 95 of a hundred of 500 hot blocks. The devices serve as many bytes as the slower part of the load allows:
-/// 100 MB/s of the cache, 60 MB/s of the disk. What the reads of the last interval asked of the disk, of those of hot blocks.
+/// Intervals of 100 ms with a thousand reads each, 95 of a hundred of 500 hot blocks. The devices serve as
+/// many bytes as the slower part of the load allows: 100 MB/s of the cache, 60 MB/s of the disk. What the
+/// reads of the last interval asked of the disk, of those of hot blocks.
 fn run(cache: &mut Cache, intervals: usize, rng: &mut Rng) -> f64 {
     let (mut hot, mut past) = (0, 0);
     for _ in 0..intervals {

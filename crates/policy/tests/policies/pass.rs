@@ -436,8 +436,8 @@ fn by_epochs_the_disk_lacks_nothing_older_than_five_seconds_unless_the_settings_
     }
 }
 
-/// What the loss of an SSD may cost at most was known to readers of the policy's settings alone, in bytes or as
-/// a share.
+/// What the loss of an SSD may cost at most was known to readers of the policy's settings alone, in bytes or
+/// as a share.
 #[test]
 fn what_the_disk_may_lack_at_most_is_a_figure_of_it() {
     let volume = pair();

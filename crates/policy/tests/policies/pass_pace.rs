@@ -52,9 +52,9 @@ fn written_in_ten_seconds(settings: &str, (burst, most_behind): (usize, usize), 
     written
 }
 
-/// Guests waited half a second for each write under a window of 128 KiB, while all devices were idle: the rate
-/// of the disk was measured anew only in windows that took 0.2 s to
-/// duplicate, and clients held to an old rate filled none.
+/// Guests waited half a second for each write under a window of 128 KiB, while all devices were idle: the
+/// rate of the disk was measured anew only in windows that took 0.2 s to duplicate, and clients held to an
+/// old rate filled none.
 #[test]
 fn guests_are_held_to_the_rate_of_the_disk_as_it_is_and_not_as_it_was() {
     for blocks in [16, 32, 64] {

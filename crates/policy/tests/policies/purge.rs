@@ -1,4 +1,5 @@
-//! What is cached and written back as published: writes of a part of a block, and dirty blocks at their purge.
+//! What is cached and written back as published: writes of a part of a block, and dirty blocks at their
+//! purge.
 
 use crate::caching::{Cache, ROOM, piece};
 use crate::volume::SSD;

@@ -80,8 +80,8 @@ fn a_policy_is_shown_in_the_form_in_which_it_is_read() {
     assert!(shown.contains("page=10MB,period=1h,rate=12MB,"), "{shown}");
 }
 
-/// The rows of all tables of settings in docs/policies: policy and setting. A heading that names policies says whose
-/// settings follow.
+/// The rows of all tables of settings in docs/policies: policy and setting. A heading that names policies
+/// says whose settings follow.
 fn documented() -> Vec<(String, String)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies");
     let pages = std::fs::read_dir(folder).expect(folder).map(|page| page.expect(folder).path());

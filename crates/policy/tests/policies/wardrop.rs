@@ -29,7 +29,8 @@ fn migrated(moves: &[Move]) -> Vec<(u32, DeviceId)> {
     moves.iter().map(migration).collect()
 }
 
-/// A period in which the disk answers later, so that 30 tokens go from it to the SSD: Q is 0.5, R 0.10 and 0.22 ms, α (R̄ − R) Q is 0.3.
+/// A period in which the disk answers later, so that 30 tokens go from it to the SSD: Q is 0.5, R 0.10 and
+/// 0.22 ms, α (R̄ − R) Q is 0.3.
 fn thirty_tokens_to_the_ssd(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<Move> {
     complete(policy, SSD, 500, 0.10);
     complete(policy, HDD, 500, 0.22);

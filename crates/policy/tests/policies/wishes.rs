@@ -149,7 +149,8 @@ fn an_ssd_in_debt_gets_no_copy_no_new_home_and_no_move_and_says_why() {
     assert_eq!(write(&volume, &mut *policy), Placement::write_back(SSD), "time has repaid it");
 }
 
-/// Moves of ten plans of a second each, in which twenty extents are read five times; some of them are written, too.
+/// Moves of ten plans of a second each, in which twenty extents are read five times; some of them are
+/// written, too.
 fn moved(policy: &str, written: u32) -> Vec<u32> {
     let mut volume = on_disk();
     let mut policy = begun(policy, &mut volume);
@@ -183,7 +184,8 @@ fn only_what_the_bucket_has_room_for_comes_and_what_is_written_much_does_not() {
     assert!(some.len() <= 4 && !some.is_empty(), "{some:?}");
 }
 
-/// What is read a little and written much leaves an SSD in debt; what is read alone stays, though the disk would serve both.
+/// What is read a little and written much leaves an SSD in debt; what is read alone stays, though the disk
+/// would serve both.
 #[test]
 fn homes_that_are_written_leave_an_ssd_in_debt() {
     for (text, leave) in [("equi", false), ("equi,wear=0.01DWPD", true)] {
@@ -255,7 +257,8 @@ fn moves_wait_for_slack_and_resume_in_a_pause() {
     assert!(!policy.explain(ExtentId(0), &volume.view()).contains("slo="));
 }
 
-/// A cache of 1024 extents, of which this share is dirty, and of which nothing is written back. A load that is too slow goes on, or not.
+/// A cache of 1024 extents, of which this share is dirty, and of which nothing is written back. A load that
+/// is too slow goes on, or not.
 fn written_back(dirty: f64, goes_on: bool) -> usize {
     let mut volume = on_disk();
     let mut policy = begun("equi,mode=cache,slo=p90<5ms", &mut volume);

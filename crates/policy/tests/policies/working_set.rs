@@ -1,4 +1,5 @@
-//! `working-set` against algorithms 1 and 2 of the paper: where new data goes, what moves, when it begins and that it ends.
+//! `working-set` against algorithms 1 and 2 of the paper: where new data goes, what moves, when it begins and
+//! that it ends.
 
 use crate::volume::{Volume, complete_write, devices, figure};
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, KIB, Nanos, Rng};
@@ -57,7 +58,8 @@ impl Rig {
         extents.into_iter().for_each(|extent| self.access(extent, Direction::Write, times));
     }
 
-    /// Nobody asks for anything for so long; every move is carried out, and shown to `each` before it is. Returns them.
+    /// Nobody asks for anything for so long; every move is carried out, and shown to `each` before it is.
+    /// Returns them.
     fn idle_for(&mut self, time: Nanos, mut each: impl FnMut(&Rig, u32, DeviceId)) -> Vec<(u32, DeviceId)> {
         let (until, mut all) = (self.volume.now + time, Vec::new());
         while self.volume.now < until {
@@ -149,8 +151,9 @@ fn new_data_is_striped_over_all_devices_in_any_order_of_writes() {
     assert_eq!(rig.policy.place(&next, &rig.volume.view()).new_home(), Some(DeviceId(2)));
 }
 
-/// A closed loop of one stream: each device works as long as its share of the bytes takes it. New data comes with each look, or only with every fourth:
-/// guests with long requests wait for the slowest device, and begin others at the same time.
+/// A closed loop of one stream: each device works as long as its share of the bytes takes it. New data comes
+/// with each look, or only with every fourth: guests with long requests wait for the slowest device, and
+/// begin others at the same time.
 #[test]
 fn new_data_follows_the_bandwidth_of_the_devices() {
     let speed = [500.0, 250.0, 100.0, 150.0];
@@ -255,7 +258,8 @@ fn the_hottest_come_first_if_the_ssds_have_no_room_for_all() {
     assert_eq!(moved, [3, 7, 11, 15, 19]);
 }
 
-/// On a full SSD, what is read often waits for the slots of what is cold, which are free only at the next checkpoint.
+/// On a full SSD, what is read often waits for the slots of what is cold, which are free only at the next
+/// checkpoint.
 #[test]
 fn what_is_hot_waits_for_room_that_is_being_made() {
     let mut rig = Rig::new(&with_mark("20%"), &[(SSD, 20), (HDD, 400)], 40);

@@ -1,4 +1,5 @@
-//! `working-set` on nodes: what moves stays on its node as far as that has room, and new data goes where it need not wait.
+//! `working-set` on nodes: what moves stays on its node as far as that has room, and new data goes where it
+//! need not wait.
 
 use crate::volume::{HDD, SSD, Volume, complete_write, devices, figure};
 use braid_base::{DeviceClass, DeviceId, KIB, Nanos, NodeId};
@@ -6,8 +7,9 @@ use braid_policy::{Direction, Move, Plan, parse};
 
 const EXTENTS: u32 = 400;
 
-/// The first plan for nodes with an SSD of so many slots and a disk each, over which all extents are striped evenly and read often: the node that each extent leaves,
-/// and the one that it goes to. Then, by node, how many extents lie on the disk, and the free slots of the SSD.
+/// The first plan for nodes with an SSD of so many slots and a disk each, over which all extents are striped
+/// evenly and read often: the node that each extent leaves, and the one that it goes to. Then, by node, how
+/// many extents lie on the disk, and the free slots of the SSD.
 fn plan(slots: &[u32]) -> (Vec<(NodeId, NodeId)>, Vec<u32>, Vec<u32>) {
     let ssds = slots.iter().map(|&slots| (DeviceClass::Ssd, slots));
     let mut devices =
@@ -65,8 +67,8 @@ fn what_has_no_room_on_its_node_goes_to_another_one_after_all_that_has() {
     assert_eq!(between, vec![(NodeId(0), NodeId(1)); without_room]);
 }
 
-/// Behind a network the only request of an SSD may be on the way: by activity alone it counted as saturated, while the disks kept nearly all requests of a checkpoint,
-/// which had 80 % of the bandwidth of all devices.
+/// Behind a network the only request of an SSD may be on the way: by activity alone it counted as saturated,
+/// while the disks kept nearly all requests of a checkpoint, which had 80 % of the bandwidth of all devices.
 #[test]
 fn of_two_devices_that_are_always_active_the_one_with_the_shorter_queue_gets_more() {
     let share_of_ssd = |in_flight: [u32; 2]| {

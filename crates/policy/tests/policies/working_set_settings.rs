@@ -33,7 +33,8 @@ fn settings_are_written_as_they_are_read_and_wrong_ones_are_refused() {
     assert!(parse("working-set", &devices[..2]).is_err(), "it needs a disk");
 }
 
-/// Algorithm 2 finds cold items in the table of reads, marks them, and moves them once an SSD is below its mark.
+/// Algorithm 2 finds cold items in the table of reads, marks them, and moves them once an SSD is below its
+/// mark.
 #[test]
 fn only_what_a_reorganization_has_marked_is_cold_as_published() {
     let cold = |settings: &str| {

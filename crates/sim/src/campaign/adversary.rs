@@ -12,8 +12,8 @@ use std::rc::Rc;
 
 /// The longest pause between two episodes.
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(20);
-/// The longest episode; most are far shorter. Flushes are rare, so they fail for up to [`LONGEST_OF_FLUSHES`]; a device
-/// hangs for up to [`LONGEST_HANG`].
+/// The longest episode; most are far shorter. Flushes are rare, so they fail for up to
+/// [`LONGEST_OF_FLUSHES`]; a device hangs for up to [`LONGEST_HANG`].
 const LONGEST_EPISODE: Nanos = Nanos::from_millis(100);
 const LONGEST_OF_FLUSHES: Nanos = Nanos::from_secs(1);
 /// Longer than a request of a guest may take.
@@ -89,7 +89,8 @@ impl<S: Subject> Adversary<S> {
 
     async fn change_policy(&mut self, export: S::Export) {
         self.tally.count(Disturbance::PolicyChanges);
-        // A policy that cannot be written down leaves the volume as it was: its guests tell whether that is true.
+        // A policy that cannot be written down leaves the volume as it was: its guests tell whether that is
+        // true.
         let _told = self.subject.clone().change_policy(export, self.rng.fork()).await;
     }
 

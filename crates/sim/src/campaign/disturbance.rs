@@ -26,7 +26,8 @@ pub enum Disturbance {
     DiscardErrors,
     /// For up to five minutes no discard begins or ends, and all else does.
     DiscardHangs,
-    /// A place cannot be read until it is written, or neither be read nor written any more, in all later lives, too.
+    /// A place cannot be read until it is written, or neither be read nor written any more, in all later
+    /// lives, too.
     BadPlaces,
     /// A place in the metadata can neither be read nor written for a while, or not be read.
     BadRegions,
@@ -42,7 +43,8 @@ pub enum Disturbance {
     MissingInTurn,
     /// When the volume is opened, the disk is an old copy of itself.
     StaleDevice,
-    /// When the volume is opened, a copy of the disk is given beside it, which is as old as the disk, or older.
+    /// When the volume is opened, a copy of the disk is given beside it, which is as old as the disk, or
+    /// older.
     ClonedDevice,
     /// When the volume is opened, the disks are given in another order.
     ShuffledDevices,

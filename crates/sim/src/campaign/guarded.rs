@@ -1,5 +1,5 @@
-//! Panics and deadlocks of what is put to the test are failures of a trial, with its seed: not the end of the campaign, which
-//! must still shorten them.
+//! Panics and deadlocks of what is put to the test are failures of a trial, with its seed: not the end of the
+//! campaign, which must still shorten them.
 
 use crate::World;
 use crate::world::Ended;

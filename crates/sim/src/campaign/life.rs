@@ -72,8 +72,8 @@ impl<S: Subject> Trial<'_, S> {
         }
         self.keep_memory(&world);
         if !self.has_memory && !is_open.get() && self.oracle.borrow().may_have_lost() {
-            // An opening that knows no pending log, and ends before a superblock says so, leaves no sign of the flush
-            // that failed: software cannot see that the log is no better than the devices.
+            // An opening that knows no pending log, and ends before a superblock says so, leaves no sign of
+            // the flush that failed: software cannot see that the log is no better than the devices.
             self.memory.iter_mut().for_each(StoredMemory::restart_machine);
         }
         // An old copy that was refused is out of play: the disk itself comes back.
@@ -105,8 +105,8 @@ impl<S: Subject> Trial<'_, S> {
         }
     }
 
-    /// Decides whether a life is cut while it opens and verifies, or while guests work again: then gives after how many
-    /// points. Short times are as likely as long ones.
+    /// Decides whether a life is cut while it opens and verifies, or while guests work again: then gives
+    /// after how many points. Short times are as likely as long ones.
     fn choose_cut(&mut self, world: &World, kind: Kind) -> Option<u64> {
         if kind == Kind::Recovery || self.rng.chance(0.3) {
             return None;
@@ -240,7 +240,8 @@ impl<S: Subject> Life<S> {
     }
 }
 
-/// Whether an opening may be refused with this error when this has been done to its disks. Faults may be the reason of any error.
+/// Whether an opening may be refused with this error when this has been done to its disks. Faults may be the
+/// reason of any error.
 fn may_refuse_for_a_while(swapped: Option<Disturbance>, error: &Error) -> bool {
     match swapped {
         Some(Disturbance::MissingDevice | Disturbance::MissingInTurn) => error.kind() == ErrorKind::Degraded,

@@ -1,5 +1,5 @@
-//! Crash after crash: run a workload, keep the state of all disks at many points, and recover each of these states in
-//! several ways, comparing every byte with the oracle.
+//! Crash after crash: run a workload, keep the state of all disks at many points, and recover each of these
+//! states in several ways, comparing every byte with the oracle.
 //!
 //! ```text
 //! plan.rs subject.rs disturbance.rs   what a campaign declares
@@ -11,11 +11,12 @@
 //! guarded.rs   panics and deadlocks are failures too
 //! ```
 //!
-//! A *run* is one seed. Its first life creates a volume and runs the workload to its end, or to an orderly closing. At some
-//! cut points on the way a snapshot is taken of all disks (durable, unflushed and in flight) and of the oracle, which does
-//! not end the run. A *trial* is one outcome of one snapshot: another fate of what was not flushed. It costs one
-//! recovery: open, read all, audit, read all again. Some trials go on: cut again (also within recovery), killed, closed, disturbed,
-//! with more work in between. Everything in a trial follows from its [`TrialId`].
+//! A *run* is one seed. Its first life creates a volume and runs the workload to its end, or to an orderly
+//! closing. At some cut points on the way a snapshot is taken of all disks (durable, unflushed and in flight)
+//! and of the oracle, which does not end the run. A *trial* is one outcome of one snapshot: another fate of
+//! what was not flushed. It costs one recovery: open, read all, audit, read all again. Some trials go on: cut
+//! again (also within recovery), killed, closed, disturbed, with more work in between. Everything in a trial
+//! follows from its [`TrialId`].
 
 mod adversary;
 mod disturbance;
@@ -40,7 +41,8 @@ use run::{Picks, Run};
 use trial::Trial;
 
 impl Campaign {
-    /// Runs the listed regressions, then all seeds, until a trial fails. `BRAID_CRASH_TRIAL` restricts it to one trial.
+    /// Runs the listed regressions, then all seeds, until a trial fails. `BRAID_CRASH_TRIAL` restricts it to
+    /// one trial.
     ///
     /// # Errors
     /// The first failure, shortened.

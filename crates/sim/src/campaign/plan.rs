@@ -18,8 +18,8 @@ pub struct Campaign {
     pub states: States,
     /// The volume and its surroundings.
     pub setup: Setup,
-    /// Trials that failed once, and run first: a line for each, with the campaign's name and the trial. `#` begins a
-    /// comment.
+    /// Trials that failed once, and run first: a line for each, with the campaign's name and the trial. `#`
+    /// begins a comment.
     pub regressions: &'static str,
     /// How many trials are spent on shortening a failure.
     pub shortening: u64,
@@ -34,8 +34,8 @@ pub struct States {
     pub outcomes: u64,
     /// Of these, the share that is killed instead of losing power: nothing is lost then.
     pub killed: f64,
-    /// The share whose software dies, and leaves memory that lasts ([`crate::LastingBytes`]): then all that was acknowledged is read again. Not 0: worlds
-    /// have such memory.
+    /// The share whose software dies, and leaves memory that lasts ([`crate::LastingBytes`]): then all that
+    /// was acknowledged is read again. Not 0: worlds have such memory.
     pub deaths: f64,
     /// The share that goes on to further lives after its recovery.
     pub go_on: f64,
@@ -50,8 +50,9 @@ pub struct Setup {
     pub workload: Workload,
     /// What happens to the disks while guests work.
     pub disturbances: Vec<Disturbance>,
-    /// The kinds of error with which opening may be refused for good, with nothing disturbing it any more: the trial ends
-    /// then. An opening that is disturbed may be refused with any kind, and is repeated undisturbed.
+    /// The kinds of error with which opening may be refused for good, with nothing disturbing it any more:
+    /// the trial ends then. An opening that is disturbed may be refused with any kind, and is repeated
+    /// undisturbed.
     pub refusals: Vec<ErrorKind>,
     /// How many openings an old copy of a device has missed at least.
     pub stale_openings: usize,

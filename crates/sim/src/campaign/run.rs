@@ -19,7 +19,8 @@ pub(super) struct Run<'a, S> {
     pub setup: Setup,
     pub id: TrialId,
     pub arena: Arena,
-    /// The disk that all disturbances strike, in all lives: what they do to one disk, its copies elsewhere make good.
+    /// The disk that all disturbances strike, in all lives: what they do to one disk, its copies elsewhere
+    /// make good.
     pub victim: usize,
     /// Where metadata lay on the victim when the volume was made.
     pub places: RefCell<Places>,
@@ -154,7 +155,8 @@ impl<'a, S: Subject> Run<'a, S> {
         }
     }
 
-    /// Sends the adversary out, if the campaign disturbs; gives its victim, and where it looks for the open volume.
+    /// Sends the adversary out, if the campaign disturbs; gives its victim, and where it looks for the open
+    /// volume.
     pub(super) fn disturb(
         &self,
         world: &World,

@@ -1,9 +1,9 @@
-//! From a trial that fails to one that is easier to understand: fewer disturbances, lives, clients and requests, and an
-//! earlier point.
+//! From a trial that fails to one that is easier to understand: fewer disturbances, lives, clients and
+//! requests, and an earlier point.
 //!
-//! Greedy, with a bound: each step tries the simpler neighbours of the shortest trial so far, in this order, and takes the
-//! first that fails too, whatever it fails with. A step that makes another run or another life of it tries a few
-//! outcomes.
+//! Greedy, with a bound: each step tries the simpler neighbours of the shortest trial so far, in this order,
+//! and takes the first that fails too, whatever it fails with. A step that makes another run or another life
+//! of it tries a few outcomes.
 
 use crate::campaign::{Campaign, Failure, Report, Subject, TrialId};
 

@@ -11,8 +11,8 @@ pub trait Subject: Clone + 'static {
     /// What guests use.
     type Export: Export;
 
-    /// The subject of one seed: may change what the campaign sets up, and choose its own configuration. The same numbers
-    /// give the same configuration.
+    /// The subject of one seed: may change what the campaign sets up, and choose its own configuration. The
+    /// same numbers give the same configuration.
     fn prepare(&self, _rng: &mut Rng, _setup: &mut Setup) -> Self {
         self.clone()
     }
@@ -20,17 +20,18 @@ pub trait Subject: Clone + 'static {
     /// Makes a new volume. It is durable once this has ended: nothing is cut or disturbed before.
     fn create(self, world: World, disks: Vec<Disk>) -> impl Future<Output = EngineResult<Self::Export>>;
 
-    /// Opens the volume that these disks hold, after a crash or not. A disk may be missing, or be an old copy of itself, if
-    /// the campaign disturbs like that.
+    /// Opens the volume that these disks hold, after a crash or not. A disk may be missing, or be an old copy
+    /// of itself, if the campaign disturbs like that.
     fn open(self, world: World, disks: Vec<Disk>) -> impl Future<Output = EngineResult<Self::Export>>;
 
-    /// What one opening begins with. If the opening ends early, it opens the volume in the next life, with what the
-    /// machine has noted meanwhile beside its disks.
+    /// What one opening begins with. If the opening ends early, it opens the volume in the next life, with
+    /// what the machine has noted meanwhile beside its disks.
     fn begun(&self) -> Self {
         self.clone()
     }
 
-    /// What opens the volume in the next life, when this one ends now: with what the machine has noted of it beside its disks.
+    /// What opens the volume in the next life, when this one ends now: with what the machine has noted of it
+    /// beside its disks.
     fn noted(&self, _export: &Self::Export) -> Self {
         self.clone()
     }
@@ -45,8 +46,8 @@ pub trait Subject: Clone + 'static {
         async { Ok(()) }
     }
 
-    /// Compares what no guest sees: the copies with each other, the slots with the map. Guests are at rest; background work
-    /// may be going on.
+    /// Compares what no guest sees: the copies with each other, the slots with the map. Guests are at rest;
+    /// background work may be going on.
     ///
     /// # Errors
     /// What is wrong, as a sentence.

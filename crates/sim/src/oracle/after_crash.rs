@@ -10,8 +10,8 @@ use std::rc::Rc;
 const UNIT: usize = 4096;
 
 impl Oracle {
-    /// The power was cut: whatever was in flight may have happened. May be told again before all was looked at: a crash
-    /// during recovery.
+    /// The power was cut: whatever was in flight may have happened. May be told again before all was looked
+    /// at: a crash during recovery.
     pub fn crash(&mut self) {
         self.flushes.clear();
         self.reads.clear();
@@ -20,8 +20,9 @@ impl Oracle {
         self.history.add(self.now, None, Kind::Crash);
     }
 
-    /// The software was killed, and no device lost power. What was in flight may have happened; what is not flushed may
-    /// be lost, because it may have lain in the software's memory; and what is found is not durable by being found.
+    /// The software was killed, and no device lost power. What was in flight may have happened; what is not
+    /// flushed may be lost, because it may have lain in the software's memory; and what is found is not
+    /// durable by being found.
     pub fn kill(&mut self) {
         if self.is_crashed {
             return self.crash();
@@ -33,9 +34,9 @@ impl Oracle {
         self.unprove();
     }
 
-    /// The software died, and left in memory what no device has yet: all that was acknowledged is read again. What
-    /// was in flight may have happened. Nothing is durable that was not. After a failed flush that is a kill: the content of the
-    /// device is unknown, so no memory of the software may call the content good.
+    /// The software died, and left in memory what no device has yet: all that was acknowledged is read again.
+    /// What was in flight may have happened. Nothing is durable that was not. After a failed flush that is a
+    /// kill: the content of the device is unknown, so no memory of the software may call the content good.
     pub fn die(&mut self) {
         if self.is_crashed || self.lost.is_some() {
             return self.kill();
@@ -76,8 +77,9 @@ impl Oracle {
         self.history.add(now, None, Kind::Suspicion);
     }
 
-    /// After a crash, `found` was read at `offset`. That is the truth there from now on, also after another crash. After a
-    /// kill it is a read like any other; once a device has lost what it had accepted, it proves nothing.
+    /// After a crash, `found` was read at `offset`. That is the truth there from now on, also after another
+    /// crash. After a kill it is a read like any other; once a device has lost what it had accepted, it
+    /// proves nothing.
     ///
     /// # Errors
     /// If some byte is not what it may be; nothing changes then.
@@ -102,7 +104,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// All that can be read after a crash was looked at. Of the rest, what is not durable may have happened or not.
+    /// All that can be read after a crash was looked at. Of the rest, what is not durable may have happened
+    /// or not.
     pub fn resume(&mut self) {
         if !self.is_crashed {
             return;
@@ -122,7 +125,8 @@ impl Oracle {
         }
     }
 
-    /// All bytes of the volume after a crash were `found`: [`Oracle::find_after_crash`] and [`Oracle::resume`].
+    /// All bytes of the volume after a crash were `found`: [`Oracle::find_after_crash`] and
+    /// [`Oracle::resume`].
     ///
     /// # Errors
     /// If some byte is not what it may be; nothing changes then.

@@ -1,5 +1,5 @@
-//! Comparing what was found with what is legal, interval by interval: between two neighbouring borders of writes every
-//! byte has the same candidates, so whole intervals compare at the speed of memory.
+//! Comparing what was found with what is legal, interval by interval: between two neighbouring borders of
+//! writes every byte has the same candidates, so whole intervals compare at the speed of memory.
 
 use super::history::Kind;
 use super::{Content, Moment, Oracle, Outcome, Write, WriteId};
@@ -59,8 +59,8 @@ impl Oracle {
         self.check(start, found, Moment::MAX, |write| write.is_durable, &mut Vec::new())
     }
 
-    /// Checks `found` at `start`, where writes that `counts` accepts hide those before them. Puts the quiet intervals of
-    /// which `found` chose one of several values into `observed`.
+    /// Checks `found` at `start`, where writes that `counts` accepts hide those before them. Puts the quiet
+    /// intervals of which `found` chose one of several values into `observed`.
     fn check(
         &self,
         start: usize,
@@ -153,8 +153,8 @@ impl Oracle {
     }
 }
 
-/// Calls `visit` for each interval of `whole` with the writes (by index) that matter there; the intervals in order,
-/// without gaps.
+/// Calls `visit` for each interval of `whole` with the writes (by index) that matter there; the intervals in
+/// order, without gaps.
 pub(super) fn for_each_interval<E>(
     writes: &[Write],
     whole: Range<usize>,

@@ -1,8 +1,8 @@
 //! The states at earlier flushes: what a mirror that follows at a distance may hold.
 //!
-//! A legal state of the volume at flush k is what a crash at the instant when that flush was acknowledged could have left:
-//! all that was acknowledged before the flush began, and of later writes that had begun by then, any. States are kept only
-//! if asked for, each as a clone of the oracle.
+//! A legal state of the volume at flush k is what a crash at the instant when that flush was acknowledged
+//! could have left: all that was acknowledged before the flush began, and of later writes that had begun by
+//! then, any. States are kept only if asked for, each as a clone of the oracle.
 
 use super::{Mismatch, Oracle};
 use braid_base::Bytes;
@@ -19,8 +19,8 @@ pub(super) struct FlushStates {
 }
 
 impl Oracle {
-    /// Keeps the latest `limit` states from now on, the newest included. The state now counts as flush 0: everything must be
-    /// durable, or the volume new.
+    /// Keeps the latest `limit` states from now on, the newest included. The state now counts as flush 0:
+    /// everything must be durable, or the volume new.
     pub fn keep_flush_states(&mut self, limit: usize) {
         self.flush_states = None;
         let states = Rc::new(VecDeque::from([self.clone()]));

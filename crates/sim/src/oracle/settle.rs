@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl Oracle {
-    /// Drops what comes before a durable write, and moves a durable write into the base where nothing overlaps it in
-    /// time. Changes no answer: a read that is under way may still find what it displaced, so such writes wait.
+    /// Drops what comes before a durable write, and moves a durable write into the base where nothing
+    /// overlaps it in time. Changes no answer: a read that is under way may still find what it displaced, so
+    /// such writes wait.
     pub(super) fn settle(&mut self) {
         let horizon = self.reads.iter().map(|(_, begun)| *begun).min().unwrap_or(self.now + 1);
         let Oracle { base, writes, .. } = self;

@@ -10,7 +10,8 @@ fn hdd() -> DiskOptions {
     DiskOptions::hdd(MIB * 6).with_blank(Blank::Garbage(1))
 }
 
-/// Two copies on two disks, and another disk is missing each time: one that has come back is soon the only one.
+/// Two copies on two disks, and another disk is missing each time: one that has come back is soon the only
+/// one.
 pub fn in_turn(test: &str, seeds: u64) -> (Campaign, Engine) {
     let mut campaign = campaign("in-turn", test, seeds);
     campaign.setup.disturbances = vec![Disturbance::MissingInTurn];
@@ -39,7 +40,8 @@ pub fn in_turn_of_two_torn(test: &str, seeds: u64) -> (Campaign, Engine) {
     (campaign, Engine { checkpoint_pause: Nanos::from_millis(2), ..engine })
 }
 
-/// The same on three disks, one of which fails now and then: it is given up, and brought up to date by the others.
+/// The same on three disks, one of which fails now and then: it is given up, and brought up to date by the
+/// others.
 pub fn in_turn_of_three(test: &str, seeds: u64) -> (Campaign, Engine) {
     let (mut campaign, engine) = in_turn(test, seeds);
     campaign.name = "in-turn-of-three";
@@ -57,7 +59,8 @@ pub fn checkpoints(test: &str, seeds: u64, engine: Engine) -> (Campaign, Engine)
     (campaign, Engine { checkpoint_pause: Nanos(100_000), ..engine })
 }
 
-/// A place in the metadata of one disk cannot be read, or not be written, for a while: also while the volume is opened.
+/// A place in the metadata of one disk cannot be read, or not be written, for a while: also while the volume
+/// is opened.
 pub fn bad_regions(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     let mut campaign = campaign("bad-regions", test, seeds);
     campaign.setup.disturbances = vec![Disturbance::BadRegions];
@@ -121,8 +124,8 @@ pub fn idle_spans_in_turn(test: &str, seeds: u64) -> (Campaign, Engine) {
     (campaign, engine)
 }
 
-/// An SSD before a disk of neither whole extents nor whole blocks that was there before, and a record. What is discarded on a real disk
-/// reads as anything.
+/// An SSD before a disk of neither whole extents nor whole blocks that was there before, and a record. What
+/// is discarded on a real disk reads as anything.
 pub fn adopted(name: &'static str, test: &str, seeds: u64) -> Campaign {
     let mut campaign = campaign(name, test, seeds);
     campaign.setup.disks[1] = DiskOptions::hdd(MIB * 4 + KIB * 17 + Bytes(512));

@@ -1,5 +1,5 @@
-//! A policy that does whatever a policy may do, at random: if nothing is lost under this one, the engine is safe
-//! whatever the others decide.
+//! A policy that does whatever a policy may do, at random: if nothing is lost under this one, the engine is
+//! safe whatever the others decide.
 #![allow(dead_code, reason = "each programme of tests uses a part of it")]
 
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos, Rng};
@@ -33,12 +33,14 @@ impl Chaos {
         Chaos { rng, extras: Vec::new(), planned: 0, habit: Habit::None, past: true }
     }
 
-    /// The same, but most of what is written or read gets an extra copy on the first device, and little is written back.
+    /// The same, but most of what is written or read gets an extra copy on the first device, and little is
+    /// written back.
     pub fn dirtying(self) -> Chaos {
         Chaos { habit: Habit::Dirties, ..self }
     }
 
-    /// The same, but most of what is read gets an extra copy on the first device, and most writes go to the home.
+    /// The same, but most of what is read gets an extra copy on the first device, and most writes go to the
+    /// home.
     pub fn caching(self) -> Chaos {
         Chaos { habit: Habit::Caches, ..self }
     }

@@ -44,8 +44,8 @@ fn what_two_copies_acknowledged_outlives_the_software_and_a_device() {
     run(&campaign, &Engine { copies: 2, ..Engine::random(4) });
 }
 
-/// One half of a mirror is missing in turn, and openings die. One that had said on one half that the other one was
-/// outdated, and had noted that nowhere else, left two halves that count as used apart.
+/// One half of a mirror is missing in turn, and openings die. One that had said on one half that the other
+/// one was outdated, and had noted that nowhere else, left two halves that count as used apart.
 #[test]
 fn openings_with_one_half_that_die_leave_no_halves_that_were_used_apart() {
     let test = "death::openings_with_one_half_that_die_leave_no_halves_that_were_used_apart";
@@ -133,8 +133,8 @@ fn a_death_after_a_device_was_given_up_brings_no_bytes_that_it_lost() {
     let test = "death::a_death_after_a_device_was_given_up_brings_no_bytes_that_it_lost";
     let mut campaign = deaths(campaign("death-given-up", test, 8));
     fail(&mut campaign, Errors::Tolerated);
-    // A disk that loses power while the machine goes on has lost data that the log speaks of. An engine that dies
-    // before the first failed request leaves no sign of the loss.
+    // A disk that loses power while the machine goes on has lost data that the log speaks of. An engine that
+    // dies before the first failed request leaves no sign of the loss.
     let unknown = [Disturbance::Deaths];
     campaign.setup.disturbances.retain(|kind| !unknown.contains(kind));
     campaign.setup.disks.push(DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)));

@@ -4,7 +4,8 @@ use super::run;
 use crate::campaigns;
 use crate::engine_subject::Engine;
 
-/// The campaign in which always the same device was missing did not see a device that was taken for current before its map image was.
+/// The campaign in which always the same device was missing did not see a device that was taken for current
+/// before its map image was.
 #[test]
 fn a_device_that_came_back_serves_alone_when_another_goes() {
     let test = "devices::a_device_that_came_back_serves_alone_when_another_goes";

@@ -1,10 +1,12 @@
-//! The baselines of later papers: a cache that leaves hits to the disks, tiers that balance latencies, and a mirrored class beside tiers.
+//! The baselines of later papers: a cache that leaves hits to the disks, tiers that balance latencies, and a
+//! mirrored class beside tiers.
 
 use super::{dirty, run};
 use crate::engine_subject::{Engine, campaign};
 use braid_sim::{Disturbance, Errors, Mix};
 
-/// A window has a hundred reads, and a share is measured for a millisecond: the cache fills and is tuned several times.
+/// A window has a hundred reads, and a share is measured for a millisecond: the cache fills and is tuned
+/// several times.
 #[test]
 fn a_cache_that_leaves_hits_to_the_disk_loses_nothing_flushed() {
     let test = "heirs::a_cache_that_leaves_hits_to_the_disk_loses_nothing_flushed";

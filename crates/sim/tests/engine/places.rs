@@ -1,4 +1,5 @@
-//! Places that are bad, discards that fail, devices that stall under a cache, checkpoints one after the other, and very large extents.
+//! Places that are bad, discards that fail, devices that stall under a cache, checkpoints one after the
+//! other, and very large extents.
 
 use super::run;
 use crate::campaigns;

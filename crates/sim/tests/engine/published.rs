@@ -3,7 +3,8 @@
 use super::{dirty, run, run_behind};
 use crate::engine_subject::{Engine, campaign};
 
-/// Nothing bounds what is behind, no gap is written, and what is in the window stays there until that is full.
+/// Nothing bounds what is behind, no gap is written, and what is in the window stays there until that is
+/// full.
 #[test]
 fn a_mirror_that_is_behind_without_a_bound_loses_nothing_flushed() {
     let test = "published::a_mirror_that_is_behind_without_a_bound_loses_nothing_flushed";

@@ -61,7 +61,8 @@ fn disk(class: DeviceClass, size: Bytes, extent_size: Bytes, rng: &mut Rng) -> D
     if rng.chance(0.5) { options.with_blank(Blank::Garbage(1)) } else { options }
 }
 
-/// Policies that fit any number of copies. Others have campaigns of their own; with them the trials of `regressions.txt` would be others.
+/// Policies that fit any number of copies. Others have campaigns of their own; with them the trials of
+/// `regressions.txt` would be others.
 const NAMES: [&str; 7] = ["equi", "wardrop", "ssd-only", "hdd-only", "stripe", "static", "ssd-first"];
 
 /// One that these devices allow.

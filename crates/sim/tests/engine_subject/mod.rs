@@ -38,7 +38,8 @@ pub struct Engine {
     pub dirties: bool,
     /// The same, but most reads make clean extra copies there.
     pub caches: bool,
-    /// Some writes of a policy by chance go past the extra copies. Off where the trials of `regressions.txt` would be others.
+    /// Some writes of a policy by chance go past the extra copies. Off where the trials of `regressions.txt`
+    /// would be others.
     pub past: bool,
     pub size: Bytes,
     pub extent_size: Bytes,
@@ -69,7 +70,8 @@ pub struct Engine {
     /// Whether disks lose what they had said was durable, or come back as they were before. Otherwise a
     /// volume that says so of a disk is wrong.
     pub forgets: bool,
-    /// What a change of policy chooses from; empty for all policies that fit, and for one that does everything at random.
+    /// What a change of policy chooses from; empty for all policies that fit, and for one that does
+    /// everything at random.
     pub changes: Vec<String>,
 }
 
@@ -189,7 +191,8 @@ impl Subject for Engine {
     async fn open(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
         let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
         let Engine { cache_extents, readahead, ahead, .. } = self;
-        // Neither metadata nor a whole number of blocks lie on the disk that is adopted, and it may be missing.
+        // Neither metadata nor a whole number of blocks lie on the disk that is adopted, and it may be
+        // missing.
         let is_adopted = |disk: &Disk| self.adopted && disk.geometry().size % (KIB * 4) != Bytes::ZERO;
         let place = disks.iter().position(is_adopted);
         let adopted = place.map(|place| AdoptedDisk { place, identity: ADOPTED, force: false });
@@ -199,7 +202,8 @@ impl Subject for Engine {
         let before_open = Some(BeforeOpen(Rc::new(note)));
         let memory = world.memory().map(|memory| Rc::new(memory) as Rc<dyn LastingMemory>);
         let open = OpenOptions { cache_extents, readahead, ahead, adopted, ..OpenOptions::new(names) };
-        // Each opening has a world of its own, and so a seed of its own. A pending log tells openings apart by it.
+        // Each opening has a world of its own, and so a seed of its own. A pending log tells openings apart
+        // by it.
         let owner = memory.as_ref().map_or(0, |_| Rng::new(world.seed() ^ 2).next_u64());
         let options = OpenOptions { outdated, before_open, memory, owner, ..open };
         let (volume, recovery) = Volume::open(world.clone(), disks, options).await?;
@@ -274,7 +278,8 @@ impl Subject for Engine {
     }
 }
 
-/// A campaign on an SSD and a disk that held something else before; `test` is the name of the test that owns it.
+/// A campaign on an SSD and a disk that held something else before; `test` is the name of the test that owns
+/// it.
 pub fn campaign(name: &'static str, test: &str, seeds: u64) -> Campaign {
     let disks = vec![
         DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)),

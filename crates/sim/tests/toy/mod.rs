@@ -1,7 +1,9 @@
-//! Engines small enough to be seen through, without a journal: two that are right, and one for each classical mistake.
+//! Engines small enough to be seen through, without a journal: two that are right, and one for each classical
+//! mistake.
 //!
-//! A block lies at its own address ([`Layout::InPlace`]), or each write goes to a fresh slot and a map says which
-//! ([`Layout::Mapped`]). The map is written whole at each flush, with generation and checksum, to one of two places.
+//! A block lies at its own address ([`Layout::InPlace`]), or each write goes to a fresh slot and a map says
+//! which ([`Layout::Mapped`]). The map is written whole at each flush, with generation and checksum, to one
+//! of two places.
 
 use braid_base::{Bytes, KIB, MIB};
 use braid_engine::{Allocation, Durability, Error, Export, Result, Zeroing};
@@ -261,7 +263,8 @@ impl ToyVolume {
         }
     }
 
-    /// Makes durable what was written until now. After a failure it never succeeds again: what was lost is not known.
+    /// Makes durable what was written until now. After a failure it never succeeds again: what was lost is
+    /// not known.
     async fn commit(&self) -> io::Result<()> {
         let _lock = self.inner.locks.lock(FLUSH_LOCK, Mode::Exclusive).await;
         // Only now: a commit that was waited for may have failed.
@@ -315,7 +318,8 @@ impl ToyVolume {
         }
         let map = self.inner.map.borrow().clone();
         self.inner.free.borrow_mut().retain(|slot| !map.contains(slot));
-        // After a kill the map may lie in the disk's cache alone; what it says is free is not free before it is durable.
+        // After a kill the map may lie in the disk's cache alone; what it says is free is not free before it
+        // is durable.
         if toy.mistake == Mistake::FoundMapIsNotFlushed { Ok(()) } else { disk.flush().await }
     }
 }

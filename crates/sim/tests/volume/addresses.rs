@@ -127,7 +127,8 @@ fn a_volume_may_fill_a_device_that_keeps_addresses_and_not_be_larger() {
     });
 }
 
-/// A partition was made larger: the superblocks of a disk that keeps addresses are not at its end any more. It was refused as one that belongs to no volume.
+/// A partition was made larger: the superblocks of a disk that keeps addresses are not at its end any more.
+/// It was refused as one that belongs to no volume.
 #[test]
 fn a_disk_that_keeps_addresses_and_has_grown_is_refused_with_the_size_that_it_had() {
     let bench = bench(6);

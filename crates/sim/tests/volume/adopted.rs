@@ -1,4 +1,5 @@
-//! A disk with data on it that a volume adopts: its bytes stay where they are, the SSD before it may go, and nothing else is written to it.
+//! A disk with data on it that a volume adopts: its bytes stay where they are, the SSD before it may go, and
+//! nothing else is written to it.
 
 use crate::chaos::Chaos;
 use crate::rig::{Rig, filled, refused, sound};
@@ -186,7 +187,8 @@ fn an_ssd_that_is_lost_while_clean_costs_nothing() {
     });
 }
 
-/// The disk and the record as an opening leaves them that was told to give the SSD up, and was interrupted as soon as the record said so.
+/// The disk and the record as an opening leaves them that was told to give the SSD up, and was interrupted as
+/// soon as the record said so.
 async fn interrupted_without_ssd(world: &World, disks: &[Disk]) -> Vec<Disk> {
     let left = copies_of(world, &disks[1..]).await;
     let (rt, opened) = (world.clone(), left.clone());
@@ -234,7 +236,8 @@ pub fn an_ssd_that_is_lost_while_dirty_costs_the_ranges_that_are_named_and_no_ot
             let (volume, recovery) =
                 try_open(&world, &disks[1..], |options| options.distrust = vec![SSD]).await.unwrap();
             assert_eq!(after.older, recovery.older);
-            // Another daemon may have the volume open: the opening begins again after a wait, and tells no less.
+            // Another daemon may have the volume open: the opening begins again after a wait, and tells no
+            // less.
             let elsewhere = copies_of(&world, &left).await;
             let (_, after) = try_open(&world, &elsewhere, |options| {
                 (options.distrust, options.noted) = (vec![SSD], Some(Noted::default()));

@@ -1,5 +1,6 @@
-//! The SSD before an adopted disk fails, or does not answer, while the volume serves guests. Clean, it costs nothing: no guest gets an error, and the
-//! disk has all. Dirty, it costs what only it had, and these ranges are named.
+//! The SSD before an adopted disk fails, or does not answer, while the volume serves guests. Clean, it costs
+//! nothing: no guest gets an error, and the disk has all. Dirty, it costs what only it had, and these ranges
+//! are named.
 
 use crate::adopted::{
     Adopted, DISK, SIZE, SSD, copies_of, disks, make, open, raw, run, scribble, seen, state_of, try_open,
@@ -19,7 +20,8 @@ const BLOCK: Bytes = Bytes(4 << 10);
 /// What is on neither of the two.
 const RECORD: DeviceId = DeviceId(2);
 
-/// The ways in which an SSD fails: nothing works any more, it cannot be written, it cannot flush, it does not answer.
+/// The ways in which an SSD fails: nothing works any more, it cannot be written, it cannot flush, it does not
+/// answer.
 fn ways() -> [FaultPlan; 4] {
     let none = FaultPlan::default;
     [
@@ -30,7 +32,8 @@ fn ways() -> [FaultPlan; 4] {
     ]
 }
 
-/// Runs a test on an adopted disk whose cache is warm and clean, once for each way in which the SSD may fail, and for several seeds.
+/// Runs a test on an adopted disk whose cache is warm and clean, once for each way in which the SSD may fail,
+/// and for several seeds.
 fn on_clean_cache(test: impl AsyncFn(&World, &[Disk], Adopted, &mut Vec<u8>, FaultPlan) + Copy + 'static) {
     for (seed, way) in (0..4).flat_map(|seed| ways().map(|way| (seed, way))) {
         run(async move |world| {
@@ -145,8 +148,9 @@ fn guests_at_work_notice_nothing_of_an_ssd_that_fails_while_clean() {
     });
 }
 
-/// What was written back had not been flushed on the disk, so that the SSD alone had it durably, when a checkpoint or a change of the superblocks found that the SSD had
-/// failed. The power is cut as soon as these say so.
+/// What was written back had not been flushed on the disk, so that the SSD alone had it durably, when a
+/// checkpoint or a change of the superblocks found that the SSD had failed. The power is cut as soon as these
+/// say so.
 #[test]
 pub fn what_was_written_back_is_durable_before_the_ssd_is_given_up() {
     for finds in [true, false] {
@@ -178,8 +182,8 @@ async fn lose_what_is_not_flushed(
     assert!(seen(&volume).await == *expected);
 }
 
-/// With dirty blocks on the SSD no flush succeeds any more. These are errors, and no others, until the volume is opened again without it: then it
-/// says which ranges may be older.
+/// With dirty blocks on the SSD no flush succeeds any more. These are errors, and no others, until the volume
+/// is opened again without it: then it says which ranges may be older.
 #[test]
 fn an_ssd_that_fails_while_dirty_costs_its_dirty_blocks_and_no_others() {
     for way in [
@@ -236,7 +240,8 @@ fn an_ssd_that_fails_while_dirty_costs_its_dirty_blocks_and_no_others() {
     }
 }
 
-/// Half of the table of dirty spans is damaged: it may have been the newer half, so every range is in doubt, and no loss is taken for none.
+/// Half of the table of dirty spans is damaged: it may have been the newer half, so every range is in doubt,
+/// and no loss is taken for none.
 #[test]
 fn a_damaged_half_of_the_table_of_dirty_spans_names_every_span() {
     for half in 0..2 {

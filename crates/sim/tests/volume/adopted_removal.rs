@@ -74,8 +74,9 @@ fn an_ssd_that_leaves_writes_dirty_neighbours_back_together() {
     });
 }
 
-/// The power is cut at each point while the SSD leaves, with dirty blocks on it. As the journal went on in the record, it was proved there at once, and an
-/// opening that still found the SSD in use missed in the SSD's journal what that proof spoke of. `BRAID_CRASH_SEEDS=n` cuts n times at each.
+/// The power is cut at each point while the SSD leaves, with dirty blocks on it. As the journal went on in
+/// the record, it was proved there at once, and an opening that still found the SSD in use missed in the
+/// SSD's journal what that proof spoke of. `BRAID_CRASH_SEEDS=n` cuts n times at each.
 #[test]
 fn a_removal_that_is_cut_short_leaves_all_that_was_flushed() {
     let (begin, end) = remove_until(None);

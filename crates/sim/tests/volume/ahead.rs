@@ -150,7 +150,8 @@ fn a_change_does_not_wait_for_a_hung_device_that_reads_its_extent_ahead() {
     });
 }
 
-/// Since runs hold no locks, an extent may move while it is read ahead, and its slot may hold another one by the time that the device answers.
+/// Since runs hold no locks, an extent may move while it is read ahead, and its slot may hold another one by
+/// the time that the device answers.
 #[test]
 fn what_was_read_ahead_of_a_slot_that_its_extent_has_left_is_dropped() {
     (0..8).for_each(move_while_reading_ahead);
@@ -215,7 +216,8 @@ fn a_bad_sector_is_met_by_one_run_of_a_stream() {
     });
 }
 
-/// A guest that asked began a run whatever its device did: sixteen streams had as many long reads at one disk, and each other guest waited for all of them.
+/// A guest that asked began a run whatever its device did: sixteen streams had as many long reads at one
+/// disk, and each other guest waited for all of them.
 #[test]
 fn a_device_reads_one_run_at_a_time() {
     ahead(&[HDD], EXTENTS, async |rig| {

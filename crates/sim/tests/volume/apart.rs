@@ -41,8 +41,8 @@ fn halves_of_a_mirror_that_were_used_apart_are_refused_until_one_is_given_up() {
     }
 }
 
-/// A half went on alone, and was given up for the older one: until its superblock was written too, it was the newest, and after a power cut meanwhile it was the
-/// older one that was made anew.
+/// A half went on alone, and was given up for the older one: until its superblock was written too, it was the
+/// newest, and after a power cut meanwhile it was the older one that was made anew.
 #[test]
 fn a_power_cut_while_a_half_is_given_up_does_not_give_up_the_other() {
     for (keep, apart) in [(0, false), (1, false), (0, true), (1, true)] {
@@ -97,7 +97,8 @@ fn a_power_cut_while_a_half_is_given_up_does_not_give_up_the_other() {
     }
 }
 
-/// An opening of one half alone was interrupted before it wrote any data, and the other half went on: the first one was refused, as if both had been written.
+/// An opening of one half alone was interrupted before it wrote any data, and the other half went on: the
+/// first one was refused, as if both had been written.
 #[test]
 fn a_half_that_was_only_about_to_be_opened_alone_is_brought_up_to_date() {
     for i in 0..2 {
@@ -151,8 +152,9 @@ fn away() -> FaultPlan {
     FaultPlan { vanished: true, ..FaultPlan::default() }
 }
 
-/// One half was given up while the volume was open. At the next start that half alone was found, and went on; then both were: the other half was of the
-/// same opening as when it was last in step, so it was taken for stale, and what it alone had been given since was lost in part, or read from it alone.
+/// One half was given up while the volume was open. At the next start that half alone was found, and went on;
+/// then both were: the other half was of the same opening as when it was last in step, so it was taken for
+/// stale, and what it alone had been given since was lost in part, or read from it alone.
 #[test]
 fn a_half_that_went_on_alone_in_the_opening_that_both_began_is_refused() {
     for (i, closed) in [(0, true), (1, true), (0, false), (1, false)] {
@@ -191,8 +193,9 @@ fn a_half_that_went_on_alone_in_the_opening_that_both_began_is_refused() {
     }
 }
 
-/// Two openings of one half alone were interrupted in a row, each of which made a number of its own; then the other half went on. The first one had nothing of
-/// these openings, and was refused as if it had; and if it had the highest number, the other one was.
+/// Two openings of one half alone were interrupted in a row, each of which made a number of its own; then the
+/// other half went on. The first one had nothing of these openings, and was refused as if it had; and if it
+/// had the highest number, the other one was.
 #[test]
 fn a_half_of_which_many_openings_were_interrupted_is_brought_up_to_date() {
     for (i, interruptions, openings) in [(0, 2, 1), (1, 2, 1), (0, 2, 2), (1, 2, 3), (0, 3, 1), (1, 3, 3)] {
@@ -217,8 +220,9 @@ fn a_half_of_which_many_openings_were_interrupted_is_brought_up_to_date() {
     }
 }
 
-/// The same, but the last of these openings was one of both halves, of which only the first one had been told. The other one went on alone, and was taken for one
-/// that was just coming back: what it had been given since was copied over.
+/// The same, but the last of these openings was one of both halves, of which only the first one had been
+/// told. The other one went on alone, and was taken for one that was just coming back: what it had been given
+/// since was copied over.
 #[test]
 fn a_half_that_went_on_beside_an_interrupted_opening_of_both_loses_nothing() {
     let mut gone_on = 0;
@@ -255,7 +259,8 @@ fn a_half_that_went_on_beside_an_interrupted_opening_of_both_loses_nothing() {
     assert!(gone_on > 0);
 }
 
-/// The same, but the half had been written alone before its openings were interrupted: no rule can say which bytes are right.
+/// The same, but the half had been written alone before its openings were interrupted: no rule can say which
+/// bytes are right.
 #[test]
 fn a_half_that_was_written_alone_is_refused_however_many_openings_were_interrupted_since() {
     for (i, interruptions, openings) in [(0, 1, 1), (1, 1, 3), (0, 2, 1), (1, 2, 1), (0, 2, 4), (1, 3, 2)] {
@@ -279,8 +284,9 @@ fn a_half_that_was_written_alone_is_refused_however_many_openings_were_interrupt
     }
 }
 
-/// One half was given up while the volume was open, and lacked what guests wrote after that. The next opening, of both, was interrupted before the
-/// half that lacked something had been told of it, and that one went on alone: it took the other one for a half that was never written without it.
+/// One half was given up while the volume was open, and lacked what guests wrote after that. The next
+/// opening, of both, was interrupted before the half that lacked something had been told of it, and that one
+/// went on alone: it took the other one for a half that was never written without it.
 #[test]
 fn a_half_that_went_on_without_what_it_lacked_is_refused() {
     let mut refusals = 0;
@@ -297,7 +303,8 @@ fn a_half_that_went_on_without_what_it_lacked_is_refused() {
             faults.set(away());
             volume.fail_device(DeviceId(1)).await.unwrap();
             volume.write(MIB, &filled(&arena, MIB, 7), Durability::Fua).await.unwrap();
-            // Decides which half of a table of devices is written next: the one that the other half of the mirror needs, or not.
+            // Decides which half of a table of devices is written next: the one that the other half of the
+            // mirror needs, or not.
             for _ in 0..changes {
                 volume.set_policy("stripe").await.unwrap();
             }
@@ -330,7 +337,8 @@ async fn go_on(parts: &(World, Arena), half: &Faulty<Disk>, openings: u8) -> Res
     Ok(())
 }
 
-/// What `disks` hold once an opening of them is killed that the first one has been told of, when they are in these phases.
+/// What `disks` hold once an opening of them is killed that the first one has been told of, when they are in
+/// these phases.
 pub async fn interrupted(world: &World, disks: &[Disk], phases: &[Phase]) -> Vec<Disk> {
     let used: Vec<Disk> = disks.iter().map(|disk| disk.fork(world)).collect();
     let before = header_of(world, &used[0]).await.sequence;

@@ -44,7 +44,8 @@ async fn write(volume: &Rig, arena: &Arena, extent: u64, value: u8) {
     written.unwrap_or_else(|e| panic!("write {value}: {e}"));
 }
 
-/// Writes an extent anew, which changes the table: to its home, and then to the SSD, if that holds dirty copies.
+/// Writes an extent anew, which changes the table: to its home, and then to the SSD, if that holds dirty
+/// copies.
 async fn write_anew(volume: &Rig, arena: &Arena, extent: u64, value: u8) {
     volume.discard(EXTENT * extent, EXTENT).await.unwrap_or_else(|e| panic!("discard {value}: {e}"));
     write(volume, arena, extent, value).await;

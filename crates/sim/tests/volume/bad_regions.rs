@@ -126,8 +126,8 @@ fn a_region_that_cannot_be_written_ends_no_flush_and_no_opening() {
     }
 }
 
-/// Both pages of the journal's proof were read at once: one bad sector refused every opening after a crash, and a
-/// repair could not make the sector anew.
+/// Both pages of the journal's proof were read at once: one bad sector refused every opening after a crash,
+/// and a repair could not make the sector anew.
 #[test]
 fn one_bad_page_of_the_proof_refuses_no_opening() {
     for page in 0..proof::PAGES {

@@ -9,8 +9,8 @@ use braid_format::superblock::Features;
 use braid_runtime::Arena;
 use braid_sim::{Disk, Faults, Faulty, World};
 
-/// As many dirty blocks as the batch that ends a checkpoint could repeat was the limit: 6,036 with a journal of 1 MiB. What came beyond
-/// went to the disk.
+/// As many dirty blocks as the batch that ends a checkpoint could repeat was the limit: 6,036 with a journal
+/// of 1 MiB. What came beyond went to the disk.
 #[test]
 fn as_many_blocks_are_dirty_as_the_cache_holds_and_all_survive_kill_and_shutdown() {
     let (size, bench) = (MIB * 40, bench(1, MIB * 96, MIB * 64));
@@ -113,7 +113,8 @@ fn sound(disks: &[Disk], faults: &[Faults]) -> Vec<Faulty<Disk>> {
     disks.iter().zip(faults).map(|(disk, f)| Faulty::new(disk.clone(), f)).collect()
 }
 
-/// A block slot whose block recovery had forgotten must not get another one while table or journal still name the first.
+/// A block slot whose block recovery had forgotten must not get another one while table or journal still name
+/// the first.
 #[test]
 fn what_a_kill_made_the_cache_forget_does_not_come_back() {
     let bench = bench(13, MIB * 8, MIB * 8);
@@ -167,8 +168,9 @@ fn after_a_kill_of_an_earlier_version_the_cache_is_cold_once() {
     });
 }
 
-/// A block of 4 KiB is half a part: where the part is not valid, a write to the other half writes zeros over this one, too. No intent said so,
-/// so after a kill the extra copy of this one was trusted beside a home of zeros.
+/// A block of 4 KiB is half a part: where the part is not valid, a write to the other half writes zeros over
+/// this one, too. No intent said so, so after a kill the extra copy of this one was trusted beside a home of
+/// zeros.
 #[test]
 fn zeros_around_a_write_make_a_neighbour_differ_that_has_a_clean_extra_copy() {
     let bench = bench(11, MIB * 8, MIB * 8);
@@ -215,7 +217,8 @@ fn a_cached_block_takes_less_than_24_bytes_with_its_place_in_the_list_for_evicti
     });
 }
 
-/// A discard of an extent of 64 MiB with 16,384 dirty blocks asked for more room than the journal has, and ended the daemon.
+/// A discard of an extent of 64 MiB with 16,384 dirty blocks asked for more room than the journal has, and
+/// ended the daemon.
 #[test]
 fn a_large_extent_that_is_all_dirty_can_be_discarded() {
     let bench = bench(7, MIB * 512, MIB * 512);

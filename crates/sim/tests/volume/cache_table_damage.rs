@@ -65,7 +65,8 @@ fn a_page_that_is_bad_in_one_image_is_read_from_the_other_and_written_again() {
     }
 }
 
-/// Which blocks were dirty is in no other place, so a repair gives up all that may have been: no read returns the older bytes at a home.
+/// Which blocks were dirty is in no other place, so a repair gives up all that may have been: no read returns
+/// the older bytes at a home.
 #[test]
 fn dirty_entries_that_are_bad_in_both_images_are_refused_and_a_repair_lists_what_may_be_old() {
     for directory in [false, true] {
@@ -124,7 +125,8 @@ fn clean_entries_that_are_bad_in_both_images_are_forgotten() {
     });
 }
 
-/// The ring of the first journal, and the batches in it by their sequence numbers: where each begins on the device.
+/// The ring of the first journal, and the batches in it by their sequence numbers: where each begins on the
+/// device.
 async fn batches(device: &Faulty<Disk>, superblock: &Superblock) -> (Buf, Vec<(u64, Bytes)>) {
     let ring = *superblock.region(RegionKind::Journal, 0).expect("a volume has a journal");
     let buf = Arena::new(ring.len).alloc(ring.len).await;
@@ -139,8 +141,8 @@ async fn batches(device: &Faulty<Disk>, superblock: &Superblock) -> (Buf, Vec<(u
     (buf, batches)
 }
 
-/// The extents of a lost batch were listed by what it said of homes alone: one whose dirty blocks it named passed for whole, and a repair let
-/// guests read older bytes from its home.
+/// The extents of a lost batch were listed by what it said of homes alone: one whose dirty blocks it named
+/// passed for whole, and a repair let guests read older bytes from its home.
 #[test]
 fn an_extent_whose_dirty_blocks_a_lost_batch_named_is_given_up() {
     let bench = bench(8, MIB * 8, MIB * 8);
@@ -192,8 +194,8 @@ async fn forge_newest(device: &Faulty<Disk>, superblock: &Superblock, forge: imp
     device.write(at, &buf.slice(Bytes::ZERO..KIB * 4)).await.expect("the devices are sound");
 }
 
-/// Where a record says that a dirty block lies is looked up in tables: a place that no table has ended the opening with a panic, or another
-/// block's bytes passed for this one's.
+/// Where a record says that a dirty block lies is looked up in tables: a place that no table has ended the
+/// opening with a panic, or another block's bytes passed for this one's.
 #[test]
 fn a_record_that_names_a_place_which_is_none_is_refused_and_a_repair_gives_its_extent_up() {
     type Forge = fn(&mut Extra);
@@ -228,8 +230,8 @@ fn a_record_that_names_a_place_which_is_none_is_refused_and_a_repair_gives_its_e
     }
 }
 
-/// Two images of a directory with one sequence number passed for alike: the one that said nothing was in the table stayed, until the other
-/// one rotted.
+/// Two images of a directory with one sequence number passed for alike: the one that said nothing was in the
+/// table stayed, until the other one rotted.
 #[test]
 fn images_of_a_directory_that_differ_are_made_alike() {
     let bench = bench(16, MIB * 8, MIB * 8);

@@ -15,7 +15,8 @@ fn failing_writes() -> FaultPlan {
     FaultPlan { writes: 1.0, ..FaultPlan::default() }
 }
 
-/// A failed write on one copy failed the guest's write, and left both copies "current" though they differed: reads could return either.
+/// A failed write on one copy failed the guest's write, and left both copies "current" though they differed:
+/// reads could return either.
 #[test]
 fn a_write_that_fails_on_one_copy_succeeds_and_is_read_from_the_other_alone() {
     for failing in 0..2 {
@@ -103,7 +104,8 @@ fn a_mirror_goes_on_without_a_device_that_dies_and_reports_it() {
     }
 }
 
-/// With the other device missing, the last one must not be given up, and no flush may succeed that it did not keep.
+/// With the other device missing, the last one must not be given up, and no flush may succeed that it did not
+/// keep.
 #[test]
 fn the_last_device_of_a_mirror_is_never_given_up() {
     let bench = bench(5);
@@ -121,8 +123,8 @@ fn the_last_device_of_a_mirror_is_never_given_up() {
     });
 }
 
-/// A change of the policy, or a checkpoint, flushed the devices past the place that remembers a failed flush: the next flush of a guest
-/// succeeded, though what it had written may have been lost.
+/// A change of the policy, or a checkpoint, flushed the devices past the place that remembers a failed flush:
+/// the next flush of a guest succeeded, though what it had written may have been lost.
 #[test]
 fn a_flush_that_fails_for_the_superblock_or_the_map_is_remembered() {
     for change in [true, false] {
@@ -172,8 +174,8 @@ fn a_bad_place_that_the_other_copy_answers_is_written_again() {
     }
 }
 
-/// A write that failed left a clean extra copy, or the memory cache, with the old bytes, and the device with some of the new: guests read
-/// one or the other.
+/// A write that failed left a clean extra copy, or the memory cache, with the old bytes, and the device with
+/// some of the new: guests read one or the other.
 #[test]
 fn after_a_failed_write_guests_read_what_the_device_holds() {
     let bench = bench(8);
@@ -212,7 +214,8 @@ fn after_a_failed_write_guests_read_what_the_device_holds() {
     });
 }
 
-/// One bad sector made its whole extent unreadable: at the second miss all of it is read into the memory cache.
+/// One bad sector made its whole extent unreadable: at the second miss all of it is read into the memory
+/// cache.
 #[test]
 fn one_bad_sector_does_not_hide_the_rest_of_its_extent() {
     let bench = bench(9);
@@ -253,7 +256,8 @@ fn writes_that_overlap_reach_both_copies_in_the_same_order() {
     }
 }
 
-/// All spans that were not clean went into one batch at a shutdown: more than the journal has room for, and it waited for ever.
+/// All spans that were not clean went into one batch at a shutdown: more than the journal has room for, and
+/// it waited for ever.
 #[test]
 fn a_volume_with_more_dirty_spans_than_a_batch_holds_is_shut_down() {
     let world = World::new(11);

@@ -212,7 +212,8 @@ fn a_disk_of_layout_tail_that_was_cut_is_none_of_the_volumes_any_more() {
     }
 }
 
-/// Of a disk of layout tail two superblock copies are left then, and they lie behind all else: nothing is lost.
+/// Of a disk of layout tail two superblock copies are left then, and they lie behind all else: nothing is
+/// lost.
 #[test]
 fn the_last_copy_alone_tells_that_a_disk_was_cut() {
     for (layout, cut) in [(Layout::Head, 0), (Layout::Head, 1), (Layout::Tail, 0), (Layout::Tail, 1)] {

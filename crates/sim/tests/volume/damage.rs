@@ -8,7 +8,8 @@ use braid_format::superblock::{RegionKind, Superblock};
 use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Disk, Faulty, World};
 
-/// A volume with `batches` flushed writes, each to an extent of its own, killed at rest: its devices, and where the journal lies.
+/// A volume with `batches` flushed writes, each to an extent of its own, killed at rest: its devices, and
+/// where the journal lies.
 fn killed_after(bench: &Bench, made: CreateOptions, batches: u64) -> (Vec<Faulty<Disk>>, Superblock) {
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let superblock = bench.world.block_on(async move {
@@ -209,8 +210,8 @@ fn a_page_that_is_bad_in_both_images_costs_what_only_it_knew() {
     });
 }
 
-/// The last copy of a superblock lies at the device's end, where it was made: a repair of a device that grew looked for it at the new end,
-/// found none, and never came to an end.
+/// The last copy of a superblock lies at the device's end, where it was made: a repair of a device that grew
+/// looked for it at the new end, found none, and never came to an end.
 #[test]
 fn a_device_that_grew_is_whole() {
     let world = World::new(7);

@@ -128,8 +128,8 @@ fn a_read_is_answered_by_the_other_copy_while_a_device_hangs() {
     }
 }
 
-/// The state of a device that was given up is on the survivor before a guest hears of success: else a kill of the daemon at that moment
-/// would let the next opening read the copy that lacks the write.
+/// The state of a device that was given up is on the survivor before a guest hears of success: else a kill of
+/// the daemon at that moment would let the next opening read the copy that lacks the write.
 #[test]
 fn writes_and_flushes_go_on_without_a_device_that_hangs() {
     for hung in 0..2 {
@@ -203,7 +203,8 @@ fn a_device_that_is_late_with_reads_alone_is_not_given_up() {
     });
 }
 
-/// One extent lies on one device alone: that one cannot be given up, and what the other has, too, is read there.
+/// One extent lies on one device alone: that one cannot be given up, and what the other has, too, is read
+/// there.
 #[test]
 fn a_device_that_holds_an_only_copy_is_slow_and_current_again_when_it_answers() {
     let bench = bench(30);
@@ -263,7 +264,8 @@ fn ten_seconds_are_within_the_deadline_of_an_only_copy() {
     });
 }
 
-/// What two devices share, a controller or a cable, is the reason if both are late: neither is given up, and nothing fails.
+/// What two devices share, a controller or a cable, is the reason if both are late: neither is given up, and
+/// nothing fails.
 #[test]
 fn two_devices_that_are_late_together_are_both_kept() {
     let bench = bench(41);
@@ -285,7 +287,8 @@ fn two_devices_that_are_late_together_are_both_kept() {
     });
 }
 
-/// One of two devices answers what both were asked, and falls silent a moment after the other: that is no reason to trust it more.
+/// One of two devices answers what both were asked, and falls silent a moment after the other: that is no
+/// reason to trust it more.
 #[test]
 fn two_devices_that_fall_silent_one_after_the_other_are_both_kept() {
     for millis in [30, 60, 200, 500] {
@@ -309,7 +312,8 @@ fn two_devices_that_fall_silent_one_after_the_other_are_both_kept() {
     }
 }
 
-/// A bad sector was written again from a device that had nothing to flush: no later flush proved that device, so it could never be given up.
+/// A bad sector was written again from a device that had nothing to flush: no later flush proved that device,
+/// so it could never be given up.
 #[test]
 fn the_source_of_a_repair_can_be_given_up() {
     let bench = bench(43);
@@ -361,7 +365,8 @@ fn no_device_is_asked_for_a_sign_of_life_that_nobody_needs() {
     });
 }
 
-/// A write that the guest was told has failed reached the device after a newer one, which was acknowledged and then gone.
+/// A write that the guest was told has failed reached the device after a newer one, which was acknowledged
+/// and then gone.
 #[test]
 fn a_late_write_never_overwrites_a_newer_one() {
     for seed in 0..10 {

@@ -1,4 +1,5 @@
-//! Writes that reach the disk later, while the SSD fails: as long as no guest was told of one, the disk has all that counts.
+//! Writes that reach the disk later, while the SSD fails: as long as no guest was told of one, the disk has
+//! all that counts.
 
 use crate::deadlines::{hang, parts, recover, state};
 use crate::epochs::{BLOCK, epochs};
@@ -54,9 +55,10 @@ async fn wait_until_nothing_is_behind(world: &World, volume: &Rig) {
     panic!("the disk never gets all of it");
 }
 
-/// That a write was deferred counted as what the SSD alone has before a byte of it was written. So an SSD that failed in the first write after a pause
-/// could not be given up: the guest met an error, no flush succeeded any more, and the volume did not open without the SSD, though the disk had all that
-/// was acknowledged.
+/// That a write was deferred counted as what the SSD alone has before a byte of it was written. So an SSD
+/// that failed in the first write after a pause could not be given up: the guest met an error, no flush
+/// succeeded any more, and the volume did not open without the SSD, though the disk had all that was
+/// acknowledged.
 #[test]
 fn a_deferred_write_goes_to_the_disk_if_the_ssd_takes_no_write() {
     check_deferred(Failure::AllWrites);
@@ -99,7 +101,8 @@ fn check_deferred(failure: Failure) {
             assert!(holds(&volume, &arena, BLOCK, BLOCK, 2).await.expect("the devices are sound"), "{what}");
             if failure == Failure::OneSector {
                 assert_eq!(state(&volume, 0), DeviceState::Active, "{what}");
-                // The disk alone is no current copy of the extents beside it before the journal calls these equal.
+                // The disk alone is no current copy of the extents beside it before the journal calls these
+                // equal.
                 world.sleep(Nanos::from_secs(60)).await;
                 volume.flush().await.expect("the devices are sound");
             }
@@ -179,8 +182,8 @@ fn check_by_epochs(failure: Failure) {
     }
 }
 
-/// Writes to one extent, and to one block, side by side: those that went to the SSD while another one exchanged the copies must be on the disk, too, before
-/// they are acknowledged.
+/// Writes to one extent, and to one block, side by side: those that went to the SSD while another one
+/// exchanged the copies must be on the disk, too, before they are acknowledged.
 #[test]
 fn deferred_writes_beside_one_that_fails_are_on_the_disk_that_serves_the_extent() {
     const SECTOR: Bytes = Bytes(512);
@@ -277,7 +280,8 @@ impl Policy for Restless {
     }
 }
 
-/// Of what lacks on a disk that is lost nothing can be copied. All the moves that ask for it ended in one turn of the executor, and guests waited.
+/// Of what lacks on a disk that is lost nothing can be copied. All the moves that ask for it ended in one
+/// turn of the executor, and guests waited.
 #[test]
 fn moves_that_can_copy_nothing_let_others_run() {
     let bench = bench(72);
@@ -320,7 +324,8 @@ fn moves_that_can_copy_nothing_let_others_run() {
     });
 }
 
-/// With nothing lacking a change of any length began, and all of it was acknowledged while the SSD alone had it.
+/// With nothing lacking a change of any length began, and all of it was acknowledged while the SSD alone had
+/// it.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn one_long_write_puts_no_more_behind_than_the_bound_of_epochs() {

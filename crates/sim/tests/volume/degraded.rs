@@ -1,4 +1,5 @@
-//! New extents while a device of a mirror is lacking: they have one copy if a second one has no place, and get it later.
+//! New extents while a device of a mirror is lacking: they have one copy if a second one has no place, and
+//! get it later.
 
 use crate::deadlines::{mirror, no_faults, parts};
 use crate::device_returns::{plugged_in, state, wait_until_active};
@@ -31,7 +32,8 @@ async fn three(world: &World, sizes: [Bytes; 3], made: &CreateOptions) -> (Rig, 
     (make(world.clone(), all, made).await, disks)
 }
 
-/// The new device counted as one that has room before it had slots: guests of a mirror that had lost a device were told that the volume is full.
+/// The new device counted as one that has room before it had slots: guests of a mirror that had lost a device
+/// were told that the volume is full.
 #[test]
 fn a_first_write_succeeds_while_a_device_is_added_to_a_degraded_mirror() {
     let bench = bench(950);
@@ -82,8 +84,8 @@ fn a_volume_can_be_filled_while_a_device_is_lacking() {
     world.halt();
 }
 
-/// The other device came back while the first write to an extent was under way. The search for extents with one copy passed over it, since it was in
-/// no map yet, and there was no other search.
+/// The other device came back while the first write to an extent was under way. The search for extents with
+/// one copy passed over it, since it was in no map yet, and there was no other search.
 #[test]
 fn an_extent_whose_first_write_was_under_way_gets_its_second_copy() {
     let met = Rc::new(Cell::new(0));
@@ -127,8 +129,8 @@ fn write_beside(world: &World, volume: &Rig, at: Bytes, bytes: braid_runtime::Bu
     outcome
 }
 
-/// The only device that a new extent lay on was given up during its first write, as one on which nothing lies alone. The write was acknowledged, and the
-/// flush after it, too; then the extent could not be read.
+/// The only device that a new extent lay on was given up during its first write, as one on which nothing lies
+/// alone. The write was acknowledged, and the flush after it, too; then the extent could not be read.
 #[test]
 fn a_first_write_to_one_device_that_is_given_up_meanwhile_is_not_acknowledged() {
     let mut given_up = 0;

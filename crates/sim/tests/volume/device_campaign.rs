@@ -1,8 +1,10 @@
-//! A campaign of devices that come, leave, fail, are back and are replaced, in any order, under a guest that meets no error; and of
-//! crashes at any instant on the way, after each of which the devices that are noted must open as the volume.
+//! A campaign of devices that come, leave, fail, are back and are replaced, in any order, under a guest that
+//! meets no error; and of crashes at any instant on the way, after each of which the devices that are noted
+//! must open as the volume.
 //!
-//! One life gives many crash states: at random instants the disks and the oracle are copied, and several outcomes are drawn from each copy.
-//! `BRAID_CRASH_SEEDS=n` runs n lives of each plan; a failure prints the command that runs its crash alone.
+//! One life gives many crash states: at random instants the disks and the oracle are copied, and several
+//! outcomes are drawn from each copy. `BRAID_CRASH_SEEDS=n` runs n lives of each plan; a failure prints the
+//! command that runs its crash alone.
 
 use crate::rig::life::{Known, Oracle, SIZE, disk, names, work};
 use crate::rig::{Rig, options, sound, sound_one};
@@ -43,7 +45,8 @@ const LIVES: u64 = 1000;
 /// So many devices at a time.
 const MOST: usize = 5;
 
-/// What the administrator knows: which disk is in which place, as the daemon notes paths; and which of them are pulled out.
+/// What the administrator knows: which disk is in which place, as the daemon notes paths; and which of them
+/// are pulled out.
 #[derive(Clone, Default)]
 struct Shelf {
     noted: Rc<RefCell<BTreeMap<DeviceId, Disk>>>,
@@ -374,7 +377,8 @@ fn crash(plan: Plan, moment: &Moment, outcome: u64, count: &mut Count) {
     let lost_now = plan.may_lose() && moment.pulled.is_none() && rng.chance(0.25);
     let mut gone = moment.pulled.filter(|_| rng.chance(0.5));
     if lost_now {
-        // If one is being lost, it is that one: of two devices, an older one that comes back cannot know that the other went on alone.
+        // If one is being lost, it is that one: of two devices, an older one that comes back cannot know that
+        // the other went on alone.
         let any = *stored.keys().nth(rng.below(stored.len() as u64) as usize).expect("there are disks");
         gone = Some(moment.leaving.unwrap_or(any));
     }

@@ -1,4 +1,5 @@
-//! Devices that come to an open volume and leave it while guests work: what is asked for, refused, reported, and lost meanwhile.
+//! Devices that come to an open volume and leave it while guests work: what is asked for, refused, reported,
+//! and lost meanwhile.
 
 use crate::deadlines::no_faults;
 use crate::rig::busy::{busy, end};
@@ -87,7 +88,8 @@ fn a_device_that_does_not_fit_or_cannot_be_noted_is_not_added() {
     world.halt();
 }
 
-/// The new device had been told that it is one of the volume's, and failed before the others knew: with one copy of everything, no flush succeeded any more.
+/// The new device had been told that it is one of the volume's, and failed before the others knew: with one
+/// copy of everything, no flush succeeded any more.
 #[test]
 fn a_device_that_fails_while_it_is_added_is_none_of_the_volumes() {
     let mut refused_additions = 0;
@@ -224,8 +226,9 @@ fn a_cache_without_dirty_blocks_leaves_within_a_second() {
     world.halt();
 }
 
-/// A volume that is as large as its devices hold could not leave one for another of the same size: what of metadata moves takes whole extents there, and
-/// had not done so before. One that is smaller is refused before it is added.
+/// A volume that is as large as its devices hold could not leave one for another of the same size: what of
+/// metadata moves takes whole extents there, and had not done so before. One that is smaller is refused
+/// before it is added.
 #[test]
 fn a_device_of_a_full_volume_is_replaced_by_one_of_the_same_size() {
     for (seed, first_ssd, policy) in (0..8).flat_map(|seed| {
@@ -316,8 +319,9 @@ fn a_device_that_is_lost_during_a_drain_costs_no_guest_anything() {
     }
 }
 
-/// Within one commit the drain moves the second copy of an extent, and a failed write exchanges its copies: the journal still names the old second copy, which was taken for
-/// one that lacks what the failed write was to write.
+/// Within one commit the drain moves the second copy of an extent, and a failed write exchanges its copies:
+/// the journal still names the old second copy, which was taken for one that lacks what the failed write was
+/// to write.
 #[test]
 fn a_device_is_given_up_though_a_copy_moved_and_was_exchanged_in_one_commit() {
     for (seed, lost) in (0..4).flat_map(|seed| [0, 1, 2].map(|lost| (seed, lost))) {
@@ -374,7 +378,8 @@ fn a_volume_of_disks_gets_a_cache() {
     }
 }
 
-/// An SSD that caches for a disk, and has the journal, is taken away; the disk is the volume then, until another SSD comes.
+/// An SSD that caches for a disk, and has the journal, is taken away; the disk is the volume then, until
+/// another SSD comes.
 #[test]
 fn the_first_ssd_leaves_with_the_journal() {
     for seed in 0..3 {

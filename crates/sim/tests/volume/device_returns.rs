@@ -30,7 +30,8 @@ pub async fn wait_until_active(world: &World, volume: &Rig, device: usize) {
     panic!("a minute is enough: {:?}", volume.status().devices[device]);
 }
 
-/// Whichever device goes: it lacks what was written meanwhile, and what it lost with its cache. Then another one goes, and nothing is lost.
+/// Whichever device goes: it lacks what was written meanwhile, and what it lost with its cache. Then another
+/// one goes, and nothing is lost.
 #[test]
 fn a_device_that_is_back_gets_what_it_missed_while_guests_work() {
     for (seed, lost) in (0..4).flat_map(|seed| [0, 1, 2].map(|lost| (seed, lost))) {
@@ -223,8 +224,8 @@ fn with_one_copy_a_device_that_was_given_up_does_not_come_back() {
     world.halt();
 }
 
-/// All of the volume was put behind for a device that lacked all: extents that it had no copy of were read from their home alone, and a bad sector there was
-/// an error of guests; and the device never became active.
+/// All of the volume was put behind for a device that lacked all: extents that it had no copy of were read
+/// from their home alone, and a bad sector there was an error of guests; and the device never became active.
 #[test]
 fn a_device_that_lacks_all_takes_no_second_copy_from_what_others_hold() {
     let world = World::new(885);
@@ -302,7 +303,8 @@ fn a_device_that_is_back_counts_although_the_policy_keeps_others_behind() {
     world.halt();
 }
 
-/// An old copy of a device was given back whose sectors are larger than requests are cut for. All of the volume was put behind before that was looked at, and stayed so.
+/// An old copy of a device was given back whose sectors are larger than requests are cut for. All of the
+/// volume was put behind before that was looked at, and stayed so.
 #[test]
 fn a_device_whose_sectors_are_too_large_is_refused_before_anything_is_put_behind() {
     let bench = bench(845);

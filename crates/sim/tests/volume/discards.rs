@@ -92,8 +92,8 @@ impl Bench {
     }
 }
 
-/// One discard of all that `blkdiscard` had freed took a healthy device longer than a write may take: the mirror went on
-/// without the device, and all of the volume was copied later.
+/// One discard of all that `blkdiscard` had freed took a healthy device longer than a write may take: the
+/// mirror went on without the device, and all of the volume was copied later.
 #[test]
 fn a_discard_of_a_whole_mirror_costs_no_device() {
     on_full(2, async |bench| {
@@ -153,7 +153,8 @@ fn a_device_that_hangs_while_it_discards_is_given_up() {
     }
 }
 
-/// A guest that needs the room of what is being discarded waits for no more than a minute; a volume that closes, for two.
+/// A guest that needs the room of what is being discarded waits for no more than a minute; a volume that
+/// closes, for two.
 #[test]
 fn neither_guests_nor_the_end_wait_for_a_discard_for_ever() {
     on_full(1, async |bench| {

@@ -1,5 +1,5 @@
-//! A disk that keeps epochs: alone, after the loss of the SSD at any instant, it is the volume as it was at one past instant, byte for byte, and
-//! not too long ago.
+//! A disk that keeps epochs: alone, after the loss of the SSD at any instant, it is the volume as it was at
+//! one past instant, byte for byte, and not too long ago.
 
 use crate::rig::{Rig, make, open, open_with, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
@@ -34,7 +34,8 @@ impl History {
         self.ops.borrow_mut().push((offset.as_usize()..(offset + len).as_usize(), value));
     }
 
-    /// The latest instant at which the volume was this, of the first so many; and how many blocks are others after these.
+    /// The latest instant at which the volume was this, of the first so many; and how many blocks are others
+    /// after these.
     pub fn instant_of(&self, content: &[u8], most: usize) -> Option<(usize, u64)> {
         let mut compared = Compared::new(&self.base, content);
         let mut latest = compared.is_equal().then_some(0);
@@ -46,7 +47,8 @@ impl History {
     }
 }
 
-/// A volume that changes, beside one content: which of its sectors are the same. What differs is kept up to date, not counted again after each change.
+/// A volume that changes, beside one content: which of its sectors are the same. What differs is kept up to
+/// date, not counted again after each change.
 pub struct Compared {
     /// What each sector of the content holds, if that is one byte over and over.
     content: Vec<Option<u8>>,
@@ -264,7 +266,8 @@ fn the_disk_alone_is_the_volume_at_one_past_instant_whenever_the_ssd_is_lost() {
     (0..seeds).for_each(lose_ssd);
 }
 
-/// After a power cut the SSD may lack what the disk has of an epoch, and the disk what the SSD has: it stays what it was until the next epoch.
+/// After a power cut the SSD may lack what the disk has of an epoch, and the disk what the SSD has: it stays
+/// what it was until the next epoch.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn after_a_power_cut_of_all_the_disk_alone_still_is_the_volume_at_one_past_instant() {
@@ -439,8 +442,8 @@ fn a_recovery_that_is_interrupted_gives_the_same_when_it_is_done_again() {
         let history = History::from(vec![0; SIZE.as_usize()]);
         let guests = Guests::begin(&volume, &world, &history, 2);
         world.sleep(Nanos::from_millis(700)).await;
-        // Writes in flight take effect first, and the flush covers these: a power cut would take back an epoch that
-        // counts only in the disk's cache.
+        // Writes in flight take effect first, and the flush covers these: a power cut would take back an
+        // epoch that counts only in the disk's cache.
         let lost = disk.fork(&world).restart(&world);
         lost.flush().await.expect("the disk is sound");
         guests.end(&world).await;

@@ -1,5 +1,5 @@
-//! Epochs while devices fail by chance, with guests that bear errors: whatever is left of the disk is a state that the volume was in, and nothing
-//! that was acknowledged is lost.
+//! Epochs while devices fail by chance, with guests that bear errors: whatever is left of the disk is a state
+//! that the volume was in, and nothing that was acknowledged is lost.
 
 use crate::epochs::{BLOCK, BOUND, Compared, EXTENT, SIZE, SSD, epochs, wait_for_image};
 use crate::epochs_failing::{DISK, Rigged, content, epochs_of_three, three, two, wait_until_applied};
@@ -31,7 +31,8 @@ impl History {
         self.ops.borrow_mut().push((at.as_usize()..(at + len).as_usize(), value));
     }
 
-    /// The latest instant of the first so many at which the volume may have been this, and how many blocks are others now.
+    /// The latest instant of the first so many at which the volume may have been this, and how many blocks
+    /// are others now.
     pub fn instant_of(&self, content: &[u8], most: usize) -> Option<(usize, u64)> {
         let ops = self.ops.borrow();
         let mut compared = Compared::new(&vec![0; content.len()], content);

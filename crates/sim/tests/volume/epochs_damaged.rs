@@ -1,4 +1,5 @@
-//! A recovered disk whose journal has bad places: each costs what lies there, at every opening, and keeps neither the volume nor its recovery.
+//! A recovered disk whose journal has bad places: each costs what lies there, at every opening, and keeps
+//! neither the volume nor its recovery.
 
 use crate::epochs::{BLOCK, EXTENT, SIZE, sound};
 use crate::epochs_recovery::just_recovered;
@@ -58,7 +59,8 @@ pub async fn check_damage(volume: &Rig, base: &[u8], lost: &BTreeSet<Bytes>) {
     }
 }
 
-/// The next opening of a recovered volume failed, for all of it, if one sector of its journal could not be read.
+/// The next opening of a recovered volume failed, for all of it, if one sector of its journal could not be
+/// read.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_bad_place_in_a_segment_costs_its_ranges_alone_at_every_opening() {
@@ -137,7 +139,8 @@ fn a_bad_place_in_a_segment_costs_its_ranges_alone_at_every_opening() {
     });
 }
 
-/// Power fails while a guest writes all of a damaged extent: it reads as before, with its errors, or as that write, never as older bytes.
+/// Power fails while a guest writes all of a damaged extent: it reads as before, with its errors, or as that
+/// write, never as older bytes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_power_cut_while_a_damaged_extent_is_written_shows_nothing_older() {
@@ -213,7 +216,8 @@ fn a_bad_place_behind_the_last_segment_costs_nothing() {
     });
 }
 
-/// Which ranges a segment has its index page alone says, and which bits are theirs all index pages together: without one of them nothing can be told.
+/// Which ranges a segment has its index page alone says, and which bits are theirs all index pages together:
+/// without one of them nothing can be told.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn an_opening_is_refused_and_changes_nothing_if_an_index_page_cannot_be_read() {
@@ -273,8 +277,8 @@ fn an_opening_is_refused_if_nothing_says_how_far_the_recovery_is() {
     });
 }
 
-/// What guests had flushed was overwritten with what the journal had, if the newer one of the two pages was damaged that say what had been applied; and if one could not be
-/// read, the volume was refused.
+/// What guests had flushed was overwritten with what the journal had, if the newer one of the two pages was
+/// damaged that say what had been applied; and if one could not be read, the volume was refused.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn one_damaged_state_page_costs_nothing() {

@@ -1,5 +1,5 @@
-//! Epochs while devices fail: the disk alone stays a state that the volume was in, guests go on as long as one current copy is left, and
-//! where the bound does not hold any more, the status says so.
+//! Epochs while devices fail: the disk alone stays a state that the volume was in, guests go on as long as
+//! one current copy is left, and where the bound does not hold any more, the status says so.
 
 use crate::epochs::{BLOCK, BOUND, EXTENT, SIZE, SSD, disks, epochs, wait_for_image};
 use crate::rig::{Rig, filled, holds, make, open, open_with};
@@ -100,8 +100,8 @@ pub async fn wait_until_applied(world: &World, volume: &Rig) {
     panic!("the disk never gets all of it");
 }
 
-/// A volume with two disks had the second copies of new extents on the one with more room, and epochs went to the other one: what the first one
-/// held was never written, and counted as equal.
+/// A volume with two disks had the second copies of new extents on the one with more room, and epochs went to
+/// the other one: what the first one held was never written, and counted as equal.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn second_copies_lie_on_the_disk_that_keeps_epochs() {
@@ -149,8 +149,8 @@ fn second_copies_go_to_the_disk_that_keeps_epochs_from_another_one() {
     });
 }
 
-/// Epochs began while an SSD lacked what guests had written to the disk alone. They went on writing there, and the disk was never again what
-/// the volume had been.
+/// Epochs began while an SSD lacked what guests had written to the disk alone. They went on writing there,
+/// and the disk was never again what the volume had been.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn what_the_ssd_lacks_it_gets_before_the_disk_is_a_state_of_the_volume() {
@@ -181,8 +181,8 @@ fn what_the_ssd_lacks_it_gets_before_the_disk_is_a_state_of_the_volume() {
     });
 }
 
-/// With two SSDs, or another disk beside the one that keeps epochs, the map lay on other devices than that, and a volume that lacked two devices was
-/// refused: there was no recovery.
+/// With two SSDs, or another disk beside the one that keeps epochs, the map lay on other devices than that,
+/// and a volume that lacked two devices was refused: there was no recovery.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn the_disk_alone_is_enough_whatever_else_is_there_or_lost() {
@@ -246,8 +246,9 @@ fn what_the_disk_lacks_when_epochs_end_is_resynchronised() {
     }
 }
 
-/// Once the SSD had failed a flush, the volume could promise nothing any more, and epochs ended: what guests wrote from then on went to the disk in its
-/// place, which still said that it was the volume at the end of an epoch.
+/// Once the SSD had failed a flush, the volume could promise nothing any more, and epochs ended: what guests
+/// wrote from then on went to the disk in its place, which still said that it was the volume at the end of an
+/// epoch.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn the_disk_stays_as_it_is_when_the_volume_can_promise_nothing_any_more() {
@@ -280,7 +281,8 @@ fn the_disk_stays_as_it_is_when_the_volume_can_promise_nothing_any_more() {
     }
 }
 
-/// The policy went on waiting for an epoch that could not end any more, and the stop waited for the policy, for two minutes.
+/// The policy went on waiting for an epoch that could not end any more, and the stop waited for the policy,
+/// for two minutes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_volume_that_can_promise_nothing_any_more_stops_at_once() {
@@ -302,7 +304,8 @@ fn a_volume_that_can_promise_nothing_any_more_stops_at_once() {
     });
 }
 
-/// Reading from the SSD failed while an epoch was written to the journal: the epoch never ended, and with it neither did guests' writes nor the close.
+/// Reading from the SSD failed while an epoch was written to the journal: the epoch never ended, and with it
+/// neither did guests' writes nor the close.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn an_epoch_that_cannot_be_read_holds_up_neither_guests_nor_the_disk() {
@@ -381,7 +384,8 @@ fn writes_stop_beyond_the_bound_if_the_policy_wants_that() {
     });
 }
 
-/// A bad spot of the SSD that was found when the journal was applied made the disk, which had all of it, fail.
+/// A bad spot of the SSD that was found when the journal was applied made the disk, which had all of it,
+/// fail.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn what_the_ssd_cannot_read_any_more_is_applied_from_the_journal() {
@@ -417,7 +421,8 @@ fn what_the_ssd_cannot_read_any_more_is_applied_from_the_journal() {
     }
 }
 
-/// A disk that cannot write its journal is given up, durably, and guests go on; or they do not, if the policy wants that.
+/// A disk that cannot write its journal is given up, durably, and guests go on; or they do not, if the policy
+/// wants that.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_disk_that_cannot_write_its_journal_is_given_up() {

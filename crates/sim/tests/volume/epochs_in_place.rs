@@ -1,4 +1,5 @@
-//! What must not reach the disk that keeps epochs in its place: repairs that fail, jobs that were under way as epochs began, more than an epoch can be.
+//! What must not reach the disk that keeps epochs in its place: repairs that fail, jobs that were under way
+//! as epochs began, more than an epoch can be.
 
 use crate::device_returns::{plugged_in, state, wait_until_active};
 use crate::epochs::{BLOCK, EXTENT, SIZE, SSD, epochs, wait_for_image};
@@ -20,8 +21,9 @@ fn spoil(volume: &Rig, faults: &braid_sim::Faults, at: Bytes) {
     faults.set(FaultPlan { bad_reads: bad.clone(), bad_writes: bad, ..FaultPlan::default() });
 }
 
-/// A place of the SSD could not be read, and not be repaired either: the copy in the image became the home. Guests wrote there in its place, and after a power cut
-/// an epoch of the journal was written over what they had flushed.
+/// A place of the SSD could not be read, and not be repaired either: the copy in the image became the home.
+/// Guests wrote there in its place, and after a power cut an epoch of the journal was written over what they
+/// had flushed.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_repair_that_fails_makes_no_home_of_the_image() {
@@ -90,8 +92,9 @@ fn an_ssd_that_cannot_be_repaired_is_given_up_if_the_image_has_all_of_it() {
     });
 }
 
-/// Epochs began while extents got their second copies on the disk: an extent whose place there was taken at that moment had one copy from then on, or what the
-/// job read before went to the image after an epoch had counted.
+/// Epochs began while extents got their second copies on the disk: an extent whose place there was taken at
+/// that moment had one copy from then on, or what the job read before went to the image after an epoch had
+/// counted.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn jobs_under_way_as_epochs_begin_leave_the_image_to_them() {
@@ -154,8 +157,9 @@ async fn scatter(volume: Rig, extents: Range<u64>, block: u64, written: Rc<Cell<
     }
 }
 
-/// The machine stops while the disk lacks nearly all that it may, and guests go on at once: both together were more than one epoch can be, the disk was copied over in its
-/// place, and an SSD that was lost meanwhile would have cost the volume.
+/// The machine stops while the disk lacks nearly all that it may, and guests go on at once: both together
+/// were more than one epoch can be, the disk was copied over in its place, and an SSD that was lost meanwhile
+/// would have cost the volume.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() {
@@ -190,7 +194,8 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
         let left = [SSD, DISK].map(|device| rigged.left_of(device, None));
         let again = Rigged::of(&world, left.to_vec());
         let volume = open(world.clone(), again.devices()).await.unwrap();
-        // The comparison takes long. In the same spans, so that no write waits until the journal says that these may differ.
+        // The comparison takes long. In the same spans, so that no write waits until the journal says that
+        // these may differ.
         let stall = Nanos::from_millis(20)..Nanos::from_millis(40);
         again.disks[1].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
         let written = Rc::new(Cell::new(0));
@@ -211,8 +216,8 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
     });
 }
 
-/// Guests write to new places and never flush, and the disk has it by epochs. Where the SSD loses all of it with the power, the disk had more to give up than one
-/// epoch can be.
+/// Guests write to new places and never flush, and the disk has it by epochs. Where the SSD loses all of it
+/// with the power, the disk had more to give up than one epoch can be.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn an_epoch_that_counts_is_on_the_ssd_too() {
@@ -279,7 +284,8 @@ fn what_the_disk_has_of_an_extent_answers_for_a_bad_place() {
     });
 }
 
-/// An epoch is in the journal and not in its place yet: there the disk has older bytes, with which no bad place of the SSD may be answered.
+/// An epoch is in the journal and not in its place yet: there the disk has older bytes, with which no bad
+/// place of the SSD may be answered.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn what_the_disk_has_in_its_journal_alone_is_not_read_from_its_place() {

@@ -17,8 +17,8 @@ fn large(identity: u8, policy: &str) -> CreateOptions {
     CreateOptions { size: Some(MIB * 256), policy: policy.to_owned(), ..epochs(identity) }
 }
 
-/// A load that never paused, and overwrote little, stayed far below the bound in bytes: no epoch ended as long as
-/// the load lasted, and the disk was 13 s behind. A bound in time was none of the defaults.
+/// A load that never paused, and overwrote little, stayed far below the bound in bytes: no epoch ended as
+/// long as the load lasted, and the disk was 13 s behind. A bound in time was none of the defaults.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn an_epoch_ends_every_few_seconds_under_a_load_without_a_pause() {
@@ -47,8 +47,8 @@ fn an_epoch_ends_every_few_seconds_under_a_load_without_a_pause() {
     });
 }
 
-/// After a crash the disk is compared before an epoch can end. A guest that waited for one meanwhile, because the
-/// oldest write was too old, waited for the comparison of all that had been in use.
+/// After a crash the disk is compared before an epoch can end. A guest that waited for one meanwhile, because
+/// the oldest write was too old, waited for the comparison of all that had been in use.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn guests_do_not_wait_for_an_epoch_that_cannot_end_yet() {

@@ -1,4 +1,5 @@
-//! The two pages that say what a disk that keeps epochs is: the one that counts must be the newest, whatever fails and whichever is lost.
+//! The two pages that say what a disk that keeps epochs is: the one that counts must be the newest, whatever
+//! fails and whichever is lost.
 
 use crate::device_returns::{plugged_in, wait_until_active};
 use crate::epochs::{BLOCK, EXTENT, SIZE, SSD, content, epochs, recovered, sound, wait_for_image};
@@ -33,7 +34,8 @@ async fn newest(disk: &Disk, superblock: &Superblock) -> StatePage {
     states.with_bytes(|bytes| newest_state(bytes, superblock.volume)).expect("one is valid")
 }
 
-/// Makes a disk an image of another byte, a segment of most of a MiB each, and has it say so. Where the last one lies.
+/// Makes a disk an image of another byte, a segment of most of a MiB each, and has it say so. Where the last
+/// one lies.
 async fn write_older_run(disk: &Disk, superblock: &Superblock, segments: u64) -> Bytes {
     let (region, volume) = (journal_of_epochs(superblock), superblock.volume);
     assert!(region.len - SEGMENTS >= MIB * segments);
@@ -72,8 +74,9 @@ async fn made(world: &World, rigged: &Rigged) -> Superblock {
     superblock
 }
 
-/// Each batch that is applied at an opening makes a page durable. When one failed, the page that called the disk no image any more was numbered as if none had: it
-/// was not the newest, and the next opening wrote what was left of the run over newer bytes.
+/// Each batch that is applied at an opening makes a page durable. When one failed, the page that called the
+/// disk no image any more was numbered as if none had: it was not the newest, and the next opening wrote what
+/// was left of the run over newer bytes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_disk_whose_journal_can_be_applied_in_part_is_no_image_any_more() {
@@ -102,7 +105,8 @@ fn a_disk_whose_journal_can_be_applied_in_part_is_no_image_any_more() {
     }
 }
 
-/// One page alone said that the disk was no image any more. When that was damaged, the other one counted, and what its run had was written over newer bytes.
+/// One page alone said that the disk was no image any more. When that was damaged, the other one counted, and
+/// what its run had was written over newer bytes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_damaged_page_brings_no_image_back_that_was_given_up() {
@@ -133,8 +137,8 @@ fn a_damaged_page_brings_no_image_back_that_was_given_up() {
     }
 }
 
-/// A page of a disk that was back could not be read, so it counted as no image, and nothing was written that says so: the next opening read the page, and wrote what the run
-/// had had over newer bytes.
+/// A page of a disk that was back could not be read, so it counted as no image, and nothing was written that
+/// says so: the next opening read the page, and wrote what the run had had over newer bytes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_disk_that_returns_with_a_bad_page_says_that_it_is_no_image() {
@@ -169,8 +173,9 @@ fn a_disk_that_returns_with_a_bad_page_says_that_it_is_no_image() {
     }
 }
 
-/// What a recovery needs nothing of kept it from all that it needs: a bad place in the map of the disk, or in its journal. Later it kept the next opening
-/// from it, as it does where there was no recovery; and a repair was needed at each opening.
+/// What a recovery needs nothing of kept it from all that it needs: a bad place in the map of the disk, or in
+/// its journal. Later it kept the next opening from it, as it does where there was no recovery; and a repair
+/// was needed at each opening.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_recovery_needs_neither_the_map_nor_the_journal() {
@@ -213,7 +218,8 @@ fn a_recovery_needs_neither_the_map_nor_the_journal() {
     });
 }
 
-/// The opening is refused and names the repair; that says which extents it gave up, serves all others, and is needed once.
+/// The opening is refused and names the repair; that says which extents it gave up, serves all others, and is
+/// needed once.
 async fn repaired(world: &World, device: Faulty<Disk>, base: &[u8]) {
     let error = refused(open(world.clone(), vec![device.clone()]).await);
     assert!(error.kind() == ErrorKind::Io && error.to_string().contains("--repair"), "{error}");
@@ -239,7 +245,8 @@ async fn check_lost(volume: &Rig, base: &[u8], lost: &[ExtentId]) {
     }
 }
 
-/// It said durably that it was being made the volume before the last reasons to refuse that: an opening without being told so went on with it.
+/// It said durably that it was being made the volume before the last reasons to refuse that: an opening
+/// without being told so went on with it.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_recovery_that_is_refused_changes_nothing() {
@@ -257,7 +264,8 @@ fn a_recovery_that_is_refused_changes_nothing() {
     });
 }
 
-/// The page of the newest epoch is damaged: the disk is the image of the epoch before, and what the newest had counts as behind.
+/// The page of the newest epoch is damaged: the disk is the image of the epoch before, and what the newest
+/// had counts as behind.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_damaged_page_costs_no_more_than_a_comparison() {
@@ -317,8 +325,8 @@ async fn cut_at_any_instant(world: &World, disk: &Disk, base: &[u8], rng: &mut R
     }
 }
 
-/// The page was damaged that says that the disk is being made the volume, and the older one said that it is an image: the map counted, which says that all is in its place, and
-/// what the journal had was dropped.
+/// The page was damaged that says that the disk is being made the volume, and the older one said that it is
+/// an image: the map counted, which says that all is in its place, and what the journal had was dropped.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_damaged_state_page_of_an_interrupted_recovery_costs_nothing() {
@@ -371,7 +379,8 @@ fn a_damaged_state_page_of_an_interrupted_recovery_costs_nothing() {
     });
 }
 
-/// A disk whose recovery had ended was refused, for all of it, if one of the two pages could not be read, or could not be written.
+/// A disk whose recovery had ended was refused, for all of it, if one of the two pages could not be read, or
+/// could not be written.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_bad_state_page_of_a_disk_that_is_alone_costs_nothing() {

@@ -1,4 +1,5 @@
-//! A volume that has lost its SSD goes on with the disk at once: what it is while its journal is applied, and what becomes of it then.
+//! A volume that has lost its SSD goes on with the disk at once: what it is while its journal is applied, and
+//! what becomes of it then.
 
 use crate::epochs::{BLOCK, EXTENT, SIZE, SSD, content, recovered, sound, wait_for_image};
 use crate::recovery_campaign::{Lost, alone, lose_ssd_at_work};
@@ -55,7 +56,8 @@ fn a_recovery_begins_at_once_and_ends_with_all_in_its_place() {
     });
 }
 
-/// A place of the journal that cannot be read any more costs what lies there, and nothing else: neither the volume nor other guests' writes.
+/// A place of the journal that cannot be read any more costs what lies there, and nothing else: neither the
+/// volume nor other guests' writes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_bad_place_in_the_journal_costs_no_other_extent() {

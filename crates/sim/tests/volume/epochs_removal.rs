@@ -10,8 +10,8 @@ use braid_format::superblock::DeviceState;
 use braid_runtime::Runtime;
 use braid_sim::{FaultPlan, World};
 
-/// Without a disk that keeps addresses there seemed to be room for nothing, so such a disk could neither be removed nor replaced while the volume was
-/// served, whether it was there or lost.
+/// Without a disk that keeps addresses there seemed to be room for nothing, so such a disk could neither be
+/// removed nor replaced while the volume was served, whether it was there or lost.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn the_disk_leaves_under_another_policy() {
@@ -60,7 +60,8 @@ fn the_disk_leaves_under_another_policy() {
     }
 }
 
-/// A lost disk was to be removed, and could not be used again when that was tried: its removal was forgotten until the volume was opened again.
+/// A lost disk was to be removed, and could not be used again when that was tried: its removal was forgotten
+/// until the volume was opened again.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_lost_disk_that_cannot_return_is_removed_all_the_same() {

@@ -1,4 +1,5 @@
-//! A disk that keeps epochs, or the SSD before it, fails while the volume is open; the disk is back meanwhile.
+//! A disk that keeps epochs, or the SSD before it, fails while the volume is open; the disk is back
+//! meanwhile.
 
 use crate::device_returns::{plugged_in, state, wait_until_active};
 use crate::epochs::{EXTENT, SSD, epochs, wait_for_image};
@@ -10,8 +11,9 @@ use braid_format::superblock::DeviceState;
 use braid_runtime::Runtime;
 use braid_sim::{FaultPlan, World};
 
-/// An extent got its second copy in the image, and the disk lost it with its cache. No intent had said that the two might differ, so the resync had
-/// nothing to do there, and what lay in the image before counted as equal.
+/// An extent got its second copy in the image, and the disk lost it with its cache. No intent had said that
+/// the two might differ, so the resync had nothing to do there, and what lay in the image before counted as
+/// equal.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_new_copy_in_the_image_that_a_failed_flush_lost_is_made_again() {
@@ -50,7 +52,8 @@ fn a_new_copy_in_the_image_that_a_failed_flush_lost_is_made_again() {
     });
 }
 
-/// The disk gave its superblock, and hung when it was asked what it was: letting go of it while it owed an answer was a panic.
+/// The disk gave its superblock, and hung when it was asked what it was: letting go of it while it owed an
+/// answer was a panic.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_disk_that_hangs_while_it_returns_stays_failed_until_it_has_answered() {
@@ -65,7 +68,8 @@ fn a_disk_that_hangs_while_it_returns_stays_failed_until_it_has_answered() {
         world.sleep(Nanos::from_secs(1)).await;
         let back = async || volume.return_device(plugged_in(&world, &rigged.disks[1]), "it").await;
 
-        // Each answer is too late for a device that is not in use, and early enough for one that is asked for its superblock.
+        // Each answer is too late for a device that is not in use, and early enough for one that is asked for
+        // its superblock.
         let stall = Nanos::from_secs(7)..Nanos::from_secs(7) + Nanos(1);
         rigged.disks[1].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
         assert_eq!(refused(back().await).kind(), ErrorKind::Io);
@@ -83,8 +87,8 @@ fn a_disk_that_hangs_while_it_returns_stays_failed_until_it_has_answered() {
     });
 }
 
-/// The first epoch after the return was written to the start of the ring, or where the run had ended before the disk failed, and the disk said that it
-/// lay elsewhere: it could not be recovered.
+/// The first epoch after the return was written to the start of the ring, or where the run had ended before
+/// the disk failed, and the disk said that it lay elsewhere: it could not be recovered.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn epochs_of_a_disk_that_is_back_lie_where_it_says() {
@@ -133,7 +137,8 @@ fn epochs_of_a_disk_that_is_back_lie_where_it_says() {
     }
 }
 
-/// For up to 100 ms after the last SSD was lost, the disk still kept epochs, and had no room for a new extent.
+/// For up to 100 ms after the last SSD was lost, the disk still kept epochs, and had no room for a new
+/// extent.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_new_extent_finds_room_at_once_on_the_disk_that_is_left() {

@@ -1,4 +1,5 @@
-//! Epochs of volumes of other shapes: extents as small and as large as they may be, and volumes of one extent.
+//! Epochs of volumes of other shapes: extents as small and as large as they may be, and volumes of one
+//! extent.
 
 use crate::epochs::{epochs, wait_for_image};
 use crate::epochs_campaign::History;

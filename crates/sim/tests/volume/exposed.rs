@@ -1,4 +1,5 @@
-//! What the loss of each device would cost: exact bytes, for one copy, dirty blocks, two copies, and a second copy that is behind.
+//! What the loss of each device would cost: exact bytes, for one copy, dirty blocks, two copies, and a second
+//! copy that is behind.
 
 use crate::adopted;
 use crate::rig::cached::{Cache, SSD, caching};
@@ -82,7 +83,8 @@ fn with_one_copy_a_device_costs_its_homes_and_an_ssd_its_dirty_blocks_too() {
         assert_eq!(volume.status().extra_blocks, (38, 8));
         assert_eq!(losses(&volume), (BLOCK * 8, homes));
         volume.audit().await.expect("the counters are those of the map");
-        // A home that comes to the SSD takes the disk's part with it; its dirty blocks cost no more than that.
+        // A home that comes to the SSD takes the disk's part with it; its dirty blocks cost no more than
+        // that.
         carry_out(&world, &volume, Move::Migrate { extent: ExtentId(0), target: SSD }).await;
         assert_eq!(volume.explain(Bytes::ZERO).unwrap().home.unwrap().0, SSD);
         assert_eq!(losses(&volume), (EXTENT + BLOCK * 6, homes - EXTENT));
@@ -100,7 +102,8 @@ fn with_one_copy_a_device_costs_its_homes_and_an_ssd_its_dirty_blocks_too() {
     });
 }
 
-/// The first write to an extent may go to an extra copy alone: the home lies on the disk, and reads as zeros until the block is written back.
+/// The first write to an extent may go to an extra copy alone: the home lies on the disk, and reads as zeros
+/// until the block is written back.
 #[test]
 fn a_block_that_its_home_never_got_is_lost_with_either_device() {
     let bench = bench(2);
@@ -183,7 +186,8 @@ fn a_second_copy_that_is_behind_costs_what_it_lacks() {
     });
 }
 
-/// A status looks at the homes of 16,384 pieces of extents at most. What it did not look at counts for each device as far as homes lie there.
+/// A status looks at the homes of 16,384 pieces of extents at most. What it did not look at counts for each
+/// device as far as homes lie there.
 #[test]
 fn beyond_what_a_status_looks_at_the_loss_is_told_as_at_most() {
     const SMALL: Bytes = Bytes(4 << 10);

@@ -1,5 +1,6 @@
-//! One required copy on two devices, one of which loses what it has not flushed, and says so at the next flush. From then on no flush of the
-//! volume succeeds, and what the device may have lost is an error, not what lay there before.
+//! One required copy on two devices, one of which loses what it has not flushed, and says so at the next
+//! flush. From then on no flush of the volume succeeds, and what the device may have lost is an error, not
+//! what lay there before.
 
 use crate::rig::cached::{HDD, SSD, bench, caching};
 use crate::rig::{Bench, Rig, filled, holds, make};
@@ -120,8 +121,8 @@ fn migrations(target: DeviceId) -> impl Iterator<Item = Move> {
     (0..EXTENTS).map(move |extent| Move::Migrate { extent: ExtentId(extent as u32), target })
 }
 
-/// The journal said that the newest bytes were in the extra copy, and they were durable there. The home, to which they had been written back, was
-/// read: it held what was older.
+/// The journal said that the newest bytes were in the extra copy, and they were durable there. The home, to
+/// which they had been written back, was read: it held what was older.
 #[test]
 fn a_home_is_not_read_where_it_may_have_lost_what_was_written_back() {
     for drops in [false, true] {
@@ -152,7 +153,8 @@ fn a_new_home_that_lost_writes_is_not_read() {
     });
 }
 
-/// A move was reading the place when the flush failed: what it read was written to the other device, which had lost nothing, and was read there.
+/// A move was reading the place when the flush failed: what it read was written to the other device, which
+/// had lost nothing, and was read there.
 #[test]
 fn what_a_new_home_lost_does_not_move_on() {
     on_two_devices(async |two| {
@@ -191,7 +193,8 @@ fn a_read_that_ends_after_the_failed_flush_is_checked_like_one_that_begins_then(
     });
 }
 
-/// A write of less than a block to an extra copy that may be lost: it goes to the home, and what is around it is not taken from that copy.
+/// A write of less than a block to an extra copy that may be lost: it goes to the home, and what is around it
+/// is not taken from that copy.
 #[test]
 fn an_extra_copy_that_may_be_lost_does_not_become_dirty() {
     on_two_devices(async |two| {

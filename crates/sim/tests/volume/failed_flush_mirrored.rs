@@ -1,4 +1,5 @@
-//! Two required copies, and a device that loses what it has not flushed while a copy is made from it: what it read is not written over the other one.
+//! Two required copies, and a device that loses what it has not flushed while a copy is made from it: what it
+//! read is not written over the other one.
 
 use crate::rig::cached::{HDD, SSD, bench};
 use crate::rig::{Bench, Rig, filled, holds, make, options};
@@ -13,7 +14,8 @@ use std::rc::Rc;
 const EXTENT: Bytes = Bytes(128 << 10);
 const BLOCK: Bytes = Bytes(4 << 10);
 
-/// Homes lie on the SSD, and are read last. New second copies are behind if the test says so, and it says when they are brought up to date.
+/// Homes lie on the SSD, and are read last. New second copies are behind if the test says so, and it says
+/// when they are brought up to date.
 #[derive(Clone, Default)]
 struct Told {
     defers: Rc<Cell<bool>>,
@@ -123,7 +125,8 @@ impl Mirror {
     }
 }
 
-/// A resync was reading the home when the flush failed: what lay there before was written to the other copy, which passed for equal and was read.
+/// A resync was reading the home when the flush failed: what lay there before was written to the other copy,
+/// which passed for equal and was read.
 #[test]
 fn what_a_home_lost_does_not_reach_the_copy_that_is_behind() {
     on_mirror(async |mirror| {

@@ -42,8 +42,8 @@ fn a_device_that_vanishes_is_named_and_what_lies_elsewhere_still_reads() {
     });
 }
 
-/// A device may drop what it could not flush and succeed at the next flush. So after one failure no flush may succeed:
-/// the guest would believe that its data is safe.
+/// A device may drop what it could not flush and succeed at the next flush. So after one failure no flush may
+/// succeed: the guest would believe that its data is safe.
 #[test]
 fn after_a_failed_flush_no_flush_succeeds_until_the_volume_is_opened_again() {
     let bench = bench(3);
@@ -134,7 +134,8 @@ fn a_write_error_during_a_move_leaves_the_extent_where_it_was() {
         let volume = make(world.clone(), devices, &CreateOptions { policy, ..options(4) }).await;
         volume.write(Bytes::ZERO, &filled(&arena, MIB, 5), Durability::Fua).await.unwrap();
         faults[1].set(FaultPlan { writes: 1.0, ..FaultPlan::default() });
-        // Reads from the SSD are made slow to the policy by the disk's being idle: it will want to move, and cannot.
+        // Reads from the SSD are made slow to the policy by the disk's being idle: it will want to move, and
+        // cannot.
         volume.set_policy("wardrop,period=20ms,alpha=1000").await.unwrap_err();
         faults[1].set(FaultPlan::default());
         volume.set_policy("wardrop,period=20ms,alpha=1000").await.unwrap();

@@ -35,8 +35,8 @@ fn value_of(number: u64) -> u8 {
     1 + (number % 250) as u8
 }
 
-/// A guest that writes a block and flushes, again and again, in the half of the volume that begins with a block, as long
-/// as the volume promises something.
+/// A guest that writes a block and flushes, again and again, in the half of the volume that begins with a
+/// block, as long as the volume promises something.
 pub fn busy_in(world: &World, volume: &Rig, (start, pause): (u64, Nanos), stop: &Rc<Cell<bool>>) -> Told {
     let (rt, volume, stop, told) = (world.clone(), volume.clone(), stop.clone(), Told::default());
     let acknowledged = told.clone();
@@ -125,8 +125,8 @@ pub fn no_flush_succeeds_once_another_opening_has_been_noticed() {
     }
 }
 
-/// A volume was idle when another opening took the devices, and looked at nothing: the first writes of its guest
-/// hours later were acknowledged, and lay over what the other one had flushed.
+/// A volume was idle when another opening took the devices, and looked at nothing: the first writes of its
+/// guest hours later were acknowledged, and lay over what the other one had flushed.
 pub fn no_write_after_a_pause_reaches_devices_that_another_opening_has() {
     for seed in 0..12 {
         let bench = bench(500 + seed);
@@ -153,8 +153,8 @@ fn a_guest_that_pauses_writes_nothing_once_the_volume_was_taken_over() {
     no_write_after_a_pause_reaches_devices_that_another_opening_has();
 }
 
-/// Discards take long, and a volume had many to ask for when another opening took the devices: the rest of the
-/// discards, in slots that the other one had used meanwhile, erased what the other one had flushed.
+/// Discards take long, and a volume had many to ask for when another opening took the devices: the rest of
+/// the discards, in slots that the other one had used meanwhile, erased what the other one had flushed.
 #[test]
 fn no_discard_that_waited_erases_what_another_opening_has_written() {
     for seed in 0..4 {
@@ -241,8 +241,8 @@ pub fn an_opening_that_waits_for_the_other_one_loses_nothing_that_was_promised()
 /// Blocks of the first half of a volume, and of the second one.
 pub const HALF: u64 = 512;
 
-/// Another daemon opens the volume while disks answer late now and then. What either of the two daemons promised is
-/// there after a crash.
+/// Another daemon opens the volume while disks answer late now and then. What either of the two daemons
+/// promised is there after a crash.
 pub fn two_openings_on_slow_disks(seed: u64) {
     let bench = bench(300 + seed);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -288,17 +288,17 @@ pub fn two_openings_on_slow_disks(seed: u64) {
     });
 }
 
-/// Promises of one daemon were lost while another one opened the volume on disks that answer late. And what the
-/// other one read of a journal that was being written did not fit together: a sound volume was called damaged, and
-/// the advice was a repair.
+/// Promises of one daemon were lost while another one opened the volume on disks that answer late. And what
+/// the other one read of a journal that was being written did not fit together: a sound volume was called
+/// damaged, and the advice was a repair.
 #[test]
 fn two_daemons_on_slow_disks_lose_nothing_that_was_promised() {
     // In the last one, a checkpoint of the first daemon lies between two readings of the second one.
     (0..30).chain([554]).for_each(two_openings_on_slow_disks);
 }
 
-/// Two hosts take over a volume whose daemon has died, and the second one begins while the first one waits. The first
-/// one went on after the wait, beside the second one.
+/// Two hosts take over a volume whose daemon has died, and the second one begins while the first one waits.
+/// The first one went on after the wait, beside the second one.
 #[test]
 fn hosts_that_take_over_one_after_the_other_lose_nothing_that_was_promised() {
     let mut served = 0;

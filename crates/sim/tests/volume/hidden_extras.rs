@@ -1,5 +1,6 @@
-//! A mirror with a read cache on a third device. The home's device fails a flush and is given up: clean extra copies of
-//! what has its home there do not count from then on. They must not count again later if a write went past them.
+//! A mirror with a read cache on a third device. The home's device fails a flush and is given up: clean extra
+//! copies of what has its home there do not count from then on. They must not count again later if a write
+//! went past them.
 
 use crate::device_returns::{plugged_in, state, wait_until_active};
 use crate::rig::{Rig, filled, holds, make, options, sound_one};
@@ -74,7 +75,8 @@ impl Mirror {
         self.world.sleep(Nanos::from_millis(millis)).await;
     }
 
-    /// The home's device fails a flush. Then a block is read, which gives the block an extra copy, and is written to.
+    /// The home's device fails a flush. Then a block is read, which gives the block an extra copy, and is
+    /// written to.
     async fn write_past_an_extra(&self) {
         self.write(Bytes::ZERO, MIB, 1).await;
         self.volume.flush().await.expect("the devices are sound");
@@ -113,8 +115,8 @@ fn on_mirror(test: impl AsyncFn(Mirror) + Copy + 'static) {
     }
 }
 
-/// The write neither brought the hidden copy up to date nor dropped the copy. When the device was back, guests read the
-/// older bytes of the cache.
+/// The write neither brought the hidden copy up to date nor dropped the copy. When the device was back,
+/// guests read the older bytes of the cache.
 #[test]
 fn the_return_of_the_homes_device_brings_no_older_cached_bytes() {
     on_mirror(async |mirror| {

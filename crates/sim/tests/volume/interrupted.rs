@@ -1,4 +1,5 @@
-//! Openings that are interrupted between one device's superblock and the next one's, and devices that were given up meanwhile.
+//! Openings that are interrupted between one device's superblock and the next one's, and devices that were
+//! given up meanwhile.
 
 use crate::apart::interrupted;
 use crate::epochs::sound;
@@ -16,8 +17,9 @@ use std::rc::Rc;
 /// The first device has been told that the volume is being opened, the second one not yet.
 const FIRST_TOLD: [Phase; 2] = [Phase::Opening, Phase::Closed];
 
-/// Openings of both halves were interrupted before the second one's superblock was written. Then that one was used alone, the first one given up, and its opening got a number that
-/// the first one had already: with both, the first one counted, and what had been written to the second one was gone.
+/// Openings of both halves were interrupted before the second one's superblock was written. Then that one was
+/// used alone, the first one given up, and its opening got a number that the first one had already: with
+/// both, the first one counted, and what had been written to the second one was gone.
 #[test]
 fn a_half_that_goes_on_after_interrupted_openings_is_the_newest() {
     let mut opened = 0;
@@ -63,7 +65,8 @@ fn a_half_that_goes_on_after_interrupted_openings_is_the_newest() {
     assert!(opened > 0);
 }
 
-/// Its newest table belonged to no superblock of its own yet: an opening of that device alone wrote the next one over it.
+/// Its newest table belonged to no superblock of its own yet: an opening of that device alone wrote the next
+/// one over it.
 #[test]
 fn an_opening_keeps_the_table_that_counts_until_the_next_is_whole() {
     let bench = bench(20);
@@ -114,7 +117,8 @@ fn an_opening_keeps_the_table_that_counts_until_the_next_is_whole() {
     });
 }
 
-/// One half was given up while it was not there, and was used alone after that: what was written to it went without a word.
+/// One half was given up while it was not there, and was used alone after that: what was written to it went
+/// without a word.
 #[test]
 fn a_half_that_was_given_up_while_it_was_not_there_and_went_on_is_refused() {
     for (i, used) in [(0u16, true), (1, true), (0, false), (1, false)] {
@@ -146,7 +150,8 @@ fn a_half_that_was_given_up_while_it_was_not_there_and_went_on_is_refused() {
     }
 }
 
-/// A device was added after one half had been given up, and then the others were to be given up for that half, which does not know it.
+/// A device was added after one half had been given up, and then the others were to be given up for that
+/// half, which does not know it.
 #[test]
 fn a_device_that_the_half_that_counts_does_not_know_is_refused() {
     let world = World::new(22);

@@ -20,8 +20,9 @@ async fn write(volume: &Rig, extent: u64, value: u8) {
     volume.write(EXTENT * extent, &buf, Durability::Volatile).await.expect("the disks are sound");
 }
 
-/// A mirror is brought up to date after one disk had no room for a while, until idle spans are about to be called clean for the first
-/// time. The power fails again and again, and both copies are alike after each cut.
+/// A mirror is brought up to date after one disk had no room for a while, until idle spans are about to be
+/// called clean for the first time. The power fails again and again, and both copies are alike after each
+/// cut.
 pub fn end_of_resync(seed: u64) {
     let world = World::new(seed);
     let rt = world.clone();

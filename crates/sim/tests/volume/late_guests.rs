@@ -1,4 +1,5 @@
-//! A volume is closed while guests are at work: they are refused from some moment on, and what was flushed before is there, whatever is lost then.
+//! A volume is closed while guests are at work: they are refused from some moment on, and what was flushed
+//! before is there, whatever is lost then.
 
 use crate::epochs::sound;
 use crate::lost_caches::run;

@@ -17,7 +17,8 @@ async fn open_without(world: World, left: Vec<Faulty<Disk>>, lost: usize) -> Res
     open_with(world, left, |options| options.distrust = vec![DeviceId(lost as u16)]).await
 }
 
-/// After the loss of a disk, a guest reads what lies on the other ones, and an error, not zeros or old bytes, for the rest.
+/// After the loss of a disk, a guest reads what lies on the other ones, and an error, not zeros or old bytes,
+/// for the rest.
 #[test]
 fn what_lies_on_the_devices_that_are_left_is_there_and_the_rest_is_lost_by_name() {
     for lost in 0..2 {
@@ -88,8 +89,8 @@ fn stamp(arena: &Arena, block: u64) -> Buf {
     buf
 }
 
-/// The journal was on the first SSD alone. Without it, the map that the disk has may be 30 s old; a slot that was used again meanwhile
-/// returned the bytes of another extent.
+/// The journal was on the first SSD alone. Without it, the map that the disk has may be 30 s old; a slot that
+/// was used again meanwhile returned the bytes of another extent.
 #[test]
 fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
     let (mut lost_extents, mut read_blocks) = (0, 0);
@@ -105,7 +106,8 @@ fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
             let mut volume = make(world.clone(), all, &options(2)).await;
             for _ in 0..rng.below(3) {
                 use_for_a_while(&world, &volume, &arena, &mut rng).await;
-                // The daemon is killed, and what it leaves is opened again: the newest of it is in the journal alone.
+                // The daemon is killed, and what it leaves is opened again: the newest of it is in the
+                // journal alone.
                 disks = disks.iter().map(|disk| disk.fork(&world).restart(&world)).collect();
                 let all = disks.iter().map(|disk| sound(disk.clone(), &world)).collect();
                 volume = open(world.clone(), all).await.unwrap();
@@ -135,7 +137,8 @@ fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
     );
 }
 
-/// A journal that was out of use for a while is used again: what it had then is not followed by what is written now.
+/// A journal that was out of use for a while is used again: what it had then is not followed by what is
+/// written now.
 #[test]
 fn a_journal_that_was_out_of_use_is_begun_anew() {
     let world = World::new(9);
@@ -149,7 +152,8 @@ fn a_journal_that_was_out_of_use_is_begun_anew() {
         let all = disks.iter().map(|disk| sound(disk.clone(), &world)).collect();
         let volume = make(world.clone(), all, &made).await;
         volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
-        // The first device is lost, then removed: its journal goes on on the third one, and that of the second one is out of use.
+        // The first device is lost, then removed: its journal goes on on the third one, and that of the
+        // second one is out of use.
         let rest = left(&[1, 2]);
         let (volume, _) = open_without(world.clone(), rest.clone(), 0).await.unwrap();
         volume.write(Bytes::ZERO, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();

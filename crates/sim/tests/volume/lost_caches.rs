@@ -1,4 +1,5 @@
-//! The SSD of a volume with one copy of everything is lost. If it was a cache and nothing on it was newer than on the disks, that costs nothing.
+//! The SSD of a volume with one copy of everything is lost. If it was a cache and nothing on it was newer
+//! than on the disks, that costs nothing.
 
 use crate::epochs::sound;
 use crate::rig::cached::Cache;
@@ -77,7 +78,8 @@ fn an_ssd_that_was_a_clean_cache_keeps_no_volume_closed_and_can_leave() {
     }
 }
 
-/// What only the SSD had is not lost without a word: the volume is refused, and once the SSD is given up, what may be older is named.
+/// What only the SSD had is not lost without a word: the volume is refused, and once the SSD is given up,
+/// what may be older is named.
 #[test]
 fn an_ssd_with_dirty_blocks_is_missed() {
     for closes in [true, false] {
@@ -113,7 +115,8 @@ fn an_ssd_with_dirty_blocks_is_missed() {
     }
 }
 
-/// The disk as an opening leaves it that was told to give the SSD up, and was interrupted as soon as the disk had been told so.
+/// The disk as an opening leaves it that was told to give the SSD up, and was interrupted as soon as the disk
+/// had been told so.
 async fn interrupted_without(world: &World, disk: &Disk) -> Faulty<Disk> {
     let (rt, device) = (world.clone(), sound(disk, world));
     world.spawn(async move {
@@ -131,7 +134,8 @@ async fn interrupted_without(world: &World, disk: &Disk) -> Faulty<Disk> {
     }
 }
 
-/// The same of an SSD without the journal, which is lost after an unclean stop: nothing else would tell that blocks on it were newer.
+/// The same of an SSD without the journal, which is lost after an unclean stop: nothing else would tell that
+/// blocks on it were newer.
 #[test]
 fn a_second_ssd_with_dirty_blocks_is_missed() {
     run(12, async |world| {

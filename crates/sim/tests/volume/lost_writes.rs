@@ -1,4 +1,5 @@
-//! Two required copies on three devices, one of which loses writes that it has not flushed. What was copied from it since is no better.
+//! Two required copies on three devices, one of which loses writes that it has not flushed. What was copied
+//! from it since is no better.
 
 use crate::rig::{Rig, filled, holds, make, options};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
@@ -19,7 +20,8 @@ const TARGET: DeviceId = DeviceId(0);
 const EXTENT: Bytes = Bytes(128 << 10);
 const EXTENTS: u64 = 8;
 
-/// Homes lie on one device, by default that which loses writes, second copies on another one; it does what a test asks for.
+/// Homes lie on one device, by default that which loses writes, second copies on another one; it does what a
+/// test asks for.
 #[derive(Clone)]
 struct Told {
     home: Rc<Cell<DeviceId>>,
@@ -119,7 +121,8 @@ impl Three {
         self.faults(LOSES).set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
     }
 
-    /// The second copy of the first extent has a bad sector, which a guest's read of a part of the extent finds and has written again.
+    /// The second copy of the first extent has a bad sector, which a guest's read of a part of the extent
+    /// finds and has written again.
     async fn repair_second(&self) -> FaultPlan {
         let (_, at, _) = self
             .volume
@@ -167,7 +170,8 @@ impl Three {
         assert_eq!(self.volume.status().devices[LOSES.index()].state, DeviceState::Failed);
     }
 
-    /// What was flushed is read, now, after the two copies that are left were made alike, and after a power cut.
+    /// What was flushed is read, now, after the two copies that are left were made alike, and after a power
+    /// cut.
     async fn nothing_is_lost(&self) {
         let len = EXTENT * EXTENTS;
         assert!(holds(&self.volume, &self.arena, Bytes::ZERO, len, 2).await.expect("two devices are sound"));
@@ -190,7 +194,8 @@ fn promotions() -> impl Iterator<Item = Move> {
     std::iter::once(Move::Promote { range, target: TARGET })
 }
 
-/// The new homes held what the device had after it lost writes, and counted as current: the second copies were made like them.
+/// The new homes held what the device had after it lost writes, and counted as current: the second copies
+/// were made like them.
 #[test]
 fn what_moved_off_a_device_since_it_lost_writes_is_copied_again() {
     on_three_devices(async |three| {
@@ -214,7 +219,8 @@ fn what_was_promoted_from_a_device_since_it_lost_writes_is_not_read() {
     });
 }
 
-/// Extra copies on a device that lost them were read on, in spans that were clean: what was promoted there last had never reached it.
+/// Extra copies on a device that lost them were read on, in spans that were clean: what was promoted there
+/// last had never reached it.
 #[test]
 fn extra_copies_on_a_device_that_lost_writes_are_read_no_more() {
     on_three_devices_with(OTHER, LOSES, async |three| {
@@ -259,7 +265,8 @@ fn a_device_whose_flush_failed_is_read_no_more_while_others_still_flush() {
     });
 }
 
-/// One copy missed a write, the other lost it, and was copied over the first: a flush that succeeded then promised what nobody had.
+/// One copy missed a write, the other lost it, and was copied over the first: a flush that succeeded then
+/// promised what nobody had.
 #[test]
 fn a_flush_fails_if_the_only_copy_of_a_write_lost_it_before_it_was_copied() {
     on_three_devices(async |three| {
@@ -280,7 +287,8 @@ fn a_flush_fails_if_the_only_copy_of_a_write_lost_it_before_it_was_copied() {
     });
 }
 
-/// The copy that stayed was made like the one that had moved, by a resync: it was no better, and became the home.
+/// The copy that stayed was made like the one that had moved, by a resync: it was no better, and became the
+/// home.
 #[test]
 fn a_flush_fails_if_the_copy_that_stayed_was_made_like_the_one_that_moved() {
     on_three_devices(async |three| {
@@ -300,8 +308,8 @@ fn a_flush_fails_if_the_copy_that_stayed_was_made_like_the_one_that_moved() {
     });
 }
 
-/// The policy deferred a write to an extent whose home had just moved. When the device failed that the home had
-/// left, the copy that had stayed became the home, without the write: older bytes were read, and flushed.
+/// The policy deferred a write to an extent whose home had just moved. When the device failed that the home
+/// had left, the copy that had stayed became the home, without the write: older bytes were read, and flushed.
 #[test]
 fn a_write_to_an_extent_that_has_just_moved_is_not_deferred() {
     on_three_devices(async |three| {
@@ -362,7 +370,8 @@ fn a_repair_in_flight_writes_nothing_that_its_source_may_have_lost() {
     });
 }
 
-/// The records of the flush named the copies that had stayed; a checkpoint after it named those that had moved.
+/// The records of the flush named the copies that had stayed; a checkpoint after it named those that had
+/// moved.
 #[test]
 fn a_checkpoint_shows_the_homes_that_the_flush_recorded() {
     on_three_devices(async |three| {
@@ -374,7 +383,8 @@ fn a_checkpoint_shows_the_homes_that_the_flush_recorded() {
     });
 }
 
-/// The record of an extent that a guest discards while the device fails is of the copy that stayed: a crash takes the discard back.
+/// The record of an extent that a guest discards while the device fails is of the copy that stayed: a crash
+/// takes the discard back.
 #[test]
 fn a_discard_during_the_flush_brings_no_bytes_back_that_were_lost() {
     on_three_devices(async |three| {
@@ -395,7 +405,8 @@ fn a_discard_during_the_flush_brings_no_bytes_back_that_were_lost() {
     });
 }
 
-/// A flush that fails for the journal of one device waited for that of the other one, and meanwhile the device was read.
+/// A flush that fails for the journal of one device waited for that of the other one, and meanwhile the
+/// device was read.
 #[test]
 fn a_device_whose_journal_cannot_be_flushed_is_read_no_more() {
     on_three_devices_with(OTHER, LOSES, async |three| {
@@ -418,8 +429,8 @@ fn a_device_whose_journal_cannot_be_flushed_is_read_no_more() {
     });
 }
 
-/// The device has the only copy of another extent, so it is not given up: but a resync to it may be among what it lost, and the other copy
-/// is sound.
+/// The device has the only copy of another extent, so it is not given up: but a resync to it may be among
+/// what it lost, and the other copy is sound.
 #[test]
 fn a_copy_that_may_have_lost_a_resync_is_not_read_where_the_other_one_is_sound() {
     on_three_devices_with(OTHER, LOSES, async |three| {

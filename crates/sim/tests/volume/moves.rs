@@ -1,4 +1,5 @@
-//! How the moves of a plan are carried out: sorted and in runs, a guest's write stops one move alone, and a plan that is revised, or yields, ends.
+//! How the moves of a plan are carried out: sorted and in runs, a guest's write stops one move alone, and a
+//! plan that is revised, or yields, ends.
 
 use crate::rig::{Rig, sound};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
@@ -78,7 +79,8 @@ impl Policy for Mover {
     }
 }
 
-/// Runs `guest` on a volume whose extents all lie on the disk, while a policy moves `moves` to the SSD; what the policy was told.
+/// Runs `guest` on a volume whose extents all lie on the disk, while a policy moves `moves` to the SSD; what
+/// the policy was told.
 fn moving(
     moves: Vec<u32>,
     ends: Ends,
@@ -195,7 +197,8 @@ fn what_memory_holds_moves_without_a_read_of_the_device_that_it_leaves() {
     }
 }
 
-/// What is copied from memory is as old as the moment in which the move began: a write after that must not be lost with it.
+/// What is copied from memory is as old as the moment in which the move began: a write after that must not be
+/// lost with it.
 #[test]
 fn a_guest_that_writes_to_an_extent_that_moves_from_memory_stops_that_move_alone() {
     let told = moving_with(
@@ -262,7 +265,8 @@ fn a_plan_that_yields_makes_one_short_request_at_a_time() {
     assert!(told.outcomes.len() == 16 && told.outcomes.iter().all(|(_, o)| *o == Outcome::Finished));
 }
 
-/// A guest comes back at some moment of the plan: what was read then is still written, and nothing else begins.
+/// A guest comes back at some moment of the plan: what was read then is still written, and nothing else
+/// begins.
 #[test]
 fn a_guest_ends_a_plan_that_yields_whatever_it_is_doing() {
     for extent_size in [KIB * 128, MIB] {

@@ -10,7 +10,8 @@ use std::pin::Pin;
 
 const EXTENT: Bytes = Bytes(128 << 10);
 
-/// The file system of the SSD was full, and new extents still went there: guests had no space, with the disk empty.
+/// The file system of the SSD was full, and new extents still went there: guests had no space, with the disk
+/// empty.
 #[test]
 fn new_extents_go_where_there_is_room() {
     for policy in ["ssd-first", "equi", "stripe", "wardrop"] {
@@ -76,9 +77,9 @@ fn new_extents_go_where_there_is_room() {
     }
 }
 
-/// One half of a mirror lacked extents, for want of room, and was lost after a clean stop: `serve` said that it
-/// alone held what was written last to all other extents of the span. After a crash, a resync gave all of the span up
-/// where a few extents had no room.
+/// One half of a mirror lacked extents, for want of room, and was lost after a clean stop: `serve` said that
+/// it alone held what was written last to all other extents of the span. After a crash, a resync gave all of
+/// the span up where a few extents had no room.
 #[test]
 fn a_half_without_room_may_be_lost_after_a_clean_stop() {
     for (full, is_killed) in [(0, false), (1, false), (0, true), (1, true)] {
@@ -132,8 +133,8 @@ fn a_half_without_room_may_be_lost_after_a_clean_stop() {
     }
 }
 
-/// A power cut at any moment of that stop, and the half without room is lost: the other half has all that was flushed, or
-/// the volume is refused.
+/// A power cut at any moment of that stop, and the half without room is lost: the other half has all that was
+/// flushed, or the volume is refused.
 #[test]
 fn a_cut_during_the_stop_of_a_mirror_without_room_loses_nothing() {
     let mut served = 0;

@@ -1,4 +1,5 @@
-//! A device that was given up is found without those that went on: what is there cannot tell, but what opened the volume last can.
+//! A device that was given up is found without those that went on: what is there cannot tell, but what opened
+//! the volume last can.
 
 use crate::deadlines::no_faults;
 use crate::openings::{made_mirror, mentions, parts};
@@ -11,8 +12,9 @@ use braid_sim::{Disk, DiskOptions, FaultPlan, Faulty, World};
 
 const NAMES: [&str; 2] = ["one", "other"];
 
-/// A device hung and was given up, and the other one served alone for days. At the next start that one came late: the first one said that both had been current when
-/// it was written last, and guests read old bytes and wrote to them.
+/// A device hung and was given up, and the other one served alone for days. At the next start that one came
+/// late: the first one said that both had been current when it was written last, and guests read old bytes
+/// and wrote to them.
 #[test]
 fn a_half_that_was_given_up_is_not_opened_without_the_other_one() {
     for (old, closes) in [(0, true), (1, true), (0, false), (1, false)] {
@@ -32,7 +34,8 @@ fn a_half_that_was_given_up_is_not_opened_without_the_other_one() {
             assert_eq!(report.newer_elsewhere(&outdated), [new]);
             assert_eq!(report.newer_elsewhere(&[]), [new], "the device itself says so");
 
-            // What one half holds is given up by name, and need not be named again though nothing has been noted.
+            // What one half holds is given up by name, and need not be named again though nothing has been
+            // noted.
             let half = found(old);
             for distrust in [vec![new], vec![]] {
                 let (volume, _) = open_with(world.clone(), vec![half.clone()], |o| {
@@ -45,7 +48,8 @@ fn a_half_that_was_given_up_is_not_opened_without_the_other_one() {
                 volume.close().await.unwrap();
             }
 
-            // Where all are there, or the newer one is, their superblocks decide: a note may be a moment older than they are.
+            // Where all are there, or the newer one is, their superblocks decide: a note may be a moment
+            // older than they are.
             for noted in [vec![], vec![DeviceId(0)], vec![DeviceId(1)], vec![DeviceId(0), DeviceId(1)]] {
                 let volume = open_noted(&world, vec![found(0), found(1)], &noted).await;
                 assert!(holds(&volume, &arena, MIB, MIB, 9).await.unwrap());
@@ -104,8 +108,8 @@ fn a_half_that_was_given_up_is_refused_without_any_note() {
     }
 }
 
-/// A device that takes no write goes without the mark, and a device that has just been given up comes back: no
-/// request and no return waits for the mark.
+/// A device that takes no write goes without the mark, and a device that has just been given up comes back:
+/// no request and no return waits for the mark.
 #[test]
 fn no_request_waits_for_the_mark_of_a_device_that_was_given_up() {
     let bench = bench(27);
@@ -149,7 +153,8 @@ fn the_newer_half_is_not_replaced_beside_the_older_one() {
     });
 }
 
-/// Of three devices one is noted that is back meanwhile. Another one is away; the third, which was in use all the time, tells.
+/// Of three devices one is noted that is back meanwhile. Another one is away; the third, which was in use all
+/// the time, tells.
 #[test]
 fn a_note_counts_for_nothing_beside_a_device_that_was_in_use_all_the_time() {
     let bench = bench(25);
@@ -166,7 +171,8 @@ fn a_note_counts_for_nothing_beside_a_device_that_was_in_use_all_the_time() {
     });
 }
 
-/// One half is taken out of use, and the other one is written: it has nines where the first one has twos. What is outdated then.
+/// One half is taken out of use, and the other one is written: it has nines where the first one has twos.
+/// What is outdated then.
 async fn gone_on_without(
     bench: &(World, Arena),
     all: &[Faulty<Disk>],

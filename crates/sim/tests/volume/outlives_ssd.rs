@@ -159,8 +159,8 @@ fn a_list_that_is_damaged_gives_up_what_it_knew() {
     });
 }
 
-/// An SSD that is there counts, however new the list on the disk is; one that was restored to an older state is
-/// refused as before.
+/// An SSD that is there counts, however new the list on the disk is; one that was restored to an older state
+/// is refused as before.
 #[test]
 fn the_journal_on_the_ssd_counts_if_it_is_there() {
     let bench = bench(40);
@@ -186,7 +186,8 @@ fn the_journal_on_the_ssd_counts_if_it_is_there() {
 }
 
 /// The journal was on the disk for a while, and left batches in the ring there. The list of entries went over
-/// some of these: the others passed for a journal that lacks batches, and the disk was refused without the SSD.
+/// some of these: the others passed for a journal that lacks batches, and the disk was refused without the
+/// SSD.
 #[test]
 fn a_list_may_lie_over_batches_of_a_journal_that_has_left() {
     let mut overlaps = 0;
@@ -241,7 +242,8 @@ fn a_list_may_lie_over_batches_of_a_journal_that_has_left() {
     assert!(overlaps > 3, "{overlaps} of 40 lists lay over a batch");
 }
 
-/// The power fails at each instant of the writing of a list, and takes the SSD. What an older list knew is whole.
+/// The power fails at each instant of the writing of a list, and takes the SSD. What an older list knew is
+/// whole.
 pub fn power_fails_while_a_list_is_written(seed: u64) {
     let bench = bench(100 + seed);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -299,8 +301,8 @@ struct Known {
 
 type Ledger = Rc<RefCell<Vec<Known>>>;
 
-/// Guests at work until the power fails. Calm ones leave the volume alone for longer than it takes to write down
-/// what they did.
+/// Guests at work until the power fails. Calm ones leave the volume alone for longer than it takes to write
+/// down what they did.
 async fn work(world: World, volume: Rig, ledger: Ledger, seed: u64) {
     let (arena, mut rng) = (Arena::new(MIB * 4), Rng::new(seed));
     let are_calm = rng.chance(0.5);

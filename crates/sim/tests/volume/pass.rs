@@ -1,4 +1,5 @@
-//! PASS on the engine: what is behind is known to the block, is what a resync copies, and never more than the bound.
+//! PASS on the engine: what is behind is known to the block, is what a resync copies, and never more than the
+//! bound.
 
 use crate::deadlines::{hang, no_faults, timed, write};
 use crate::rig::life::disk;
@@ -46,7 +47,8 @@ fn what_is_behind_is_known_to_the_block_and_nothing_else_is_copied() {
     });
 }
 
-/// As published: nothing happens before the window is full, then at once, whatever else there is to wait for, and no gap is written.
+/// As published: nothing happens before the window is full, then at once, whatever else there is to wait for,
+/// and no gap is written.
 #[test]
 fn a_full_window_awakens_the_duplication_and_nothing_else_does() {
     let bench = bench(41);
@@ -91,7 +93,8 @@ fn a_full_window_awakens_the_duplication_and_nothing_else_does() {
     });
 }
 
-/// Parts that were never written become zeros around a first write, and these must reach the second copy, too.
+/// Parts that were never written become zeros around a first write, and these must reach the second copy,
+/// too.
 #[test]
 fn zeros_around_a_first_write_are_behind_like_its_bytes() {
     let bench = bench(2);
@@ -135,7 +138,8 @@ fn no_acknowledged_write_puts_more_behind_than_the_bound_while_the_disk_stalls()
     });
 }
 
-/// A disk that took no write, and answered all else, stayed in use: each write beyond the bound was acknowledged though the disk lacked it.
+/// A disk that took no write, and answered all else, stayed in use: each write beyond the bound was
+/// acknowledged though the disk lacked it.
 #[test]
 fn a_disk_that_takes_no_write_is_given_up_at_the_bound() {
     for stops in [false, true] {
@@ -239,8 +243,8 @@ fn without_its_disk_a_volume_goes_on_or_stops_writes_as_the_policy_says() {
     }
 }
 
-/// The first write to an extent went to the SSD alone. That fell silent and was given up, since nothing lay on it alone; and the guest was told that no
-/// device is there, though the disk was.
+/// The first write to an extent went to the SSD alone. That fell silent and was given up, since nothing lay
+/// on it alone; and the guest was told that no device is there, though the disk was.
 #[test]
 fn a_first_write_goes_to_the_disk_if_the_ssd_falls_silent() {
     // At once, while the journal has it recorded what is behind, and while the SSD is written.

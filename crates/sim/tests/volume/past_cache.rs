@@ -1,5 +1,5 @@
-//! Requests that go past a cache: the home has what is written, and of the blocks that a write covers no extra copy is left, clean or dirty;
-//! a read comes from the home as far as that is current.
+//! Requests that go past a cache: the home has what is written, and of the blocks that a write covers no
+//! extra copy is left, clean or dirty; a read comes from the home as far as that is current.
 
 use crate::rig::cached::{HDD, SSD, bench, caching, make_dirty};
 use crate::rig::{Bench, Rig, filled, holds, make, open};
@@ -17,7 +17,8 @@ const SIZE: Bytes = Bytes(2 << 20);
 const BLOCK: Bytes = Bytes(4 << 10);
 const BLOCKS: usize = (SIZE.0 / BLOCK.0) as usize;
 
-/// All requests go past the cache. Moves what the test says, and counts guests' writes to the SSD, and their reads by device.
+/// All requests go past the cache. Moves what the test says, and counts guests' writes to the SSD, and their
+/// reads by device.
 #[derive(Clone, Default)]
 struct Past {
     moves: Rc<RefCell<Vec<Move>>>,
@@ -115,7 +116,8 @@ impl Case {
         }
     }
 
-    /// Checks that each byte of a range is one of these: a disk that loses power may have written a part of what it was given.
+    /// Checks that each byte of a range is one of these: a disk that loses power may have written a part of
+    /// what it was given.
     async fn each_is_one_of(&self, volume: &Rig, at: Bytes, len: Bytes, values: [u8; 2]) {
         for at in (0..len / BLOCK).map(|block| at + BLOCK * block) {
             let into = filled(&self.bench.arena, BLOCK, 0);
@@ -155,7 +157,8 @@ fn extra_copies_of_whole_blocks_go_and_the_others_get_the_bytes() {
     }
 }
 
-/// An extra copy is what counts, or is like what counts, until the home has the write: without a flush either is right, and never what was there before.
+/// An extra copy is what counts, or is like what counts, until the home has the write: without a flush either
+/// is right, and never what was there before.
 #[test]
 fn a_power_cut_leaves_what_was_flushed_or_what_was_written() {
     for (is_dirty, loses) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -172,8 +175,9 @@ fn a_power_cut_leaves_what_was_flushed_or_what_was_written() {
     }
 }
 
-/// The home of a block that was dirty holds what is older than the last good flush if it loses the write: that is never read, and the extra copy counts
-/// again when the volume is opened. If the block was clean, the home holds what was flushed.
+/// The home of a block that was dirty holds what is older than the last good flush if it loses the write:
+/// that is never read, and the extra copy counts again when the volume is opened. If the block was clean, the
+/// home holds what was flushed.
 #[test]
 fn what_a_failed_flush_lost_of_a_write_past_the_cache_is_not_read_from_the_home() {
     for is_dirty in [true, false] {
@@ -209,7 +213,8 @@ fn what_a_failed_flush_lost_of_a_write_past_the_cache_is_not_read_from_the_home(
     }
 }
 
-/// A guest reads a clean extra copy, and its block slot may be another block's soon: while it reads, the copy stays, and gets the bytes.
+/// A guest reads a clean extra copy, and its block slot may be another block's soon: while it reads, the copy
+/// stays, and gets the bytes.
 #[test]
 fn what_is_being_read_keeps_its_extra_copy() {
     on_cached(false, async |case| {
@@ -228,7 +233,8 @@ fn what_is_being_read_keeps_its_extra_copy() {
     });
 }
 
-/// The bytes that are on their way from a dirty copy to the home may get there after the guest's: then the copy must stay.
+/// The bytes that are on their way from a dirty copy to the home may get there after the guest's: then the
+/// copy must stay.
 #[test]
 fn what_is_being_written_back_keeps_its_extra_copy() {
     on_cached(true, async |case| {

@@ -121,8 +121,8 @@ fn a_log_that_was_damaged_is_told_and_does_not_count() {
     assert_eq!((found, recovery.has_log, recovery.log_refused), (0, false, None), "nothing was there");
 }
 
-/// Whatever lies in the file, the volume opens: with all of the writes, or as after the last flush. A number in the
-/// head that was damaged hid some of the writes.
+/// Whatever lies in the file, the volume opens: with all of the writes, or as after the last flush. A number
+/// in the head that was damaged hid some of the writes.
 #[test]
 fn no_bytes_in_the_log_keep_a_volume_from_opening() {
     for seed in 0..40 {
@@ -158,8 +158,8 @@ fn a_log_that_an_opening_has_missed_does_not_count() {
     });
 }
 
-/// An opening read the log and failed before a device had its number. One without the log took the same number,
-/// and what was written then was hidden by the log in the opening after that.
+/// An opening read the log and failed before a device had its number. One without the log took the same
+/// number, and what was written then was hidden by the log in the opening after that.
 #[test]
 fn a_log_that_a_failed_opening_has_read_does_not_count_after_an_opening_without_it() {
     let bench = Rc::new(bench(7));
@@ -258,8 +258,9 @@ fn openings_that_die_one_after_the_other_lose_nothing() {
     });
 }
 
-/// A commit was under way with as many changes as a batch holds, and as many as were written meanwhile waited. An
-/// opening that made all of these durable ended in a panic: it held the map while it waited for the journal.
+/// A commit was under way with as many changes as a batch holds, and as many as were written meanwhile
+/// waited. An opening that made all of these durable ended in a panic: it held the map while it waited for
+/// the journal.
 #[test]
 fn a_log_with_more_changes_than_a_batch_holds_is_replayed() {
     const SIZE: Bytes = Bytes(128 << 20);

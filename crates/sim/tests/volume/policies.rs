@@ -1,5 +1,5 @@
-//! What the engine does for a policy that none of the library is like: extra copies that writes make (write-back), and for
-//! whom it says that devices were flushed.
+//! What the engine does for a policy that none of the library is like: extra copies that writes make
+//! (write-back), and for whom it says that devices were flushed.
 
 use crate::rig::{Rig, sound};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};

@@ -251,7 +251,8 @@ impl Policy for Restless {
     }
 }
 
-/// Every second extent to the device where it is not: neighbours would be one run, and the disk would have too little to do.
+/// Every second extent to the device where it is not: neighbours would be one run, and the disk would have
+/// too little to do.
 fn to_and_fro(view: &View) -> Vec<Move> {
     let every_second = (0..view.homes.extents()).step_by(2);
     let homes = every_second.filter_map(|i| Some((ExtentId(i), view.homes.home(ExtentId(i))?)));
@@ -273,7 +274,8 @@ fn in_and_out(view: &View) -> Vec<Move> {
     moves.collect()
 }
 
-/// The share of its time that the disk has worked for moves, and what else was seen, after this time with no guests.
+/// The share of its time that the disk has worked for moves, and what else was seen, after this time with no
+/// guests.
 fn restless(moves: fn(&View) -> Vec<Move>, share: Option<f64>, time: Nanos) -> (f64, Rc<Seen>) {
     let (world, arena, seen) = (World::new(8), Arena::new(MIB), Rc::new(Seen::default()));
     let disks =

@@ -9,8 +9,8 @@ use braid_format::superblock::{self, DeviceTable, Header, Layout};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, World};
 
-/// The only SSD could be removed under these policies, or it left under another one and the policy was changed back. The volume was not opened again, though nothing
-/// was lacking but a device for new copies.
+/// The only SSD could be removed under these policies, or it left under another one and the policy was
+/// changed back. The volume was not opened again, though nothing was lacking but a device for new copies.
 #[test]
 fn a_volume_opens_under_a_policy_whose_ssd_was_removed_and_uses_the_next_one() {
     for (policy, copies) in [

@@ -17,7 +17,8 @@ struct Rig {
     rng: Rng,
 }
 
-/// The share that `wardrop` wants each device to have, then the response time of each that it remembers; −1 if it knows none.
+/// The share that `wardrop` wants each device to have, then the response time of each that it remembers; −1
+/// if it knows none.
 type Learned = Vec<f64>;
 
 impl Rig {

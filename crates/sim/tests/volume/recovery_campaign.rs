@@ -1,6 +1,8 @@
-//! A volume that has lost its SSD goes on with the disk at once, with guests at work: whenever the power fails, and however often, each sector is as it was
-//! flushed last, or as it was written later, or as the disk alone was if nobody has written it since. If places of the journal cannot be read, a sector of which
-//! such a segment had something may be an error instead, until all of its extent has been written: never anything else.
+//! A volume that has lost its SSD goes on with the disk at once, with guests at work: whenever the power
+//! fails, and however often, each sector is as it was flushed last, or as it was written later, or as the
+//! disk alone was if nobody has written it since. If places of the journal cannot be read, a sector of which
+//! such a segment had something may be an error instead, until all of its extent has been written: never
+//! anything else.
 
 use crate::epochs::{
     BLOCK, EXTENT, Guests, History, SIZE, SSD, check, disks, epochs, recovered, sound, wait_for_image,
@@ -295,7 +297,8 @@ async fn lose_ssd_of(world: &World, other: Option<Disk>, seed: u64, rng: &mut Rn
     (Lost { disk: lost.disk.clone(), base: bytes, superblock: volume.superblock() }, lost)
 }
 
-/// The SSD is lost, and guests go on with the disk at once, with or without another one, through a few power cuts.
+/// The SSD is lost, and guests go on with the disk at once, with or without another one, through a few power
+/// cuts.
 pub fn recover_at_work(seed: u64) {
     recover(seed, 0.0);
 }
@@ -390,7 +393,8 @@ async fn end_recovery(volume: &Rig, damage: &Damage, seed: u64) {
     assert_eq!(volume.superblock().features.incompat & Features::UNAPPLIED, 0);
 }
 
-/// Another disk is used like any other once the recovery has ended, and then the volume needs it if something lies there alone.
+/// Another disk is used like any other once the recovery has ended, and then the volume needs it if something
+/// lies there alone.
 async fn go_on_with_other(world: &World, volume: &Rig, here: &Left, rng: &mut Rng) {
     for _ in 0..100_000 {
         if volume.status().devices[2].state != DeviceState::Active {

@@ -39,7 +39,8 @@ fn new_device(bench: &Bench, place: usize, size: Bytes) -> Faulty<Disk> {
     sound(&bench.world, new_disk(&bench.world, place, size))
 }
 
-/// After a shutdown and after a crash, whichever device goes, whatever its layout: once the new one is up to date, it serves alone.
+/// After a shutdown and after a crash, whichever device goes, whatever its layout: once the new one is up to
+/// date, it serves alone.
 #[test]
 fn a_new_device_gets_all_copies_and_then_serves_alone() {
     for (place, layout, closes) in
@@ -152,7 +153,8 @@ fn a_volume_with_one_copy_says_that_it_cannot() {
     });
 }
 
-/// A power cut at any moment: the volume opens without the new device and with it, and the replacement can be done again.
+/// A power cut at any moment: the volume opens without the new device and with it, and the replacement can be
+/// done again.
 #[test]
 fn a_replacement_that_is_interrupted_can_be_done_again() {
     for cut in (1..90).step_by(2) {
@@ -244,7 +246,8 @@ fn a_device_is_taken_out_of_use_only_if_all_of_it_is_elsewhere() {
     });
 }
 
-/// A lost device was to be removed, and got a successor instead: that was taken for the old one, stayed out of use, and was removed.
+/// A lost device was to be removed, and got a successor instead: that was taken for the old one, stayed out
+/// of use, and was removed.
 #[test]
 fn the_successor_of_a_device_that_was_to_be_removed_is_used() {
     let bench = bench(6);

@@ -1,4 +1,5 @@
-//! The size of a volume that was given none: what it leaves for other policies, and that these fit as was said.
+//! The size of a volume that was given none: what it leaves for other policies, and that these fit as was
+//! said.
 
 use crate::rig::{Rig, open, options, refused, sound};
 use braid_base::{Bytes, MIB};

@@ -1,4 +1,5 @@
-//! Neighbouring blocks with extra copies are one request: to the SSD, if they lie side by side there, and to the disk across clean ones.
+//! Neighbouring blocks with extra copies are one request: to the SSD, if they lie side by side there, and to
+//! the disk across clean ones.
 
 use crate::rig::cached::{HDD, SSD, bench, caching};
 use crate::rig::{Bench, Rig, filled, holds, open_with};
@@ -13,7 +14,8 @@ const BLOCK: Bytes = Bytes(4 << 10);
 const EXTENT: Bytes = Bytes(128 << 10);
 const SIZE: Bytes = Bytes(2 << 20);
 
-/// Writes and reads go where the test says; notes what guests' requests are to the devices, and how long those are that copy what they read.
+/// Writes and reads go where the test says; notes what guests' requests are to the devices, and how long
+/// those are that copy what they read.
 #[derive(Clone, Default)]
 struct Told {
     to_extra: Rc<Cell<bool>>,
@@ -119,7 +121,8 @@ impl Case {
     }
 }
 
-/// Under PostMark hystor took 1.8 times as long as the disk alone: each block of a write was a request to the SSD, one after the other.
+/// Under PostMark hystor took 1.8 times as long as the disk alone: each block of a write was a request to the
+/// SSD, one after the other.
 #[test]
 fn a_write_to_new_extra_copies_is_one_request_and_so_is_a_read_of_them() {
     on_disk(async |case| {
@@ -143,7 +146,8 @@ fn a_write_to_new_extra_copies_is_one_request_and_so_is_a_read_of_them() {
     });
 }
 
-/// The disk had a request for what lies before a clean copy, and one for what lies behind it, with a turn of the disk between them.
+/// The disk had a request for what lies before a clean copy, and one for what lies behind it, with a turn of
+/// the disk between them.
 #[test]
 fn a_read_takes_clean_copies_from_the_disk_that_lie_between_what_it_alone_has() {
     on_disk(async |case| {

@@ -92,7 +92,8 @@ fn writes_that_share_a_block_and_no_sector_do_not_wait_for_each_other() {
     });
 }
 
-/// The SSD does not take what a write to the home brings up to date there, and meanwhile another write makes that copy dirty.
+/// The SSD does not take what a write to the home brings up to date there, and meanwhile another write makes
+/// that copy dirty.
 #[test]
 fn a_copy_that_missed_a_write_and_became_dirty_gets_it() {
     on_warm(async |bench, volume| {

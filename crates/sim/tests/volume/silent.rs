@@ -1,4 +1,5 @@
-//! Disks that fall silent and are given up for that, durably: what guests see, what a power cut finds, and how they come back.
+//! Disks that fall silent and are given up for that, durably: what guests see, what a power cut finds, and
+//! how they come back.
 
 use crate::deadlines::{hang, mirror, no_faults, parts, recover, state, timed, write};
 use crate::rig::life::addition;
@@ -9,8 +10,9 @@ use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::Runtime;
 use braid_sim::{Disk, DiskOptions, Faulty};
 
-/// While nobody wrote, a disk that hung stayed `slow` for as long as it hung: the volume had one copy left, and no record said so. It is given up
-/// after a minute, durably, whoever asked it: guests that read, or the watchdog.
+/// While nobody wrote, a disk that hung stayed `slow` for as long as it hung: the volume had one copy left,
+/// and no record said so. It is given up after a minute, durably, whoever asked it: guests that read, or the
+/// watchdog.
 #[test]
 fn a_device_that_answers_no_read_for_a_minute_is_given_up() {
     for (seed, reads) in [(21, true), (22, false), (23, true)] {
@@ -61,8 +63,8 @@ fn a_device_that_answers_no_read_for_a_minute_is_given_up() {
     }
 }
 
-/// The disk hangs while the window is on its way to it, and guests write beyond the bound, or wait for flushes. Then the power fails, and it is
-/// found stale.
+/// The disk hangs while the window is on its way to it, and guests write beyond the bound, or wait for
+/// flushes. Then the power fails, and it is found stale.
 #[test]
 fn guests_of_pass_go_on_without_a_disk_that_hangs() {
     for (seed, policy) in [
@@ -107,7 +109,8 @@ fn guests_of_pass_go_on_without_a_disk_that_hangs() {
     }
 }
 
-/// Each device counted its own seconds. One that came later never counted as one that had answered since, and a device that hung was not given up.
+/// Each device counted its own seconds. One that came later never counted as one that had answered since, and
+/// a device that hung was not given up.
 #[test]
 fn a_device_that_hangs_is_given_up_beside_one_that_came_late() {
     for hung in [0, 1, 2] {

@@ -100,8 +100,8 @@ fn new_extents_do_not_go_to_a_slow_device_as_long_as_another_has_room() {
     });
 }
 
-/// The home of a new extent was to be on the SSD, which was slow: it went to a disk, and its second copy, on another one, was left behind all the same.
-/// What had been flushed to that disk alone was lost with it.
+/// The home of a new extent was to be on the SSD, which was slow: it went to a disk, and its second copy, on
+/// another one, was left behind all the same. What had been flushed to that disk alone was lost with it.
 #[test]
 fn a_new_extent_that_does_not_get_the_home_it_should_have_is_not_behind() {
     let bench = bench(8);

@@ -22,7 +22,8 @@ fn homes_on_disk(volume: &Rig) -> usize {
     extents.filter(|&at| home(at) == Some(HDD)).count()
 }
 
-/// A volume of which half lies on the SSD tier, and whose cache is full of blocks of the other half; `dirty` if these were written.
+/// A volume of which half lies on the SSD tier, and whose cache is full of blocks of the other half; `dirty`
+/// if these were written.
 async fn in_use(world: &World, volume: &Rig, arena: &Arena, dirty: bool) {
     let all = (0..SIZE / MIB).map(|i| MIB * i);
     for at in all.clone() {

@@ -50,8 +50,9 @@ async fn all_hold(volume: &Rig, arena: &Arena, value: u8) -> bool {
     true
 }
 
-/// An opening beside the SSD was interrupted, and another one, of the same number, was without it. The disk that was in both has no table that tells of the second one: what was
-/// written then was copied over, or read, as it came.
+/// An opening beside the SSD was interrupted, and another one, of the same number, was without it. The disk
+/// that was in both has no table that tells of the second one: what was written then was copied over, or
+/// read, as it came.
 #[test]
 fn a_device_without_a_table_that_was_used_apart_is_refused() {
     let bench = bench(30);
@@ -87,7 +88,8 @@ fn a_device_without_a_table_that_was_used_apart_is_refused() {
     });
 }
 
-/// The table of an opening that was interrupted was on the SSD alone, which then was gone for good. The disks hold everything, and were refused for ever.
+/// The table of an opening that was interrupted was on the SSD alone, which then was gone for good. The disks
+/// hold everything, and were refused for ever.
 #[test]
 fn an_interrupted_opening_whose_table_is_gone_keeps_nobody_out() {
     let bench = bench(31);
@@ -128,7 +130,8 @@ fn an_interrupted_opening_brings_no_device_back_that_was_given_up_before() {
     });
 }
 
-/// One half went on without the other, and then the other without the first one. Only the first one's table tells, and that cannot be read.
+/// One half went on without the other, and then the other without the first one. Only the first one's table
+/// tells, and that cannot be read.
 #[test]
 fn a_half_whose_table_cannot_be_read_is_brought_up_to_date_only_if_it_is_given_up() {
     let bench = bench(33);
@@ -159,7 +162,8 @@ fn a_half_whose_table_cannot_be_read_is_brought_up_to_date_only_if_it_is_given_u
     });
 }
 
-/// A half that was given up while the volume was open, and was not used since, is made anew though its table cannot be read: those that gave it up know all.
+/// A half that was given up while the volume was open, and was not used since, is made anew though its table
+/// cannot be read: those that gave it up know all.
 #[test]
 fn a_half_that_failed_and_whose_table_cannot_be_read_keeps_nobody_out() {
     let bench = bench(38);
@@ -181,7 +185,8 @@ fn a_half_that_failed_and_whose_table_cannot_be_read_keeps_nobody_out() {
     });
 }
 
-/// A half failed just as the other one had been brought up to date from it: its table calls that one returning, without which it never went on.
+/// A half failed just as the other one had been brought up to date from it: its table calls that one
+/// returning, without which it never went on.
 #[test]
 fn a_half_that_failed_when_the_other_was_up_to_date_again_is_no_half_used_apart() {
     let bench = bench(34);
@@ -211,7 +216,8 @@ fn a_half_that_failed_when_the_other_was_up_to_date_again_is_no_half_used_apart(
     });
 }
 
-/// Each half was about to be opened alone, one of them more often: the numbers of that one were to be higher than those of the volume that it was to come back to.
+/// Each half was about to be opened alone, one of them more often: the numbers of that one were to be higher
+/// than those of the volume that it was to come back to.
 #[test]
 fn a_device_with_higher_numbers_does_not_come_back_to_an_open_volume() {
     let mut refusals = 0;

@@ -123,9 +123,9 @@ fn left(world: &World, disks: &[Disk]) -> Vec<Disk> {
     left
 }
 
-/// All pieces were dirty on the second SSD at the last checkpoint. They were written back, and a guest's flush
-/// made newer bytes durable at the disk. Without the journal 494 of 1000 blocks read as before, and were written
-/// over the newer bytes.
+/// All pieces were dirty on the second SSD at the last checkpoint. They were written back, and a guest's
+/// flush made newer bytes durable at the disk. Without the journal 494 of 1000 blocks read as before, and
+/// were written over the newer bytes.
 #[test]
 fn what_was_written_back_and_overwritten_since_does_not_become_older() {
     for (order, waits) in ORDERS.into_iter().flat_map(|order| [(order, false), (order, true)]) {
@@ -158,8 +158,8 @@ fn what_was_written_back_and_overwritten_since_does_not_become_older() {
     }
 }
 
-/// Blocks became dirty on the second SSD after the last checkpoint. Only the journal knew, and without it they
-/// read as the disk's older bytes, though the SSD was there.
+/// Blocks became dirty on the second SSD after the last checkpoint. Only the journal knew, and without it
+/// they read as the disk's older bytes, though the SSD was there.
 #[test]
 fn what_became_dirty_since_is_whole() {
     for order in ORDERS {
@@ -183,8 +183,8 @@ fn what_became_dirty_since_is_whole() {
     }
 }
 
-/// A block that was written back long ago left the cache, and the guest wrote to the disk past it: no record of
-/// the flush that followed spoke of the block.
+/// A block that was written back long ago left the cache, and the guest wrote to the disk past it: no record
+/// of the flush that followed spoke of the block.
 #[test]
 fn a_clean_copy_that_goes_is_listed_before_the_disk_is_newer() {
     for order in ORDERS {
@@ -234,8 +234,9 @@ fn without_the_list_dirty_blocks_read_as_errors() {
     });
 }
 
-/// A place of the witness is bad. What left the second cache is listed in the other place. Without the SSD with
-/// the journal the bad place may have been the newer one: that is refused, and after a repair no block is older.
+/// A place of the witness is bad. What left the second cache is listed in the other place. Without the SSD
+/// with the journal the bad place may have been the newer one: that is refused, and after a repair no block
+/// is older.
 #[test]
 fn what_left_the_cache_is_listed_beside_a_bad_place() {
     for (order, bad) in ORDERS.into_iter().flat_map(|order| [(order, 0), (order, 1)]) {
@@ -274,7 +275,8 @@ fn what_left_the_cache_is_listed_beside_a_bad_place() {
     }
 }
 
-/// What is known of a piece: the newest value, when it was flushed, and whether it may lie on the lost SSD alone.
+/// What is known of a piece: the newest value, when it was flushed, and whether it may lie on the lost SSD
+/// alone.
 #[derive(Clone, Copy, Default)]
 struct Known {
     value: u8,
@@ -284,8 +286,8 @@ struct Known {
     on_ssd: bool,
 }
 
-/// Draws a life, a power cut, and the loss of the SSD with the journal. What was flushed 5 s before, or lies on the
-/// disk, is not older than that.
+/// Draws a life, a power cut, and the loss of the SSD with the journal. What was flushed 5 s before, or lies
+/// on the disk, is not older than that.
 pub fn lives_end_with_one_of_two_ssds(seed: u64) -> (usize, usize) {
     let world = World::new(seed);
     let rt = world.clone();

@@ -1,4 +1,5 @@
-//! What was flushed to two copies, one of which has a single fault, while another device is lost, slow or silent.
+//! What was flushed to two copies, one of which has a single fault, while another device is lost, slow or
+//! silent.
 
 use crate::deadlines::hang;
 use crate::rig::{Rig, filled, open, options, sound};
@@ -67,8 +68,8 @@ enum Goes {
     AtOpening,
 }
 
-/// One bad place of a home; its second copy is sound, and was flushed. A third device is lost. Gives what a guest
-/// reads at once, and after ten minutes.
+/// One bad place of a home; its second copy is sound, and was flushed. A third device is lost. Gives what a
+/// guest reads at once, and after ten minutes.
 fn a_third_device(goes: Goes) -> [Result<u8, String>; 2] {
     run(1, async move |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
@@ -111,8 +112,8 @@ fn a_third_device_that_holds_no_copy_is_no_reason_to_lose_a_place_that_the_secon
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// As [`a_third_device`], but then the device of the homes is lost, whose second copies are sound, and were flushed.
-/// Gives what a guest reads after that.
+/// As [`a_third_device`], but then the device of the homes is lost, whose second copies are sound, and were
+/// flushed. Gives what a guest reads after that.
 fn a_third_device_and_then_a_home(goes: Goes, stops: bool) -> Result<u8, String> {
     run(6, async move |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
@@ -164,8 +165,8 @@ fn a_third_device_that_holds_no_copy_is_no_reason_why_a_volume_cannot_do_without
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A bad place of a home, in a span in which the second copy of another extent missed a write. A guest can read it;
-/// then the volume is stopped, and served again.
+/// A bad place of a home, in a span in which the second copy of another extent missed a write. A guest can
+/// read it; then the volume is stopped, and served again.
 #[test]
 fn a_stop_costs_nothing_that_could_be_read_before_it() {
     let mut read = Vec::new();
@@ -191,8 +192,8 @@ fn a_stop_costs_nothing_that_could_be_read_before_it() {
     assert_eq!(read, [Ok(value(5)), Ok(value(5))]);
 }
 
-/// A mirror after a crash of its daemon, all of which is undecided, or behind where that was recorded. Block `i` of
-/// an extent holds `value(i)`.
+/// A mirror after a crash of its daemon, all of which is undecided, or behind where that was recorded. Block
+/// `i` of an extent holds `value(i)`.
 async fn made(
     world: &World,
     arena: &Arena,
@@ -221,8 +222,9 @@ async fn made(
     (volume, disks)
 }
 
-/// As [`a_stop_costs_nothing_that_could_be_read_before_it`], of an extent whose second copy becomes the home at the
-/// stop, since the device of the home lacks something in the span: the bad place is in the second copy.
+/// As [`a_stop_costs_nothing_that_could_be_read_before_it`], of an extent whose second copy becomes the home
+/// at the stop, since the device of the home lacks something in the span: the bad place is in the second
+/// copy.
 #[test]
 fn a_stop_makes_no_home_of_a_second_copy_that_cannot_be_read() {
     let mut read = Vec::new();
@@ -258,8 +260,8 @@ fn a_stop_makes_no_home_of_a_second_copy_that_cannot_be_read() {
     assert_eq!(read, [Ok(value(5)), Ok(value(5))]);
 }
 
-/// Blocks of 64 KiB. A home has a bad place in one sector, and a guest writes another one of the same block, of
-/// which the second copy has nothing yet.
+/// Blocks of 64 KiB. A home has a bad place in one sector, and a guest writes another one of the same block,
+/// of which the second copy has nothing yet.
 fn beside_a_bad_place(block_size: Bytes, behind: Option<Bytes>) -> Result<u8, String> {
     run(2, async move |world| {
         let arena = Arena::new(MIB * 4);
@@ -307,8 +309,8 @@ fn a_guest_gets_what_both_copies_have_though_the_home_is_silent_and_the_extent_i
     assert_eq!(read, [Ok(value(3)), Ok(value(3)), Ok(value(4))]);
 }
 
-/// The second device is slow. A guest writes a whole block that the home cannot read any more, and the power fails
-/// before it is told of success. What was flushed there before is in the second copy.
+/// The second device is slow. A guest writes a whole block that the home cannot read any more, and the power
+/// fails before it is told of success. What was flushed there before is in the second copy.
 #[test]
 fn a_write_under_way_costs_nothing_that_was_flushed_to_a_slow_device() {
     let mut lost = Vec::new();
@@ -360,9 +362,9 @@ fn cut(disks: &[Disk], rng: &mut Rng) -> Vec<StoredDisk> {
 /// The second copies of so many extents miss writes.
 const MISSED: u32 = 8;
 
-/// The second copies of some extents, on this disk, missed writes that were flushed. The resync copies them, and
-/// the home's device is given up before this disk was flushed. Then the power fails. Gives how many power cuts
-/// were tried, and after which of them an extent was older.
+/// The second copies of some extents, on this disk, missed writes that were flushed. The resync copies them,
+/// and the home's device is given up before this disk was flushed. Then the power fails. Gives how many power
+/// cuts were tried, and after which of them an extent was older.
 fn given_up_before_the_target_is_flushed(on: usize, seed: u64) -> (usize, Vec<(u64, u32, u8)>) {
     run(seed, async move |world| {
         let arena = Arena::new(MIB * 4);
@@ -441,8 +443,8 @@ fn what_a_resync_copied_is_durable_before_the_device_that_it_came_from_is_given_
     }
 }
 
-/// The journal of a device cannot be written for a moment, and the other device does not answer for a while, which
-/// has a journal, too. Nothing is lost. Both devices are well again, and the volume is served anew.
+/// The journal of a device cannot be written for a moment, and the other device does not answer for a while,
+/// which has a journal, too. Nothing is lost. Both devices are well again, and the volume is served anew.
 fn journals_of_both(fails: bool, hangs: bool, rest: u64) -> Result<u8, String> {
     run(8, async move |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;

@@ -1,5 +1,5 @@
-//! Attacks on what a crash leaves undecided: copies that are chosen twice, places that nobody can read though a
-//! sound copy is there, and a resync that does not end.
+//! Attacks on what a crash leaves undecided: copies that are chosen twice, places that nobody can read though
+//! a sound copy is there, and a resync that does not end.
 
 use crate::deadlines::hang;
 use crate::rig::{Rig, filled, open, options, sound};
@@ -141,8 +141,8 @@ pub fn run<T: 'static>(seed: u64, test: impl AsyncFnOnce(World) -> T + 'static) 
     result
 }
 
-/// An extent moves while a guest reads a block of it that the home cannot give any more: the guest gets what the
-/// second copy has, and flushes. The move has copied what the home had.
+/// An extent moves while a guest reads a block of it that the home cannot give any more: the guest gets what
+/// the second copy has, and flushes. The move has copied what the home had.
 #[test]
 fn what_a_guest_was_given_stays_though_the_home_was_copied_before() {
     let (read, after) = run(1, async |world| {
@@ -200,8 +200,8 @@ fn a_home_that_cannot_be_written_in_one_block_still_has_the_others() {
     assert_eq!(two_bad_places((10, Bad::ForEver), (20, Bad::UntilWritten), 10), []);
 }
 
-/// The second device does not answer for some seconds, while a guest reads a sound block of an extent in which the
-/// home has a bad place elsewhere.
+/// The second device does not answer for some seconds, while a guest reads a sound block of an extent in
+/// which the home has a bad place elsewhere.
 #[test]
 fn a_device_that_does_not_answer_for_a_while_is_no_reason_to_lose_a_block_of_it() {
     let mut lost = Vec::new();
@@ -287,8 +287,8 @@ fn the_device_that_missed_a_write_may_be_lost() {
     assert!(refused.is_empty(), "{refused:?}");
 }
 
-/// A guest's write that one copy missed, without FUA, and then a flush. What is said of it: the value that another
-/// opening reads, without the home or with a home that has a bad place there.
+/// A guest's write that one copy missed, without FUA, and then a flush. What is said of it: the value that
+/// another opening reads, without the home or with a home that has a bad place there.
 fn missed(flushes: bool, has_power: bool, alone: bool) -> Result<u8, ErrorKind> {
     run(6, async move |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
@@ -319,8 +319,8 @@ fn missed(flushes: bool, has_power: bool, alone: bool) -> Result<u8, ErrorKind> 
     })
 }
 
-/// The flush does not record that a copy is behind: the write did so before its end. Without that record the span
-/// is dirty, hence undecided after the crash, and the older copy passes for the flushed one.
+/// The flush does not record that a copy is behind: the write did so before its end. Without that record the
+/// span is dirty, hence undecided after the crash, and the older copy passes for the flushed one.
 #[test]
 fn a_write_that_one_copy_missed_and_that_was_flushed_is_not_taken_back() {
     is_not_taken_back(&[(true, false), (true, true)]);
@@ -344,8 +344,8 @@ fn is_not_taken_back(cases: &[(bool, bool)]) {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// Nothing is copied any more while a volume closes, so a guest that reads what is undecided is refused: the next
-/// opening, on either device, could have something else.
+/// Nothing is copied any more while a volume closes, so a guest that reads what is undecided is refused: the
+/// next opening, on either device, could have something else.
 #[test]
 fn what_is_undecided_is_not_read_while_a_volume_closes() {
     let (refused, read, after) = run(8, async |world| {
@@ -372,8 +372,8 @@ fn what_is_undecided_is_not_read_while_a_volume_closes() {
     assert_eq!((refused, after), (Err(ErrorKind::Io), read));
 }
 
-/// A write that both copies fail, the home in part, and a guest that waits for it with its read. Then a flush, and
-/// the loss of the home. Gives what was read before and after that.
+/// A write that both copies fail, the home in part, and a guest that waits for it with its read. Then a
+/// flush, and the loss of the home. Gives what was read before and after that.
 fn read_beside_a_write_that_fails(seed: u64, waits: bool) -> Option<(u8, u8)> {
     run(seed, async move |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;

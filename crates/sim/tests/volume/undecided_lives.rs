@@ -1,5 +1,5 @@
-//! Drawn lives of mirrors in which now one device fails and now another one, in overlapping ranges of few extents.
-//! Requests may fail; what is read may not be older than what was flushed, and stays what it is.
+//! Drawn lives of mirrors in which now one device fails and now another one, in overlapping ranges of few
+//! extents. Requests may fail; what is read may not be older than what was flushed, and stays what it is.
 
 use crate::rig::{Rig, open, options, sound, sound_one};
 use crate::told::Told;

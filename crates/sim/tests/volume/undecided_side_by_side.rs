@@ -1,6 +1,6 @@
-//! Drawn lives of mirrors that crash, with all that moves, copies and caches beside what is undecided: guests that
-//! read at the same time, sectors of 512 bytes, memory, extra copies, moves, bad places, and devices that go and
-//! come back.
+//! Drawn lives of mirrors that crash, with all that moves, copies and caches beside what is undecided: guests
+//! that read at the same time, sectors of 512 bytes, memory, extra copies, moves, bad places, and devices
+//! that go and come back.
 
 use crate::rig::{Rig, open_with, options, sound, sound_one};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos, Rng};

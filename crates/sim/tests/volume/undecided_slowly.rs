@@ -1,5 +1,5 @@
-//! Attacks on how undecided copies are decided past bad places, beside a device that is slow or late, and while a
-//! volume closes: places that nobody can read though a copy has them, and guests that are refused.
+//! Attacks on how undecided copies are decided past bad places, beside a device that is slow or late, and
+//! while a volume closes: places that nobody can read though a copy has them, and guests that are refused.
 
 use crate::deadlines::hang;
 use crate::rig::{filled, open, open_with, sound};
@@ -55,8 +55,8 @@ fn a_write_goes_to_a_slow_device_alone_where_the_home_cannot_take_it() {
     assert_eq!((written, read), (Ok(()), Ok(222)));
 }
 
-/// The second device does not answer; the home takes eight seconds, less than the minute that a device has on which
-/// something lies alone.
+/// The second device does not answer; the home takes eight seconds, less than the minute that a device has on
+/// which something lies alone.
 #[test]
 fn a_guest_waits_for_the_only_device_that_answers() {
     let read = run(3, async |world| {
@@ -95,7 +95,8 @@ fn a_guest_gets_from_the_second_device_what_a_silent_home_does_not_give() {
     assert_eq!(read, Ok(value(3)));
 }
 
-/// The second device fails one read, of a block that the guest did not ask for, and the home has a bad place there.
+/// The second device fails one read, of a block that the guest did not ask for, and the home has a bad place
+/// there.
 #[test]
 fn a_read_that_fails_once_is_no_reason_to_lose_a_block_that_nobody_asked_for() {
     let read = run(4, async |world| {
@@ -157,8 +158,8 @@ fn a_guest_gets_a_block_that_was_decided_together_with_one_that_was_not() {
     assert_eq!(read, [both(9), both(10), both(9), both(10)]);
 }
 
-/// Memory holds an extent as the home had it, with blocks that are undecided still, when the home gives way to the
-/// second copy, which has something else there.
+/// Memory holds an extent as the home had it, with blocks that are undecided still, when the home gives way
+/// to the second copy, which has something else there.
 #[test]
 fn memory_keeps_nothing_of_a_home_that_gave_way_to_a_write() {
     let (read, after) = run(14, async |world| {
@@ -186,8 +187,8 @@ fn memory_keeps_nothing_of_a_home_that_gave_way_to_a_write() {
     assert_eq!(after, read);
 }
 
-/// Each device has a place that can neither be read nor written, in different blocks of one extent: the guest asks
-/// for the block that the home has.
+/// Each device has a place that can neither be read nor written, in different blocks of one extent: the guest
+/// asks for the block that the home has.
 #[test]
 fn a_guest_gets_what_the_home_has_though_another_block_of_it_is_bad() {
     let read = run(6, async |world| {
@@ -228,8 +229,8 @@ fn guests_that_go_on_reading_do_not_keep_a_volume_from_closing() {
     assert_eq!(closed, Ok(()));
 }
 
-/// Half of the home's extent is bad, and the home takes two seconds to say so of each sector. The guest asks for a
-/// block that both copies have.
+/// Half of the home's extent is bad, and the home takes two seconds to say so of each sector. The guest asks
+/// for a block that both copies have.
 #[test]
 fn a_guest_does_not_wait_for_all_bad_sectors_around_what_it_asks_for() {
     let read = run(9, async |world| {
@@ -260,8 +261,8 @@ async fn left_without_the_first(it: &Crashed, world: &World) -> Result<u8, Strin
     value_of(&volume, &it.arena, it.last).await.map_err(|error| error.to_string())
 }
 
-/// The device of the homes falls silent, and is given up. The daemon dies at any time in between. All was flushed,
-/// and is on the other device. Guests begin to write in other spans from then on, so many.
+/// The device of the homes falls silent, and is given up. The daemon dies at any time in between. All was
+/// flushed, and is on the other device. Guests begin to write in other spans from then on, so many.
 fn silent_first_device(is_undecided: bool, guests: u64) {
     let mut lost = Vec::new();
     for millis in (4000..9000).step_by(250) {
@@ -308,9 +309,9 @@ fn a_silent_device_may_be_lost_while_guests_write_where_copies_are_alike() {
     silent_first_device(false, 7);
 }
 
-/// The home cannot take a write, and gives way. Other guests begin to write in other spans before that is durable,
-/// so the journal says of the first one that a copy is behind. Then the daemon dies, and the former home is gone. An
-/// extent is a span: nothing else lies beside it.
+/// The home cannot take a write, and gives way. Other guests begin to write in other spans before that is
+/// durable, so the journal says of the first one that a copy is behind. Then the daemon dies, and the former
+/// home is gone. An extent is a span: nothing else lies beside it.
 #[test]
 fn the_journal_does_not_say_behind_before_it_says_which_home_gave_way() {
     let mut lost = Vec::new();

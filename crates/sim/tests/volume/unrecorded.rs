@@ -1,5 +1,6 @@
 //! What the journal of a mirror must say before anything depends on it: that a copy missed a write, before a
-//! guest hears of success; and nothing of spans whose device was lost by the flush that was to make them clean.
+//! guest hears of success; and nothing of spans whose device was lost by the flush that was to make them
+//! clean.
 
 use crate::rig::life::{disk, open, state};
 use crate::rig::{Rig, options, sound};
@@ -74,7 +75,8 @@ impl Mirror {
     }
 }
 
-/// One copy of an extent misses a write that is flushed, then the power fails, and the disk with the other copy is gone.
+/// One copy of an extent misses a write that is flushed, then the power fails, and the disk with the other
+/// copy is gone.
 pub fn a_copy_misses_a_write(seed: u64) {
     let world = World::new(seed);
     let rt = world.clone();
@@ -106,7 +108,8 @@ pub fn a_copy_misses_a_write(seed: u64) {
     world.halt();
 }
 
-/// Spans that guests leave alone are about to be called clean when a disk loses by that flush what they wrote.
+/// Spans that guests leave alone are about to be called clean when a disk loses by that flush what they
+/// wrote.
 pub fn a_flush_loses_idle_spans(seed: u64) {
     let world = World::new(seed);
     let rt = world.clone();

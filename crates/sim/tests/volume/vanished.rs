@@ -1,4 +1,5 @@
-//! Devices that vanish, so that every request fails: guests meet no error while a copy is left, and it is noticed though nobody asks.
+//! Devices that vanish, so that every request fails: guests meet no error while a copy is left, and it is
+//! noticed though nobody asks.
 
 use crate::rig::busy::{busy_under, end};
 use crate::rig::life::names;
@@ -9,7 +10,8 @@ use braid_format::superblock::DeviceState;
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 
-/// A write whose block had a clean extra copy on the SSD failed with the SSD, though both required copies had been written.
+/// A write whose block had a clean extra copy on the SSD failed with the SSD, though both required copies had
+/// been written.
 #[test]
 fn a_cache_that_vanishes_costs_no_guest_an_error() {
     for seed in 0..12 {
@@ -64,7 +66,8 @@ fn a_device_that_nobody_asks_is_missed_within_ten_seconds() {
     }
 }
 
-/// A bad sector where one superblock copy lies is no reason to give a device up, and what takes all devices away is none to give one up.
+/// A bad sector where one superblock copy lies is no reason to give a device up, and what takes all devices
+/// away is none to give one up.
 #[test]
 fn a_quiet_device_is_given_up_only_if_it_alone_answers_nothing() {
     let world = World::new(831);

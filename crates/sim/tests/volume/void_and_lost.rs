@@ -1,5 +1,5 @@
-//! A region of metadata that was given up on one half of a mirror, while the other half is brought up to date,
-//! or is lost next: the map must lie on a device that counts at every instant.
+//! A region of metadata that was given up on one half of a mirror, while the other half is brought up to
+//! date, or is lost next: the map must lie on a device that counts at every instant.
 
 use crate::bad_regions::for_each;
 use crate::rig::{Rig, filled, holds, open, open_with, options};
@@ -80,9 +80,9 @@ fn regions(superblock: &Superblock) -> Vec<Region> {
     superblock.regions.iter().filter(|region| kinds.contains(&region.kind)).copied().collect()
 }
 
-/// One half was brought up to date, and a place of the journal could not be written on the other one: the ring
-/// there was given up, since the half that counted for nothing yet had one. Flushes went on, and after a crash
-/// neither ring was read: what had been flushed was gone, and the volume passed for clean.
+/// One half was brought up to date, and a place of the journal could not be written on the other one: the
+/// ring there was given up, since the half that counted for nothing yet had one. Flushes went on, and after a
+/// crash neither ring was read: what had been flushed was gone, and the volume passed for clean.
 #[test]
 fn a_region_is_not_given_up_for_one_on_a_device_that_is_being_brought_up_to_date() {
     for_each((80, mirror()), regions, async |bench, volume, region| {
@@ -122,8 +122,8 @@ fn a_region_is_not_given_up_for_one_on_a_device_that_is_being_brought_up_to_date
 }
 
 /// A region of one half was given up after a crash, while both counted, and could not be made anew. Then the
-/// other half was taken out of use, with the only map, though a mirror survives the loss of either: the volume
-/// was closed without an error, and had no map.
+/// other half was taken out of use, with the only map, though a mirror survives the loss of either: the
+/// volume was closed without an error, and had no map.
 #[test]
 fn a_half_with_the_only_copy_of_a_region_is_not_taken_out_of_use() {
     let voids = for_each((80, mirror()), regions, async |bench, volume, region| {

@@ -293,8 +293,8 @@ fn an_extent_whose_map_was_lost_with_the_ssd_reads_as_an_error() {
     what_was_flushed_to_the_disk_does_not_read_as_zeros_without_its_map();
 }
 
-/// Of two pages that named the same batch, the one that listed less counted if the new extent had a lower number:
-/// the extent read as zeros.
+/// Of two pages that named the same batch, the one that listed less counted if the new extent had a lower
+/// number: the extent read as zeros.
 #[test]
 fn an_extent_that_was_listed_last_is_not_forgotten() {
     let bench = bench(33);

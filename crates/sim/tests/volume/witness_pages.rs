@@ -101,7 +101,8 @@ fn without_the_ssd_a_witness_that_cannot_be_read_is_refused() {
                     Ok(report) => assert!(!report.fatal.is_empty(), "the check says so"),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Io),
                 }
-                // Nothing was changed: with the SSD back, all is there. The SSD knows that a page was durable.
+                // Nothing was changed: with the SSD back, all is there. The SSD knows that a page was
+                // durable.
                 let both = vec![bench.sound(bench.disks[0].fork(&world)), bench.sound(rest.fork(&world))];
                 match open(world.clone(), both).await {
                     Ok(whole) => assert_eq!(reads(&whole, &arena, 7, 2).await, Some(true)),

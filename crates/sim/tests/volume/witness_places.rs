@@ -1,5 +1,5 @@
-//! The journal's proof names the newest durable page of the witness, and one place of the witness is bad: sound
-//! devices are accused of nothing, and a device that lost its flushes is refused all the same.
+//! The journal's proof names the newest durable page of the witness, and one place of the witness is bad:
+//! sound devices are accused of nothing, and a device that lost its flushes is refused all the same.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -78,8 +78,8 @@ fn with_bad(disk: &Disk, at: Bytes, wrong: Wrong) -> Faulty<Disk> {
     Faulty::new(disk.clone(), &Faults::new(FaultPlan { bad_writes, ..FaultPlan::default() }, Rng::new(1)))
 }
 
-/// Every page went to the one place that was left. The proof named the page, and a crash that tore the page after
-/// it left one that was older by more than one: that accused a sound disk.
+/// Every page went to the one place that was left. The proof named the page, and a crash that tore the page
+/// after it left one that was older by more than one: that accused a sound disk.
 #[test]
 fn a_page_in_the_other_place_satisfies_the_proof() {
     for (bad, wrong) in [(0, Wrong::Sector), (1, Wrong::Sector), (0, Wrong::Writes), (1, Wrong::Writes)] {
@@ -128,8 +128,8 @@ struct Life {
     other: Bytes,
 }
 
-/// A place of the witness turns bad, and the volume changes before and after the proof knows that. `turn` counts
-/// from the place that is written next: a bad sector under the newest page is another matter.
+/// A place of the witness turns bad, and the volume changes before and after the proof knows that. `turn`
+/// counts from the place that is written next: a bad sector under the newest page is another matter.
 fn life(seed: u64, turn: usize, wrong: Wrong, cut: Option<u64>) -> Life {
     let (bench, known) = (bench(seed), Rc::new(Cell::new(None)));
     let (rt, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -159,7 +159,8 @@ fn life(seed: u64, turn: usize, wrong: Wrong, cut: Option<u64>) -> Life {
     Life { disks, points: start + 1..end, volume, other }
 }
 
-/// Power fails at any step, also while the page is written that goes over the only one: no sound disk is accused.
+/// Power fails at any step, also while the page is written that goes over the only one: no sound disk is
+/// accused.
 #[test]
 fn a_power_cut_beside_a_worn_place_accuses_no_sound_disk() {
     let mut torn = 0;
@@ -183,8 +184,8 @@ fn a_power_cut_beside_a_worn_place_accuses_no_sound_disk() {
     assert!(torn > 3, "{torn} power cuts tore the only page");
 }
 
-/// The disk was restored to an older state, and the place of its newest page, or both, could not be read, or had
-/// rotted: that passed for a device without a witness.
+/// The disk was restored to an older state, and the place of its newest page, or both, could not be read, or
+/// had rotted: that passed for a device without a witness.
 #[test]
 fn an_unreadable_page_beside_an_older_one_is_refused() {
     let bench = bench(20);

@@ -1,4 +1,5 @@
-//! `working-set` on a whole volume: what is read often moves in the first pause, once, and what was learned survives a restart.
+//! `working-set` on a whole volume: what is read often moves in the first pause, once, and what was learned
+//! survives a restart.
 
 use crate::rig::{Rig, sound};
 use braid_base::{Bytes, KIB, MIB, Nanos};
@@ -15,7 +16,8 @@ async fn open(world: &World, disks: &[Disk]) -> Rig {
     Volume::open(world.clone(), sound(disks), options).await.expect("the devices are there").0
 }
 
-/// Runs `guest` on a volume with this policy, on an SSD and a disk large enough to keep what a policy has learned. All of it is written.
+/// Runs `guest` on a volume with this policy, on an SSD and a disk large enough to keep what a policy has
+/// learned. All of it is written.
 fn run(policy: &str, guest: impl AsyncFnOnce(World, Vec<Disk>, Rig, Arena) + 'static) {
     let (world, arena, policy) = (World::new(4), Arena::new(MIB * 2), policy.to_owned());
     let disks =
@@ -102,7 +104,8 @@ fn the_campaigns_have_something_to_move() {
     });
 }
 
-/// A volume that looks at its devices, or plans, again and again keeps a processor and disks awake for nothing.
+/// A volume that looks at its devices, or plans, again and again keeps a processor and disks awake for
+/// nothing.
 #[test]
 fn an_hour_of_idle_time_takes_few_turns_of_the_engine_once_nothing_is_worth_moving() {
     run("working-set,stripe=even,water-mark=0%", async |rt, disks, volume, arena| {

@@ -156,7 +156,8 @@ fn what_lies_between_several_dirty_blocks_is_written_with_them_unless_the_disk_c
     }
 }
 
-/// A guest writes to blocks while they are on their way to the disk: the home has older bytes then, so the extra copies must stay dirty.
+/// A guest writes to blocks while they are on their way to the disk: the home has older bytes then, so the
+/// extra copies must stay dirty.
 #[test]
 fn what_a_guest_writes_during_a_write_back_stays_dirty() {
     on_dirty(async |case| {

@@ -24,12 +24,14 @@ pub struct Header {
     pub records: Option<u64>,
     /// Time zero in nanoseconds since 1970, where it is known.
     pub unix_ns: Option<u64>,
-    /// Where the devices lie; none if all is one device. Labels have at most 255 bytes, and the whole header 1 MiB: some 40,000 devices.
+    /// Where the devices lie; none if all is one device. Labels have at most 255 bytes, and the whole header
+    /// 1 MiB: some 40,000 devices.
     pub places: Vec<Place>,
 }
 
 impl Header {
-    /// The header as bytes. Names and labels that are too long are cut. With more devices than fit it is longer than [`LONGEST_HEADER`].
+    /// The header as bytes. Names and labels that are too long are cut. With more devices than fit it is
+    /// longer than [`LONGEST_HEADER`].
     pub(crate) fn encode(&self) -> Vec<u8> {
         let name = cut(&self.name);
         let places = &self.places;

@@ -288,8 +288,8 @@ pub struct CompactEnd {
     pub dropped: u64,
 }
 
-/// Reads header and end of a compact trace, of which `beginning` are the first and `ending` the last bytes. `None` if it
-/// is none, or is not complete.
+/// Reads header and end of a compact trace, of which `beginning` are the first and `ending` the last bytes.
+/// `None` if it is none, or is not complete.
 pub(crate) fn tail(beginning: &[u8], ending: &[u8]) -> Option<(Header, Tail)> {
     if !beginning.starts_with(MAGIC) {
         return None;

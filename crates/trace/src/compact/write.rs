@@ -29,7 +29,8 @@ pub struct CompactWriter<W> {
     end: End,
 }
 
-/// A payload as long as this ends its block: large enough for zstd to find what repeats, small enough for the cache.
+/// A payload as long as this ends its block: large enough for zstd to find what repeats, small enough for the
+/// cache.
 const USUAL: usize = 64 << 10;
 
 impl<W: Write> CompactWriter<W> {
@@ -58,8 +59,8 @@ impl<W: Write> CompactWriter<W> {
         })
     }
 
-    /// Adds a record. What no reader would take is an error: a time before that of the last record, a read or write of no
-    /// bytes or of more than 256 MiB, an address beyond 64 PiB.
+    /// Adds a record. What no reader would take is an error: a time before that of the last record, a read or
+    /// write of no bytes or of more than 256 MiB, an address beyond 64 PiB.
     pub fn push(&mut self, arrival: &Arrival) -> io::Result<()> {
         let Request { op, offset, len } = arrival.request;
         let refused = |reason| io::Error::new(io::ErrorKind::InvalidInput, format!("{arrival:?}: {reason}"));

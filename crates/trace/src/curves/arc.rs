@@ -1,5 +1,5 @@
-//! ARC (figure 4 of the paper): T1 holds blocks used once lately, T2 blocks used more often; B1 and B2 remember what left them. A hit in B1 makes T1's
-//! share of the cache larger, a hit in B2 smaller.
+//! ARC (figure 4 of the paper): T1 holds blocks used once lately, T2 blocks used more often; B1 and B2
+//! remember what left them. A hit in B1 makes T1's share of the cache larger, a hit in B2 smaller.
 
 use super::Cache;
 use super::queues::Queues;

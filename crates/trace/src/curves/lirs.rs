@@ -1,5 +1,6 @@
-//! LIRS (section 3 of the paper): blocks with a low inter-reference recency (LIR) stay; those with a high one (HIR) have 1 % of the cache. The stack S orders blocks by
-//! their last use, down to the oldest LIR block; the queue Q holds the HIR blocks that are in the cache. A HIR block that is used again while it is in S
+//! LIRS (section 3 of the paper): blocks with a low inter-reference recency (LIR) stay; those with a high one
+//! (HIR) have 1 % of the cache. The stack S orders blocks by their last use, down to the oldest LIR block;
+//! the queue Q holds the HIR blocks that are in the cache. A HIR block that is used again while it is in S
 //! becomes LIR, and the oldest LIR block becomes HIR.
 //!
 //! The paper does not bound the blocks of S that are not in the cache; neither is it done here.

@@ -1,11 +1,13 @@
-//! Miss ratios of caches of blocks of 4 KiB, by how they evict and how large they are. A trace is read once: the references to its blocks stay in memory
-//! (`references.rs`), and each cache is simulated over them.
+//! Miss ratios of caches of blocks of 4 KiB, by how they evict and how large they are. A trace is read once:
+//! the references to its blocks stay in memory (`references.rs`), and each cache is simulated over them.
 //!
-//! Reads and writes both bring a block into the cache; a request of several blocks is a reference to each of them, in order. All blocks have
-//! one size, and every block that misses is admitted. [`Eviction::Belady`] knows the future, and no cache that admits every block misses less.
+//! Reads and writes both bring a block into the cache; a request of several blocks is a reference to each of
+//! them, in order. All blocks have one size, and every block that misses is admitted. [`Eviction::Belady`]
+//! knows the future, and no cache that admits every block misses less.
 //!
-//! With a sample of blocks a cache is simulated at the size of its share of the sample, after Waldspurger, Saemundsson, Ahmad, Park, "Cache
-//! Modeling and Optimization using Miniature Simulations" (USENIX ATC 2017); blocks are sampled by a hash, as in SHARDS.
+//! With a sample of blocks a cache is simulated at the size of its share of the sample, after Waldspurger,
+//! Saemundsson, Ahmad, Park, "Cache Modeling and Optimization using Miniature Simulations" (USENIX ATC 2017);
+//! blocks are sampled by a hash, as in SHARDS.
 
 mod arc;
 mod belady;
@@ -35,9 +37,11 @@ pub enum Eviction {
     Sieve,
     /// Megiddo, Modha, "ARC: a self-tuning, low overhead replacement cache" (FAST 2003).
     Arc,
-    /// Jiang, Zhang, "LIRS: an efficient low inter-reference recency set replacement policy" (SIGMETRICS 2002).
+    /// Jiang, Zhang, "LIRS: an efficient low inter-reference recency set replacement policy" (SIGMETRICS
+    /// 2002).
     Lirs,
-    /// Einziger, Friedman, Manes, "TinyLFU: a highly efficient cache admission policy" (ACM Transactions on Storage, 2017).
+    /// Einziger, Friedman, Manes, "TinyLFU: a highly efficient cache admission policy" (ACM Transactions on
+    /// Storage, 2017).
     WTinyLfu,
     /// Belady's MIN (IBM Systems Journal, 1966): the block that is needed last.
     Belady,
@@ -91,7 +95,8 @@ trait Cache {
     fn reference(&mut self, block: u32) -> bool;
 }
 
-/// How many of the references miss in a cache of this size, as a share of them; none if the cache has no room for a block of the sample.
+/// How many of the references miss in a cache of this size, as a share of them; none if the cache has no room
+/// for a block of the sample.
 ///
 /// Takes time in proportion to the references, and up to 32 bytes of memory for each distinct block.
 pub fn miss_ratio(references: &References, eviction: Eviction, cache_size_bytes: u64) -> Option<f64> {

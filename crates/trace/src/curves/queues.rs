@@ -1,4 +1,5 @@
-//! Queues of blocks that are known by number: a block is in one of them or in none, and leaves from anywhere in constant time.
+//! Queues of blocks that are known by number: a block is in one of them or in none, and leaves from anywhere
+//! in constant time.
 
 /// Nobody's number.
 pub(super) const NONE: u32 = u32::MAX;

@@ -1,4 +1,5 @@
-//! The references of a trace to blocks, in memory: four bytes each. A sample of the blocks if there are more than fit.
+//! The references of a trace to blocks, in memory: four bytes each. A sample of the blocks if there are more
+//! than fit.
 
 use crate::measure::{BLOCK_BYTES, mix};
 use crate::reader::Record;
@@ -6,7 +7,8 @@ use braid_base::Op;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// References that are kept: 512 MiB. Of a trace with more, a sample of the blocks is kept, and the sample is halved until its references fit.
+/// References that are kept: 512 MiB. Of a trace with more, a sample of the blocks is kept, and the sample is
+/// halved until its references fit.
 pub const MOST_REFERENCES: usize = 128 << 20;
 
 /// Addresses have 56 bits at most, so that of their blocks 44 are left.

@@ -1,6 +1,6 @@
-//! S3-FIFO (algorithm 1 of the paper): a small queue of a tenth of the cache for what is new, a main queue, and a ghost queue that remembers as many blocks as the main
-//! queue has room for. A block leaves the small queue for the main one if it was used more than once there; the main queue
-//! gives used blocks another turn.
+//! S3-FIFO (algorithm 1 of the paper): a small queue of a tenth of the cache for what is new, a main queue,
+//! and a ghost queue that remembers as many blocks as the main queue has room for. A block leaves the small
+//! queue for the main one if it was used more than once there; the main queue gives used blocks another turn.
 
 use super::Cache;
 use super::queues::Queues;

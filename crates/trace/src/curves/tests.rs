@@ -151,7 +151,8 @@ fn the_hand_of_sieve_spares_what_was_visited_and_stays_where_it_was() {
     // From the oldest: a is spared, b goes; the hand is at c.
     assert_eq!(missed(&mut sieve, "e"), "e");
     assert_eq!(missed(&mut sieve, "ac"), "");
-    // c is spared, d goes; then e, which nobody asked for. a was visited, and the hand has not come back to it.
+    // c is spared, d goes; then e, which nobody asked for. a was visited, and the hand has not come back to
+    // it.
     assert_eq!(missed(&mut sieve, "fg"), "fg");
     assert_eq!(missed(&mut sieve, "acfg"), "");
     assert_eq!(missed(&mut sieve, "d"), "d");
@@ -164,7 +165,8 @@ fn s3_fifo_promotes_what_is_used_twice_and_remembers_what_left() {
     assert_eq!(missed(&mut cache, "abbbcdefghij"), "abcdefghij");
     assert_eq!(missed(&mut cache, "klmnopqrs"), "klmnopqrs");
     assert_eq!(missed(&mut cache, "b"), "");
-    // r left the small queue a moment ago: it comes back into the main queue, and outlives what comes after it.
+    // r left the small queue a moment ago: it comes back into the main queue, and outlives what comes after
+    // it.
     assert_eq!(missed(&mut cache, "a"), "a", "a was used once, and left");
     let mut cache = s3_fifo::S3Fifo::new(10, 26);
     assert_eq!(missed(&mut cache, "abcdefghijk"), "abcdefghijk");
@@ -205,7 +207,8 @@ fn requests_are_references_to_their_blocks_and_flushes_are_none() {
     assert_eq!(miss_ratio(&references, Eviction::Lru, BLOCK_BYTES - 1), None);
 }
 
-/// SHARDS: a sample of a tenth tells the curve of the whole within some per cent, and what does not fit is sampled further.
+/// SHARDS: a sample of a tenth tells the curve of the whole within some per cent, and what does not fit is
+/// sampled further.
 #[test]
 fn a_sample_tells_the_curve_of_the_whole() {
     let mut rng = Rng::new(5);

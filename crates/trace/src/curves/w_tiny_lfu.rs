@@ -1,8 +1,10 @@
-//! W-TinyLFU (section 4 of the paper): a window of 1 % of the cache by LRU for what is new, and a main part by segmented LRU, four fifths of which are protected.
-//! What leaves the window enters the main part if it was used more often than what would leave that, as a sketch of counters tells.
+//! W-TinyLFU (section 4 of the paper): a window of 1 % of the cache by LRU for what is new, and a main part
+//! by segmented LRU, four fifths of which are protected. What leaves the window enters the main part if it
+//! was used more often than what would leave that, as a sketch of counters tells.
 //!
-//! The sketch has four rows of counters up to 15, as many in a row as the cache has blocks (the next power of two), and halves all counters after ten times as many
-//! references as the cache has blocks. The paper's doorkeeper, which saves memory, is left out; a draw goes against the newcomer.
+//! The sketch has four rows of counters up to 15, as many in a row as the cache has blocks (the next power of
+//! two), and halves all counters after ten times as many references as the cache has blocks. The paper's
+//! doorkeeper, which saves memory, is left out; a draw goes against the newcomer.
 
 use super::Cache;
 use super::queues::Queues;

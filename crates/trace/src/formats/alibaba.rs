@@ -1,5 +1,6 @@
-//! Alibaba's block traces of virtual disks (Li, Wang, Lee, Li et al., "An In-Depth Analysis of Cloud Block Storage Workloads in
-//! Large-Scale Production", IISWC 2020), after the readme at github.com/alibaba/block-traces.
+//! Alibaba's block traces of virtual disks (Li, Wang, Lee, Li et al., "An In-Depth Analysis of Cloud Block
+//! Storage Workloads in Large-Scale Production", IISWC 2020), after the readme at
+//! github.com/alibaba/block-traces.
 //!
 //! ```text
 //! 419,W,8792731648,16384,1577808144360767

@@ -10,8 +10,8 @@
 //!   |      processor  sequence
 //!   device: major,minor
 //! ```
-//! Lines that do not begin with a device are of the summary and passed over, as are the other events, what has no
-//! sectors, and commands passed through to the device.
+//! Lines that do not begin with a device are of the summary and passed over, as are the other events, what
+//! has no sectors, and commands passed through to the device.
 
 use crate::decode::{LineFormat, Raw};
 use crate::devices::Devices;

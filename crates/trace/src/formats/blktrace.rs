@@ -1,4 +1,5 @@
-//! blktrace's binary: `struct blk_io_trace` of the kernel's `linux/blktrace_api.h`, version 7, in either byte order.
+//! blktrace's binary: `struct blk_io_trace` of the kernel's `linux/blktrace_api.h`, version 7, in either byte
+//! order.
 //!
 //! ```text
 //! offset  bytes
@@ -14,9 +15,9 @@
 //! 44      2      error
 //! 46      2      length of what follows this record
 //! ```
-//! blktrace writes a file for each processor, in no common order. `blkparse -i NAME -d FILE` merges them into one; reading
-//! a mere concatenation gives late records, which are counted. Where a record does not begin with the magic number,
-//! reading goes on where the next one does.
+//! blktrace writes a file for each processor, in no common order. `blkparse -i NAME -d FILE` merges them into
+//! one; reading a mere concatenation gives late records, which are counted. Where a record does not begin
+//! with the magic number, reading goes on where the next one does.
 
 use crate::Error;
 use crate::decode::{Batch, Decode, Raw, broken, check};

@@ -1,8 +1,9 @@
-//! Lists of block numbers, as studies of caches use them: text with one number on a line (`blocks`), or binary numbers of four or eight
-//! bytes, little-endian, one after another (`blocks-u32`, `blocks-u64`).
+//! Lists of block numbers, as studies of caches use them: text with one number on a line (`blocks`), or
+//! binary numbers of four or eight bytes, little-endian, one after another (`blocks-u32`, `blocks-u64`).
 //!
-//! There is no time: each number is a unit of time (1 ms unless told otherwise) after the one before. There is no operation: all are
-//! reads, of one block each, of 4 KiB unless told otherwise. The binary ones cannot be told by their content, and have to be named.
+//! There is no time: each number is a unit of time (1 ms unless told otherwise) after the one before. There
+//! is no operation: all are reads, of one block each, of 4 KiB unless told otherwise. The binary ones cannot
+//! be told by their content, and have to be named.
 
 use super::fixed::{FixedFormat, little};
 use crate::decode::{LineFormat, Raw};

@@ -1,5 +1,6 @@
-//! CloudPhysics: what virtual SCSI disks of VMware guests were asked (Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC
-//! Construction with SHARDS", FAST 2015), as the CSV that mimircache and libCacheSim distribute.
+//! CloudPhysics: what virtual SCSI disks of VMware guests were asked (Waldspurger, Park, Garthwaite, Ahmad,
+//! "Efficient MRC Construction with SHARDS", FAST 2015), as the CSV that mimircache and libCacheSim
+//! distribute.
 //!
 //! ```text
 //! version,time,op,size,lbn
@@ -46,7 +47,8 @@ impl LineFormat for CloudPhysics {
     }
 }
 
-/// READ, WRITE, WRITE AND VERIFY of 6, 10, 12 and 16 bytes, WRITE SAME, SYNCHRONIZE CACHE, UNMAP (SBC-3, table 33).
+/// READ, WRITE, WRITE AND VERIFY of 6, 10, 12 and 16 bytes, WRITE SAME, SYNCHRONIZE CACHE, UNMAP (SBC-3,
+/// table 33).
 pub(super) fn operation(code: u64) -> Option<Op> {
     Some(match code {
         0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,

@@ -1,7 +1,7 @@
 //! Five columns, time device address length op: three formats that differ in their units alone.
 //!
-//! *DiskSim*, the ASCII format of Bucy, Schindler, Schlosser, Ganger, "The DiskSim Simulation Environment Version 4.0 Reference
-//! Manual" (CMU-PDL-08-101), section 5 on traces:
+//! *DiskSim*, the ASCII format of Bucy, Schindler, Schlosser, Ganger, "The DiskSim Simulation Environment
+//! Version 4.0 Reference Manual" (CMU-PDL-08-101), section 5 on traces:
 //!
 //! ```text
 //! 4.530000 0 1843720 16 1
@@ -12,15 +12,16 @@
 //! arrival in milliseconds
 //! ```
 //!
-//! *SSDSim* (Hu et al., ICS 2011) and *MQSim* (Tavakkol et al., FAST 2018; `ASCII_Trace_Definition.h`) have the same columns with
-//! the time in whole nanoseconds and, as op, 0 for a write and 1 for a read.
+//! *SSDSim* (Hu et al., ICS 2011) and *MQSim* (Tavakkol et al., FAST 2018; `ASCII_Trace_Definition.h`) have
+//! the same columns with the time in whole nanoseconds and, as op, 0 for a write and 1 for a read.
 //!
-//! *Slices of MSR Cambridge traces* (`msr-cut`), as prepared for the Heimdall project, have the time in milliseconds, address
-//! and length in bytes.
+//! *Slices of MSR Cambridge traces* (`msr-cut`), as prepared for the Heimdall project, have the time in
+//! milliseconds, address and length in bytes.
 //!
-//! How they are told apart, in `detect.rs`: whole numbers for times are SSDSim. Otherwise, if every address and every
-//! length of the first lines is a multiple of 512, they are bytes (`msr-cut`): a DiskSim trace would have to ask for
-//! multiples of 256 KiB at multiples of 256 KiB and nothing else. Otherwise it is DiskSim.
+//! How they are told apart, in `detect.rs`: whole numbers for times are SSDSim. Otherwise, if every address
+//! and every length of the first lines is a multiple of 512, they are bytes (`msr-cut`): a DiskSim trace
+//! would have to ask for multiples of 256 KiB at multiples of 256 KiB and nothing else. Otherwise it is
+//! DiskSim.
 
 use crate::decode::{LineFormat, Raw};
 use crate::devices::Devices;

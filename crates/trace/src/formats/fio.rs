@@ -1,4 +1,5 @@
-//! fio's iolog, versions 2 and 3: fio(1), "TRACE FILE FORMAT". Written by `--write_iolog`, replayed by `--read_iolog`.
+//! fio's iolog, versions 2 and 3: fio(1), "TRACE FILE FORMAT". Written by `--write_iolog`, replayed by
+//! `--read_iolog`.
 //!
 //! ```text
 //! fio version 3 iolog               fio version 2 iolog
@@ -10,9 +11,10 @@
 //! |            read, write, trim, sync, datasync, or add, open, close
 //! microseconds since the start
 //! ```
-//! Version 2 has no times but those of `wait`. fio's manual calls them microseconds after the wait before; fio itself (seen in
-//! 3.33, `DDIR_WAIT` in `iolog.c`) waits until so many *milliseconds* after its start. Both are in use, so the waits within
-//! the first 64 KiB decide: if each is larger than the one before, they are fio's; if not, the manual's.
+//! Version 2 has no times but those of `wait`. fio's manual calls them microseconds after the wait before;
+//! fio itself (seen in 3.33, `DDIR_WAIT` in `iolog.c`) waits until so many *milliseconds* after its start.
+//! Both are in use, so the waits within the first 64 KiB decide: if each is larger than the one before, they
+//! are fio's; if not, the manual's.
 
 use crate::decode::{LineFormat, Raw};
 use crate::devices::Devices;
@@ -92,8 +94,8 @@ impl LineFormat for Fio {
 const NO_ACTION: Reason =
     "no action that is known: read, write, trim, sync, datasync, wait, add, open, close";
 
-/// The place of the action among the fields, and the name of the file before it, which may have blanks in it: the action is
-/// the first known word behind which there are only numbers.
+/// The place of the action among the fields, and the name of the file before it, which may have blanks in it:
+/// the action is the first known word behind which there are only numbers.
 fn action<'a>(line: &'a [u8], fields: &Fields<'a>, own: usize) -> Option<(usize, &'a [u8])> {
     const ACTIONS: [&[u8]; 9] =
         [b"read", b"write", b"trim", b"sync", b"datasync", b"wait", b"add", b"open", b"close"];

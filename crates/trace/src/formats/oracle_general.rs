@@ -1,5 +1,6 @@
-//! libCacheSim's oracleGeneral: accesses to objects, each with the time of the next access to the same object, for
-//! policies that know the future. After `oracleGeneralBin.h` of libCacheSim (github.com/1a1a11a/libCacheSim).
+//! libCacheSim's oracleGeneral: accesses to objects, each with the time of the next access to the same
+//! object, for policies that know the future. After `oracleGeneralBin.h` of libCacheSim
+//! (github.com/1a1a11a/libCacheSim).
 //!
 //! ```text
 //! offset  bytes   little-endian
@@ -8,12 +9,12 @@
 //! 12      4       its size in bytes
 //! 16      8       number of the next access to it; -1 or 2^63 - 1 where there is none; ignored
 //! ```
-//! There is no operation: all are reads. For block traces the object is the first block: its address is the number times
-//! the size of a block (512 bytes unless told otherwise). Traces of web caches have hashes for objects, most of which are no
-//! address at all and are reported as such.
+//! There is no operation: all are reads. For block traces the object is the first block: its address is the
+//! number times the size of a block (512 bytes unless told otherwise). Traces of web caches have hashes for
+//! objects, most of which are no address at all and are reported as such.
 //!
-//! There is no magic number. `detect.rs` takes for it what is not text and whose first records have times that do not
-//! decrease, sizes of 1 byte to 1 GiB, and next accesses that lie ahead.
+//! There is no magic number. `detect.rs` takes for it what is not text and whose first records have times
+//! that do not decrease, sizes of 1 byte to 1 GiB, and next accesses that lie ahead.
 
 use crate::Error;
 use crate::decode::{Batch, Decode, Raw, broken, check};

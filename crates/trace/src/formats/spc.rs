@@ -1,5 +1,5 @@
-//! SPC: the ASCII format of the Storage Performance Council, in which the UMass Trace Repository has its Financial and
-//! WebSearch traces. After "SPC Trace File Format Specification", revision 1.0.1 (2002).
+//! SPC: the ASCII format of the Storage Performance Council, in which the UMass Trace Repository has its
+//! Financial and WebSearch traces. After "SPC Trace File Format Specification", revision 1.0.1 (2002).
 //!
 //! ```text
 //! 0,303567,3584,w,0.026214

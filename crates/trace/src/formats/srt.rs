@@ -1,8 +1,9 @@
-//! HP Labs' SRT: what the drivers of HP-UX were asked, as HP distributed its traces of 1992 ("cello", "snake", "hplajw": Ruemmler,
-//! Wilkes, "UNIX Disk Access Patterns", USENIX Winter 1993). After DiskSim 4.0 (`disksim_hptrace.h`, `disksim_iotrace.c`, `hplcomb.c`).
+//! HP Labs' SRT: what the drivers of HP-UX were asked, as HP distributed its traces of 1992 ("cello",
+//! "snake", "hplajw": Ruemmler, Wilkes, "UNIX Disk Access Patterns", USENIX Winter 1993). After DiskSim 4.0
+//! (`disksim_hptrace.h`, `disksim_iotrace.c`, `hplcomb.c`).
 //!
-//! A heading of text, of which only a line like this counts, and which ends with a form feed; then records, big-endian. A file
-//! may have no heading.
+//! A heading of text, of which only a line like this counts, and which ends with a form feed; then records,
+//! big-endian. A file may have no heading.
 //!
 //! ```text
 //! tracedate       = "Sun Apr 26 15:00:00 1992";
@@ -23,11 +24,12 @@
 //! 52     4     length of the queue, in version 4 only; ignored
 //! then   4     what is suspect, in kind 4 only
 //! ```
-//! Addresses are the disk's, whatever the partition. Sectors are of 512 bytes in DiskSim; that this is so in every trace is
-//! assumed, and another size can be set. The date makes one clock of several files: it is local time, so a file across a change of the clock is an hour off.
+//! Addresses are the disk's, whatever the partition. Sectors are of 512 bytes in DiskSim; that this is so in
+//! every trace is assumed, and another size can be set. The date makes one clock of several files: it is
+//! local time, so a file across a change of the clock is an hour off.
 //!
-//! Suspect requests are bad records: DiskSim passes over them too, as their times are wrong. Versions 5 to 8 (`cello99` is 6)
-//! have further fields, whose places no public source says: they are refused.
+//! Suspect requests are bad records: DiskSim passes over them too, as their times are wrong. Versions 5 to 8
+//! (`cello99` is 6) have further fields, whose places no public source says: they are refused.
 
 use super::fixed::big;
 use crate::Error;

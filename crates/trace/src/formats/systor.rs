@@ -1,6 +1,6 @@
-//! SYSTOR '17: block traces of virtual desktops (Lee, Kumano, Matsuki, Endo, Fukumoto, Sugawara, "Understanding Storage Traffic
-//! Characteristics on Enterprise Virtual Desktop Infrastructure", SYSTOR 2017), as SNIA IOTTA distributes them. The format stands in
-//! the traces' own readme.
+//! SYSTOR '17: block traces of virtual desktops (Lee, Kumano, Matsuki, Endo, Fukumoto, Sugawara,
+//! "Understanding Storage Traffic Characteristics on Enterprise Virtual Desktop Infrastructure", SYSTOR
+//! 2017), as SNIA IOTTA distributes them. The format stands in the traces' own readme.
 //!
 //! ```text
 //! Timestamp,Response,IOType,LUN,Offset,Size

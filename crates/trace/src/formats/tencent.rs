@@ -1,5 +1,6 @@
-//! Tencent's block traces of a cloud (Zhang, Zhang, Yang, Zhao et al., "OSCA: An Online-Model Based Cache Allocation Scheme in Cloud
-//! Block Storage Systems", USENIX ATC 2020), as SNIA IOTTA distributes them. The format stands in the traces' own readme.
+//! Tencent's block traces of a cloud (Zhang, Zhang, Yang, Zhao et al., "OSCA: An Online-Model Based Cache
+//! Allocation Scheme in Cloud Block Storage Systems", USENIX ATC 2020), as SNIA IOTTA distributes them. The
+//! format stands in the traces' own readme.
 //!
 //! ```text
 //! 1538323200,12910952,128,0,1063

@@ -1,5 +1,6 @@
-//! What VMware's tracer of virtual SCSI disks writes, as CloudPhysics traces are distributed (Waldspurger, Park, Garthwaite, Ahmad,
-//! "Efficient MRC Construction with SHARDS", FAST 2015). After `vscsi.h` of libCacheSim (github.com/1a1a11a/libCacheSim).
+//! What VMware's tracer of virtual SCSI disks writes, as CloudPhysics traces are distributed (Waldspurger,
+//! Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015). After `vscsi.h` of
+//! libCacheSim (github.com/1a1a11a/libCacheSim).
 //!
 //! ```text
 //! version 1: 32 bytes, little-endian          version 2: 40 bytes
@@ -13,9 +14,9 @@
 //! 24     8     time in microseconds           24     8     time in microseconds
 //!                                             32     8     response time; ignored
 //! ```
-//! There is no magic number. `detect.rs` takes for it what is not text and all of whose first records have the version where it
-//! stands, times that do not run back by more than a second, and requests of at most 256 MiB. Commands that touch no blocks are
-//! passed over.
+//! There is no magic number. `detect.rs` takes for it what is not text and all of whose first records have
+//! the version where it stands, times that do not run back by more than a second, and requests of at most 256
+//! MiB. Commands that touch no blocks are passed over.
 
 use super::cloudphysics::operation;
 use super::fixed::{FixedFormat, little};

@@ -1,7 +1,8 @@
 //! When requests came, to be put into equal bins once the length of the trace is known.
 //!
-//! Up to a million times are kept as they are. Beyond, they are counted in fine bins, whose number is kept between 2^23 and
-//! 2^24 by joining pairs as time goes on (64 MiB); each fine bin then falls as a whole, by its middle, into a bin.
+//! Up to a million times are kept as they are. Beyond, they are counted in fine bins, whose number is kept
+//! between 2^23 and 2^24 by joining pairs as time goes on (64 MiB); each fine bin then falls as a whole, by
+//! its middle, into a bin.
 
 pub(super) enum Arrivals {
     Times(Vec<u64>),
@@ -31,8 +32,8 @@ impl Arrivals {
         }
     }
 
-    /// The requests in each of 2^k equal bins from time zero to the last request: number of the bin, requests, in order;
-    /// empty bins are left out.
+    /// The requests in each of 2^k equal bins from time zero to the last request: number of the bin,
+    /// requests, in order; empty bins are left out.
     pub(super) fn bins(&self, k: u32) -> Vec<(u32, u64)> {
         let mut bins: Vec<(u32, u64)> = Vec::new();
         let mut put = |bin: u128, count: u64| match bins.last_mut() {

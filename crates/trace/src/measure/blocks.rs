@@ -1,10 +1,11 @@
 //! The blocks that a trace touches, and what is remembered of each.
 //!
-//! Up to a limit, every block. Beyond it a sample, after Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with
-//! SHARDS" (FAST 2015), section 3: a block belongs to the sample if a hash of its address is below a threshold, so that all
-//! its references belong to it or none. Each time the sample outgrows the limit the threshold is halved and blocks above it
-//! are forgotten (section 3.3 removes them one by one: halving is simpler, and keeps at least half the limit). What is
-//! counted of a sample is scaled by the inverse of its share at the time.
+//! Up to a limit, every block. Beyond it a sample, after Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC
+//! Construction with SHARDS" (FAST 2015), section 3: a block belongs to the sample if a hash of its address
+//! is below a threshold, so that all its references belong to it or none. Each time the sample outgrows the
+//! limit the threshold is halved and blocks above it are forgotten (section 3.3 removes them one by one:
+//! halving is simpler, and keeps at least half the limit). What is counted of a sample is scaled by the
+//! inverse of its share at the time.
 
 use super::neighbours::{Neighbours, mix};
 use super::recency::Recency;

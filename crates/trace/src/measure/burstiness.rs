@@ -1,15 +1,16 @@
-//! Burstiness of arrivals by entropy, as in Xiao et al., "PASS: A Hybrid Storage System for Performance-Synchronization
-//! Tradeoffs Using SSDs", section V-C and figure 5; the entropy plot is that of Wang, Ailamaki, Faloutsos, "Capturing the
-//! spatio-temporal behavior of real traffic data" (Performance Evaluation 49, 2002).
+//! Burstiness of arrivals by entropy, as in Xiao et al., "PASS: A Hybrid Storage System for
+//! Performance-Synchronization Tradeoffs Using SSDs", section V-C and figure 5; the entropy plot is that of
+//! Wang, Ailamaki, Faloutsos, "Capturing the spatio-temporal behavior of real traffic data" (Performance
+//! Evaluation 49, 2002).
 //!
-//! The time from the first to the last request is cut into 2^k bins of equal length. With p_i the share of requests in
-//! bin i, H(k) = -sum p_i log2 p_i, in bits. Uniform arrivals give H(k) = k, a single burst 0: the slope of H over k is 1
-//! or 0, and the burstier the smaller. The slope given here is that of the straight line of least squares through k = 0
-//! to log2 of the number of requests, at most 21 (figure 5's largest): beyond, there are more bins than requests, and H
-//! cannot grow.
+//! The time from the first to the last request is cut into 2^k bins of equal length. With p_i the share of
+//! requests in bin i, H(k) = -sum p_i log2 p_i, in bits. Uniform arrivals give H(k) = k, a single burst 0:
+//! the slope of H over k is 1 or 0, and the burstier the smaller. The slope given here is that of the
+//! straight line of least squares through k = 0 to log2 of the number of requests, at most 21 (figure 5's
+//! largest): beyond, there are more bins than requests, and H cannot grow.
 //!
-//! Exact for up to a million requests. Beyond, see `arrivals.rs`: up to k = 18 a bin holds 32 or more of its fine bins, and
-//! the error is lost in the plot; at k = 21 it holds 4 to 8.
+//! Exact for up to a million requests. Beyond, see `arrivals.rs`: up to k = 18 a bin holds 32 or more of its
+//! fine bins, and the error is lost in the plot; at k = 21 it holds 4 to 8.
 
 use super::arrivals::Arrivals;
 use braid_base::Nanos;
@@ -110,8 +111,8 @@ mod tests {
 
     #[test]
     fn a_cascade_of_uneven_halves_has_the_slope_that_theory_gives_it() {
-        // The b-model of Wang et al.: of each interval one half has the share b of requests, again and again. Its slope is
-        // the entropy of (b, 1 - b): for 0.8, 0.722 bits.
+        // The b-model of Wang et al.: of each interval one half has the share b of requests, again and again.
+        // Its slope is the entropy of (b, 1 - b): for 0.8, 0.722 bits.
         let mut rng = Rng::new(9);
         let mut times: Vec<u64> = (0..400_000)
             .map(|_| (0..36).fold(0, |time, _| time << 1 | u64::from(rng.chance(0.2))))

@@ -1,5 +1,5 @@
-//! A distribution of numbers of any magnitude, in fixed memory: exact below 128, then 128 steps for each power of two,
-//! which is within 0.8 %, and exact at powers of two.
+//! A distribution of numbers of any magnitude, in fixed memory: exact below 128, then 128 steps for each
+//! power of two, which is within 0.8 %, and exact at powers of two.
 
 use super::share;
 

@@ -18,8 +18,8 @@ pub struct Footprint {
     pub only_written_bytes: u64,
     /// References to blocks: a request has one to each block that it touches.
     pub block_references: u64,
-    /// 1 where every block was remembered; less where footprint, locality, reuse, miss ratios and working set are
-    /// estimates from a sample of that share of blocks.
+    /// 1 where every block was remembered; less where footprint, locality, reuse, miss ratios and working set
+    /// are estimates from a sample of that share of blocks.
     pub sampled_share: f64,
 }
 

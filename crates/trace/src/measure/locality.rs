@@ -1,9 +1,10 @@
 //! Locality: which share of references falls on the hottest blocks.
 //!
-//! Blocks of 4 KiB that were touched at least once are ranked by the number of requests that touched them. A point says that
-//! the hottest so many per cent of them (rounded up, at least one) have so many per cent of all references, where a request
-//! is one reference to each block that it touches. Hayashi and Komoda (2014, figure 4) give 57 % for Financial1 and 84 % for
-//! Financial2 at 20 %; they do not say in which unit of area, so a comparison must.
+//! Blocks of 4 KiB that were touched at least once are ranked by the number of requests that touched them. A
+//! point says that the hottest so many per cent of them (rounded up, at least one) have so many per cent of
+//! all references, where a request is one reference to each block that it touches. Hayashi and Komoda (2014,
+//! figure 4) give 57 % for Financial1 and 84 % for Financial2 at 20 %; they do not say in which unit of area,
+//! so a comparison must.
 
 use super::blocks::Blocks;
 

@@ -1,8 +1,9 @@
-//! The miss ratio of an LRU cache of blocks of 4 KiB, over its size: from reuse distances, all sizes at once. Reads and writes
-//! both bring a block into the cache. A cache of c blocks misses first references and those with a distance of c or more.
+//! The miss ratio of an LRU cache of blocks of 4 KiB, over its size: from reuse distances, all sizes at once.
+//! Reads and writes both bring a block into the cache. A cache of c blocks misses first references and those
+//! with a distance of c or more.
 //!
-//! Where blocks were sampled, the references of the sample, scaled, are not quite as many as there were: the difference goes
-//! to the smallest distance, as in SHARDS_adj (Waldspurger et al., section 4.3).
+//! Where blocks were sampled, the references of the sample, scaled, are not quite as many as there were: the
+//! difference goes to the smallest distance, as in SHARDS_adj (Waldspurger et al., section 4.3).
 
 use super::BLOCK_BYTES;
 use super::blocks::Blocks;

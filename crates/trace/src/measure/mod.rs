@@ -1,8 +1,8 @@
 //! What papers say of a trace, from one pass over its records. Each measure has its file, which defines it.
 //!
-//! Memory: a few MiB, at most 64 MiB for times of arrival, and 50 to 100 bytes for each distinct block of 4 KiB up to
-//! [`Limits::blocks`]. A trace that touches more is measured on a sample of its blocks (see `blocks.rs`), which
-//! [`Footprint::sampled_share`] tells.
+//! Memory: a few MiB, at most 64 MiB for times of arrival, and 50 to 100 bytes for each distinct block of 4
+//! KiB up to [`Limits::blocks`]. A trace that touches more is measured on a sample of its blocks (see
+//! `blocks.rs`), which [`Footprint::sampled_share`] tells.
 //!
 //! Reads and writes are measured; flushes and discards are counted, and have part in the arrivals alone.
 

@@ -1,8 +1,10 @@
-//! A hash that leaves neighbours together: blocks that are touched one after another lie in the same few lines of memory,
-//! where a hash that scatters them waits for memory at each. It makes measuring large requests several times quicker.
+//! A hash that leaves neighbours together: blocks that are touched one after another lie in the same few
+//! lines of memory, where a hash that scatters them waits for memory at each. It makes measuring large
+//! requests several times quicker.
 //!
-//! Sixteen neighbours share the higher bits of their hash, by which a table finds where to look, and differ in the lowest
-//! four, which are the place there, and in the highest, which hashbrown compares before it compares keys.
+//! Sixteen neighbours share the higher bits of their hash, by which a table finds where to look, and differ
+//! in the lowest four, which are the place there, and in the highest, which hashbrown compares before it
+//! compares keys.
 
 use std::hash::{BuildHasher, Hasher};
 

@@ -1,9 +1,10 @@
-//! Which blocks were referenced how recently: how many others were since (Mattson, Gecsei, Slutz, Traiger, "Evaluation
-//! techniques for storage hierarchies", IBM Systems Journal 9(2), 1970), counted with a Fenwick tree over references
-//! (Bennett, Kruskal, "LRU stack processing", IBM Journal of Research and Development 19(4), 1975).
+//! Which blocks were referenced how recently: how many others were since (Mattson, Gecsei, Slutz, Traiger,
+//! "Evaluation techniques for storage hierarchies", IBM Systems Journal 9(2), 1970), counted with a Fenwick
+//! tree over references (Bennett, Kruskal, "LRU stack processing", IBM Journal of Research and Development
+//! 19(4), 1975).
 //!
-//! Each block holds the position of its last reference. Positions that are held no more are counted as empty; once all
-//! positions are used up, they are renumbered without the empty ones.
+//! Each block holds the position of its last reference. Positions that are held no more are counted as empty;
+//! once all positions are used up, they are renumbered without the empty ones.
 
 /// The order of last references.
 pub(super) struct Recency {

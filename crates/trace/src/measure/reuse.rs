@@ -1,5 +1,5 @@
-//! Reuse distance: how many other distinct blocks of 4 KiB were touched between two references to the same block. It is the
-//! distance on an LRU stack: a cache of more blocks than that has the block still.
+//! Reuse distance: how many other distinct blocks of 4 KiB were touched between two references to the same
+//! block. It is the distance on an LRU stack: a cache of more blocks than that has the block still.
 
 use super::blocks::Touch;
 use super::distribution::{Bucket, Distribution};

@@ -1,7 +1,9 @@
-//! Seek distance: from where the read or write before it on the same device ended to where a read or write begins.
+//! Seek distance: from where the read or write before it on the same device ended to where a read or write
+//! begins.
 //!
-//! A request is *sequential* if that is zero. Several sequential streams that alternate hide each other from this measure, so
-//! there is a second one: a request *continues a stream* if it begins where one of the last 32 on its device ended.
+//! A request is *sequential* if that is zero. Several sequential streams that alternate hide each other from
+//! this measure, so there is a second one: a request *continues a stream* if it begins where one of the last
+//! 32 on its device ended.
 
 use super::distribution::{Bucket, Distribution};
 use super::share;

@@ -1,4 +1,5 @@
-//! Sizes of reads and writes: exact, for up to 65,536 distinct lengths of each; further ones count as the next power of two.
+//! Sizes of reads and writes: exact, for up to 65,536 distinct lengths of each; further ones count as the
+//! next power of two.
 
 use braid_base::Op;
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ pub struct SizesByOp {
     pub write: Sizes,
 }
 
-/// The distribution of sizes. A percentile is the smallest size that so many of a hundred requests do not exceed. All are
-/// zero if there is no request.
+/// The distribution of sizes. A percentile is the smallest size that so many of a hundred requests do not
+/// exceed. All are zero if there is no request.
 #[derive(Clone, Copy, PartialEq, Debug, Default, serde::Serialize)]
 pub struct Sizes {
     /// How many requests.

@@ -1,8 +1,10 @@
-//! The working set over time: distinct blocks of 4 KiB touched within each of up to 128 equal windows of the trace.
+//! The working set over time: distinct blocks of 4 KiB touched within each of up to 128 equal windows of the
+//! trace.
 //!
-//! How long a trace is, and so how long its windows are to be, is known only at its end. So windows of 4.2 ms (2^22 ns) and
-//! of each larger power of two are counted side by side, and those too small for the time that has passed are given up. A
-//! block counts for a window if its last reference was in another one: that is a matter of the leading bits of two times.
+//! How long a trace is, and so how long its windows are to be, is known only at its end. So windows of 4.2 ms
+//! (2^22 ns) and of each larger power of two are counted side by side, and those too small for the time that
+//! has passed are given up. A block counts for a window if its last reference was in another one: that is a
+//! matter of the leading bits of two times.
 
 use super::BLOCK_BYTES;
 use super::blocks::Touch;

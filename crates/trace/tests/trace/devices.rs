@@ -63,7 +63,8 @@ fn a_layout_of_another_trace_is_refused() {
     assert!(matches!(&error, Error::Options(text) if text.contains("'2'")), "{error}");
 }
 
-/// Only 1,024 devices were read. The records of all others were bad, and the command ended as if nothing had happened.
+/// Only 1,024 devices were read. The records of all others were bad, and the command ended as if nothing had
+/// happened.
 #[test]
 fn thousands_of_devices_are_read_and_convert_to_the_compact_format_and_back() {
     let text: String = (0..5000).map(|asu| format!("{asu},{},512,r,{}.0\n", asu % 7, asu)).collect();

@@ -1,4 +1,5 @@
-//! Traces as users meet them: every format, bad lines, torn files, hostile bytes, conversions, and real traces where they are.
+//! Traces as users meet them: every format, bad lines, torn files, hostile bytes, conversions, and real
+//! traces where they are.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 

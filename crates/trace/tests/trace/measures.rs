@@ -1,4 +1,5 @@
-//! What is measured, against traces small enough to be counted by hand, and against slow and obvious ways to count.
+//! What is measured, against traces small enough to be counted by hand, and against slow and obvious ways to
+//! count.
 
 use crate::texts::arrival;
 use braid_base::Op::{Flush, Read, Write};

@@ -1,4 +1,5 @@
-//! Real traces from ../shared/traces, against what its readme says of each. Where they are not, the tests say so and pass.
+//! Real traces from ../shared/traces, against what its readme says of each. Where they are not, the tests say
+//! so and pass.
 
 use braid_trace::measure::{Limits, Measured, Measures, Method};
 use braid_trace::{Compression, Format, Options, Reader, TraceFile};
@@ -84,8 +85,9 @@ fn the_arc_traces_have_the_blocks_and_references_of_the_papers_table() {
     }
 }
 
-/// The ARC paper (FAST 2003) compares policies on OLTP at these numbers of pages, and gives these hit ratios of LRU in per
-/// cent (figures as remembered; that they fit to a tenth speaks for both). Our sizes lie around them.
+/// The ARC paper (FAST 2003) compares policies on OLTP at these numbers of pages, and gives these hit ratios
+/// of LRU in per cent (figures as remembered; that they fit to a tenth speaks for both). Our sizes lie around
+/// them.
 #[test]
 fn lru_hits_as_much_of_oltp_as_the_arc_paper_says() {
     let Some(path) = shared("arc-OLTP.lis.zst") else { return };

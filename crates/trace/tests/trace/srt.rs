@@ -8,7 +8,8 @@ use braid_trace::{Error, Format, Options, Reader, TraceFile};
 /// At three o'clock, with what else HP's headings say.
 const HEADING: &str = "name\t= \"cello\";\ntracedate\t= \"Sun Apr 26 15:00:00 1992\";\nend\n\x0c";
 
-/// Where a request goes, and when: version and kind of its record, seconds, microseconds, bytes, sector, device, flags.
+/// Where a request goes, and when: version and kind of its record, seconds, microseconds, bytes, sector,
+/// device, flags.
 #[derive(Clone, Copy)]
 struct Request {
     id: (u16, u16),

@@ -1,7 +1,7 @@
 //! Random numbers by distribution, the same on every machine.
 //!
-//! The logarithm and the exponential are our own: those of the standard library come from the platform, whose last digit
-//! differs from one to the next, and one digit can become another request.
+//! The logarithm and the exponential are our own: those of the standard library come from the platform, whose
+//! last digit differs from one to the next, and one digit can become another request.
 
 mod real;
 mod scatter;

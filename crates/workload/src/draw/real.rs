@@ -1,8 +1,10 @@
-//! Natural logarithm and exponential from sums, products and quotients alone, which IEEE 754 defines to the last bit.
+//! Natural logarithm and exponential from sums, products and quotients alone, which IEEE 754 defines to the
+//! last bit.
 
 /// The natural logarithm of a positive, normal number, to about 1e-15 of itself.
 ///
-/// x = 2^k m with m in √½..√2, and ln m = 2 artanh s with s = (m − 1) / (m + 1), |s| < 0.172, as its series to s^19.
+/// x = 2^k m with m in √½..√2, and ln m = 2 artanh s with s = (m − 1) / (m + 1), |s| < 0.172, as its series
+/// to s^19.
 pub(crate) fn ln(x: f64) -> f64 {
     debug_assert!(x >= f64::MIN_POSITIVE && x.is_finite());
     let shifted = x.to_bits() + (ONE - SQRT_HALF);

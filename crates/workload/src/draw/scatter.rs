@@ -4,9 +4,9 @@ use braid_base::Rng;
 
 /// A permutation of `0..n`, chosen by a seed.
 ///
-/// Rounds of odd multiplications, additions and shifts permute the numbers of the next power of two; what falls outside
-/// goes round again, less than once on average (cycle walking: Black and Rogaway, "Ciphers with Arbitrary Finite
-/// Domains", CT-RSA 2002). Not a cipher: it only keeps neighbours apart.
+/// Rounds of odd multiplications, additions and shifts permute the numbers of the next power of two; what
+/// falls outside goes round again, less than once on average (cycle walking: Black and Rogaway, "Ciphers with
+/// Arbitrary Finite Domains", CT-RSA 2002). Not a cipher: it only keeps neighbours apart.
 #[derive(Clone, Debug)]
 pub(crate) struct Scatter {
     n: u64,

@@ -2,7 +2,8 @@
 
 use braid_base::{Bytes, Rng};
 
-/// Sizes that come with given shares. Made of constants; drawn by one comparison for each size, common ones first.
+/// Sizes that come with given shares. Made of constants; drawn by one comparison for each size, common ones
+/// first.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
     /// Sum of shares so far, of 2^64, and the size.

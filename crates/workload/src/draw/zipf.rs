@@ -1,8 +1,9 @@
 //! Zipf's law: the k-th of n things comes with a probability proportional to 1 / k^s.
 //!
-//! Exact, for any n and s, in constant memory: rejection-inversion, W. Hörmann and G. Derflinger, "Rejection-Inversion to
-//! Generate Variates from Monotone Discrete Distributions", ACM TOMACS 6(3), 1996. H is the integral of x^-s; a uniform
-//! number under H is inverted, rounded to the nearest rank, and refused if the area beside the histogram was hit.
+//! Exact, for any n and s, in constant memory: rejection-inversion, W. Hörmann and G. Derflinger,
+//! "Rejection-Inversion to Generate Variates from Monotone Discrete Distributions", ACM TOMACS 6(3), 1996. H
+//! is the integral of x^-s; a uniform number under H is inverted, rounded to the nearest rank, and refused if
+//! the area beside the histogram was hit.
 
 use super::{exp, ln};
 use braid_base::Rng;

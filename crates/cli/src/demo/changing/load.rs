@@ -1,7 +1,8 @@
-//! The load: one guest that changes its ways three times. fio over NBD plays it, past the guest's page cache, with the same seed under each
-//! policy.
+//! The load: one guest that changes its ways three times. fio over NBD plays it, past the guest's page cache,
+//! with the same seed under each policy.
 //!
-//! Closed loop: a number of requests is outstanding at any time, so that throughput and mean latency say the same.
+//! Closed loop: a number of requests is outstanding at any time, so that throughput and mean latency say the
+//! same.
 
 use super::super::fio::common;
 use braid_base::{Bytes, MIB};

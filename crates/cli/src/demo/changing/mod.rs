@@ -1,8 +1,9 @@
-//! The show of `braid demo` itself: one volume under a load that changes three times, policy after policy, and the default policy beside the
-//! best of each phase.
+//! The show of `braid demo` itself: one volume under a load that changes three times, policy after policy,
+//! and the default policy beside the best of each phase.
 //!
-//! What is fair: every policy gets the same fresh devices, the same seeds of their models and of the load, and a volume that
-//! was filled the same way. A phase counts from its first request: a policy that takes time to follow the load pays for that time.
+//! What is fair: every policy gets the same fresh devices, the same seeds of their models and of the load,
+//! and a volume that was filled the same way. A phase counts from its first request: a policy that takes time
+//! to follow the load pays for that time.
 
 mod load;
 mod report;
@@ -52,13 +53,14 @@ pub struct Settings {
     keep: bool,
 }
 
-/// The two devices alone, the cache that most resembles what is sold (write-back, the better of the two over the corpus), and the default
-/// policy last, so that its figures appear beside those of the others.
+/// The two devices alone, the cache that most resembles what is sold (write-back, the better of the two over
+/// the corpus), and the default policy last, so that its figures appear beside those of the others.
 const POLICIES: &str = "hdd-only ssd-only cache,mode=write-back equi,mode=auto";
 const SECOND: Duration = Duration::from_secs(1);
 /// How long fio may take beyond the length of a phase.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How much slower than expected a volume may be filled: by slow models, or by a policy that moves data meanwhile.
+/// How much slower than expected a volume may be filled: by slow models, or by a policy that moves data
+/// meanwhile.
 const SLOWER: u32 = 20;
 
 /// What is to be shown.
@@ -101,8 +103,8 @@ pub fn run(settings: &Settings, output: Output) -> Result<u8> {
     Ok(0)
 }
 
-/// About how long a policy takes beside its phases: the daemon and fio start, and the volume is filled. The older SSDs write
-/// 70 MB/s in order.
+/// About how long a policy takes beside its phases: the daemon and fio start, and the volume is filled. The
+/// older SSDs write 70 MB/s in order.
 fn filling(size: Bytes) -> Duration {
     SECOND * 3 + Duration::from_secs(size.0 / 70_000_000)
 }
@@ -123,7 +125,8 @@ impl Changing {
         conditions
     }
 
-    /// All runs, in order. The last volume stays if that is wanted, and with it everything that `outer` guards.
+    /// All runs, in order. The last volume stays if that is wanted, and with it everything that `outer`
+    /// guards.
     fn run(&self, stage: &Stage, keep: bool, outer: &mut Guard) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
         for policy in &self.policies {

@@ -1,4 +1,5 @@
-//! One table: a policy to a row, a phase to a column; and how far the default policy is from the best of each phase.
+//! One table: a policy to a row, a phase to a column; and how far the default policy is from the best of each
+//! phase.
 
 use super::super::dbench::Outcome;
 use super::super::late::{MARK, mark, too_slow};
@@ -108,7 +109,8 @@ impl Report {
         self.runs.len() > PHASES.len()
     }
 
-    /// How far the default policy is from the best of each phase; nothing if it was not compared with another.
+    /// How far the default policy is from the best of each phase; nothing if it was not compared with
+    /// another.
     fn beside_best(&self) -> Option<String> {
         let of_default = |run: &&Run| run.policy == DEFAULT_POLICY;
         let compared: Vec<&Run> = self.runs.iter().filter(of_default).take(PHASES.len()).collect();

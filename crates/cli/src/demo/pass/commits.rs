@@ -1,5 +1,5 @@
-//! Programs that commit: each writes a record and waits until it is durable, then the next one; and what is left of their records
-//! after a loss.
+//! Programs that commit: each writes a record and waits until it is durable, then the next one; and what is
+//! left of their records after a loss.
 
 use crate::demo::stage::Stage;
 use braid_control::{Error, ErrorKind, Result};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 /// A record, as a database would write its pages.
 const RECORD: usize = 4096;
-/// Places for records in the file of a program. A record overwrites an older one, so that the file does not grow and a commit concerns no
-/// metadata of the file system.
+/// Places for records in the file of a program. A record overwrites an older one, so that the file does not
+/// grow and a commit concerns no metadata of the file system.
 const PLACES: u64 = 2048;
 const SECOND: Duration = Duration::from_secs(1);
 /// How long a commit is waited for if the demo fails: a volume that hangs does not keep it.
@@ -23,7 +23,8 @@ const LAST_COMMIT: Duration = Duration::from_secs(5);
 /// An odd number whose multiples are scattered (Knuth's).
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Programs at work; dropped, they end after the commits that are under way, so that what they write to can be unmounted.
+/// Programs at work; dropped, they end after the commits that are under way, so that what they write to can
+/// be unmounted.
 pub struct Writers {
     threads: Vec<JoinHandle<io::Result<()>>>,
     log: Arc<Log>,
@@ -83,7 +84,8 @@ impl Writers {
         self.log.commits()
     }
 
-    /// Watches them for a while, and tells every second how many commits it had. Gives how long that was, in seconds, and commits per second.
+    /// Watches them for a while, and tells every second how many commits it had. Gives how long that was, in
+    /// seconds, and commits per second.
     ///
     /// # Errors
     /// Those of `tell`, and an interruption.
@@ -105,7 +107,8 @@ impl Writers {
         Ok((seconds, (before - first) as f64 / seconds))
     }
 
-    /// Ends them after the commits that are under way. An error of a file is none: the demo takes their disk away.
+    /// Ends them after the commits that are under way. An error of a file is none: the demo takes their disk
+    /// away.
     pub fn end(mut self) -> Commits {
         self.log.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

@@ -1,8 +1,9 @@
 //! `braid demo pass`: the speed of an SSD with a disk that is always a safe copy; then the SSD is gone.
 //!
-//! Programs commit records on ext4 on an attached volume: first on a synchronous mirror of the two devices, then under `pass,order=epoch`, while
-//! what the disk lacks is shown live. Then the daemon is killed and the SSD deleted; `braid recover` goes on from the disk alone, ext4 is mounted
-//! from it, and every record is looked for.
+//! Programs commit records on ext4 on an attached volume: first on a synchronous mirror of the two devices,
+//! then under `pass,order=epoch`, while what the disk lacks is shown live. Then the daemon is killed and the
+//! SSD deleted; `braid recover` goes on from the disk alone, ext4 is mounted from it, and every record is
+//! looked for.
 
 pub(super) mod commits;
 
@@ -20,8 +21,9 @@ use std::time::Duration;
 
 /// Show a disk as the safe copy of an SSD: its speed, how far it is behind, and the loss of the SSD
 ///
-/// Programs commit records on ext4, on a synchronous mirror and under pass, on the same emulated devices; then the SSD is taken away, the volume goes
-/// on from the disk, and all records are looked for. Takes two minutes, and leaves nothing behind. Needs root, FUSE and loop devices.
+/// Programs commit records on ext4, on a synchronous mirror and under pass, on the same emulated devices;
+/// then the SSD is taken away, the volume goes on from the disk, and all records are looked for. Takes two
+/// minutes, and leaves nothing behind. Needs root, FUSE and loop devices.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

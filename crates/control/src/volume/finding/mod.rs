@@ -7,8 +7,8 @@
 //! 3. for each place one device   of several, the one at a recorded path, else the one that was in use last
 //! ```
 //!
-//! A device that is found elsewhere than at a recorded path is taken only if it was in use last. An older copy
-//! stays untouched: it may be a backup, and an opening would bring it up to date. All of this reads
+//! A device that is found elsewhere than at a recorded path is taken only if it was in use last. An older
+//! copy stays untouched: it may be a backup, and an opening would bring it up to date. All of this reads
 //! superblocks and tables alone, takes no locks, and ends after two limits of time. Whether the devices that
 //! were found suffice is for the engine to judge.
 

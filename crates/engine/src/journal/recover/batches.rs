@@ -114,7 +114,8 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
         batches.lose_up_to_proof(1, proof);
         return Ok(batches);
     };
-    // A batch of an earlier opening that reached the device late counts for nothing, even if the one of its number is lost.
+    // A batch of an earlier opening that reached the device late counts for nothing, even if the one of its
+    // number is lost.
     let mut epoch = 0;
     all.retain(|&sequence, batch| {
         epoch = epoch.max(batch.epoch);
@@ -137,8 +138,9 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     Ok(batches)
 }
 
-/// If the journal is lost with its device, another ring is searched, which may have been out of use, and partly
-/// overwritten by recent entries: its batches up to this one count for nothing. The images contain them.
+/// If the journal is lost with its device, another ring is searched, which may have been out of use, and
+/// partly overwritten by recent entries: its batches up to this one count for nothing. The images contain
+/// them.
 async fn contained<D: Device>(source: &Source<'_, D>) -> Result<u64> {
     let is_current = |device: DeviceId| source.members[device.index()].is_current();
     if !is_journal_lost(source.superblock, is_current) {
@@ -163,11 +165,11 @@ impl Batches {
 /// Lost batches that are told apart.
 const MOST_LOST: u64 = 1_000;
 
-/// The newest proof beside a ring that is in use, on any device that is current. A proof elsewhere speaks of another ring: of one to which the journal was
-/// about to move, or from which it has moved.
+/// The newest proof beside a ring that is in use, on any device that is current. A proof elsewhere speaks of
+/// another ring: of one to which the journal was about to move, or from which it has moved.
 ///
-/// With a warning, if one of the two pages of a proof cannot be read and the other one is valid. The pages are written
-/// in turn, so the valid one promises at most the batches of a moment less.
+/// With a warning, if one of the two pages of a proof cannot be read and the other one is valid. The pages
+/// are written in turn, so the valid one promises at most the batches of a moment less.
 async fn read_proof<D: Device>(
     source: &Source<'_, D>,
     has_ring: impl Fn(DeviceId) -> bool,
@@ -300,8 +302,8 @@ impl<D: Device> PatientReader<'_, D> {
 mod tests {
     use super::*;
 
-    /// The journal was lost after 500,000 batches. Only the first 1,000 counted as lost, so a map page that contained any later one
-    /// passed for up to date, and a repair proved places that were old.
+    /// The journal was lost after 500,000 batches. Only the first 1,000 counted as lost, so a map page that
+    /// contained any later one passed for up to date, and a repair proved places that were old.
     #[test]
     fn of_very_many_lost_batches_the_newest_count() {
         let mut batches = Batches::default();

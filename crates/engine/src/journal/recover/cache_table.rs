@@ -1,14 +1,18 @@
-//! The cache tables: which block each block slot held at the last checkpoint, then what the journal says beyond that.
+//! The cache tables: which block each block slot held at the last checkpoint, then what the journal says
+//! beyond that.
 //!
-//! An entry says "dirty" as of the batch that its page names, so a record of a later batch changes it, and one of that batch or an
-//! earlier one does not. A block that moved from one block slot to another may be in both pages until its records have been replayed.
+//! An entry says "dirty" as of the batch that its page names, so a record of a later batch changes it, and
+//! one of that batch or an earlier one does not. A block that moved from one block slot to another may be in
+//! both pages until its records have been replayed.
 //!
-//! Clean copies count all if the volume was shut down and no device is lacking. After an unclean stop those count whose span was clean: in
-//! any other, a write may have reached one of home and extra copy alone. The others are forgotten, and a checkpoint makes that durable
-//! before the volume serves: until then the spans say again that they are to be forgotten.
+//! Clean copies count all if the volume was shut down and no device is lacking. After an unclean stop those
+//! count whose span was clean: in any other, a write may have reached one of home and extra copy alone. The
+//! others are forgotten, and a checkpoint makes that durable before the volume serves: until then the spans
+//! say again that they are to be forgotten.
 //!
 //! If the journal's device is lost, a dirty entry of another SSD's table describes the last checkpoint
-//! (`recent_blocks.rs`). On an adopted disk such an entry counts only in spans that the table of dirty spans names.
+//! (`recent_blocks.rs`). On an adopted disk such an entry counts only in spans that the table of dirty spans
+//! names.
 
 use super::damage::Damage;
 use super::pages::{DoubleWritten, GROUP, PAGE, read_group};
@@ -34,7 +38,8 @@ use std::io;
 /// What the tables said.
 #[derive(Default)]
 pub(super) struct LoadedTables {
-    /// Which journal batch each page of entries contains at least, by device and page; 0 for a page that was never written.
+    /// Which journal batch each page of entries contains at least, by device and page; 0 for a page that was
+    /// never written.
     sequences: Vec<Vec<u64>>,
     /// Blocks that pages or records put into a place that does not exist, or that another block has.
     misplaced: Vec<BlockId>,
@@ -87,7 +92,8 @@ struct Reader<'a, D> {
     device: DeviceId,
     images: Vec<(DeviceId, Bytes)>,
     buffers: Vec<Buf>,
-    /// The pages in the double-write areas, if the table has a single image, and what its own are sealed with.
+    /// The pages in the double-write areas, if the table has a single image, and what its own are sealed
+    /// with.
     double_written: Option<(&'a DoubleWritten, Uuid)>,
     /// Why a page could not be read.
     unread: RefCell<Option<io::Error>>,
@@ -239,7 +245,8 @@ impl<D: Device> Reader<'_, D> {
         }
     }
 
-    /// The sequence of a page and its entries, if all of them name slots of the device and blocks of the volume.
+    /// The sequence of a page and its entries, if all of them name slots of the device and blocks of the
+    /// volume.
     fn decode(
         &self,
         (bytes, seal): (&[u8], Uuid),
@@ -273,8 +280,9 @@ impl<D: Device> Reader<'_, D> {
         read_group(self.source, &self.images, &self.buffers, (first, pages), &self.unread).await
     }
 
-    /// The newest of the images of a page that are valid. Also whether another image is not valid or another one. What recovery forgets
-    /// changes a page without a new batch: then image 0 is the newer one, as it is written first. `number` is what the page says.
+    /// The newest of the images of a page that are valid. Also whether another image is not valid or another
+    /// one. What recovery forgets changes a page without a new batch: then image 0 is the newer one, as it is
+    /// written first. `number` is what the page says.
     fn best<T: PartialEq>(
         &self,
         (first, page): (u32, u32),
@@ -387,13 +395,15 @@ fn lacks_journal<D: Device>(source: &Source<'_, D>) -> bool {
     source.superblock.copies == 1 && source.superblock.journal().is_some_and(is_lost)
 }
 
-/// The spans in which dirty entries count, if no journal tells which blocks are dirty. None if all entries count.
+/// The spans in which dirty entries count, if no journal tells which blocks are dirty. None if all entries
+/// count.
 fn dirty_spans_without_journal<'a, D: Device>(source: &Source<'a, D>) -> Option<&'a DirtySpans> {
     source.dirty_spans.filter(|spans| spans.is_there() && lacks_journal(source))
 }
 
-/// Claims the extent slots that extra copies lie in, after those of extents. An extra copy in a place that is used twice, one of an extent
-/// without a home, and a block that has two of them are damage: a repair gives up the extent.
+/// Claims the extent slots that extra copies lie in, after those of extents. An extra copy in a place that is
+/// used twice, one of an extent without a home, and a block that has two of them are damage: a repair gives
+/// up the extent.
 pub(super) fn claim<D: Device>(
     source: &Source<'_, D>,
     state: &mut State,
@@ -401,7 +411,8 @@ pub(super) fn claim<D: Device>(
     recovery: &mut Recovery,
 ) -> Result<()> {
     let (mut wrong, shape) = (loaded.misplaced, Shape::of(source.superblock));
-    // Where the journal is lost with its device, pages may be of different times. What another page contradicts does not count.
+    // Where the journal is lost with its device, pages may be of different times. What another page
+    // contradicts does not count.
     let may_differ = lacks_journal(source);
     let slots = state.extras.divided_slots();
     let is_claimed: Vec<bool> = slots.iter().map(|&slot| state.space.claim(slot)).collect();
@@ -449,7 +460,8 @@ pub(super) fn claim<D: Device>(
     Ok(())
 }
 
-/// Gives up an extent whose newest bytes are lost, if it has a home, with all copies that it has. On an adopted disk it keeps its home.
+/// Gives up an extent whose newest bytes are lost, if it has a home, with all copies that it has. On an
+/// adopted disk it keeps its home.
 fn lose(shape: &Shape, state: &mut State, recovery: &mut Recovery, extent: ExtentId) {
     let Entry { home, second, .. } = state.map.get(extent);
     if home == SlotNumber::NONE || home == SlotNumber::LOST {

@@ -10,7 +10,8 @@ use braid_format::extra_directory::{self, Content};
 use braid_format::extra_page;
 use braid_runtime::Device;
 
-/// The damage of the cache tables that another image makes good, for a check: a sentence for each page that is not valid.
+/// The damage of the cache tables that another image makes good, for a check: a sentence for each page that
+/// is not valid.
 pub(crate) async fn check_cache_tables<D: Device>(source: &Source<'_, D>, state: &State) -> Vec<String> {
     let (buf, mut problems) = (buffer(PAGE).await, Vec::new());
     let volume = source.superblock.volume;

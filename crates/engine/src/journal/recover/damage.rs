@@ -36,7 +36,8 @@ impl Damage {
         self.pages.push(extents);
     }
 
-    /// Pages of a cache table are in no image, and may have held dirty entries: which blocks these were of, nothing else says.
+    /// Pages of a cache table are in no image, and may have held dirty entries: which blocks these were of,
+    /// nothing else says.
     pub fn cache_lost(&mut self, device: DeviceId, pages: Range<u32>) {
         let last = pages.end.saturating_sub(1);
         self.sentences
@@ -67,8 +68,9 @@ impl Damage {
         }
     }
 
-    /// Marks every extent whose place is not proved as lost. Gives them, in order. If blocks are written to extra copies alone, where an
-    /// extent's home is does not prove that its newest bytes lie there. Those of an adopted disk keep their homes.
+    /// Marks every extent whose place is not proved as lost. Gives them, in order. If blocks are written to
+    /// extra copies alone, where an extent's home is does not prove that its newest bytes lie there. Those of
+    /// an adopted disk keep their homes.
     pub fn give_up(
         &self,
         superblock: &Superblock,

@@ -1,5 +1,5 @@
-//! The checkpointed pages: both copies of the table of spans, the double-write areas, and a check of the map's
-//! images.
+//! The checkpointed pages: both copies of the table of spans, the double-write areas, and a check of the
+//! map's images.
 
 pub(super) use super::map_pages::{Loaded, load_map};
 use super::{Source, summary};
@@ -66,7 +66,8 @@ pub(super) async fn load_double_written<D: Device>(source: &Source<'_, D>) -> Do
     DoubleWritten { pages, unread: unread.into_inner() }
 }
 
-/// Reads pages of every image at once; on which devices that was tried. An error of any page goes to `unread`.
+/// Reads pages of every image at once; on which devices that was tried. An error of any page goes to
+/// `unread`.
 pub(super) async fn read_group<D: Device>(
     source: &Source<'_, D>,
     images: &[(DeviceId, Bytes)],
@@ -136,7 +137,8 @@ impl Spans {
     }
 }
 
-/// Reads the table of spans, if the volume has one. All spans of a page that is valid nowhere are taken as behind.
+/// Reads the table of spans, if the volume has one. All spans of a page that is valid nowhere are taken as
+/// behind.
 pub(super) async fn load_intents<D: Device>(
     source: &Source<'_, D>,
     double_written: &DoubleWritten,

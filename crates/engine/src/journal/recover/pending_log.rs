@@ -33,8 +33,8 @@ struct Last {
 #[derive(Default)]
 pub(super) struct Left(Vec<SlotNumber>);
 
-/// Applies a log to a map on which slots have not been claimed yet; how many extents and blocks changed, or why
-/// none of it counts.
+/// Applies a log to a map on which slots have not been claimed yet; how many extents and blocks changed, or
+/// why none of it counts.
 pub(super) fn apply<D: Device>(
     source: &Source<'_, D>,
     changes: &Changes,

@@ -1,8 +1,8 @@
 //! Dirty extra copies if the journal is lost with its device, and the cache of another device is left.
 //!
-//! The table of that cache describes the last checkpoint. The list of recent entries brings the table up to date.
-//! In extents of which copies left their places after the list, a dirty copy may be older than the home: such
-//! extents are given up.
+//! The table of that cache describes the last checkpoint. The list of recent entries brings the table up to
+//! date. In extents of which copies left their places after the list, a dirty copy may be older than the
+//! home: such extents are given up.
 
 use super::Source;
 use super::cache_table::LoadedTables;
@@ -18,14 +18,16 @@ use braid_runtime::Device;
 
 impl LoadedTables {
     /// Takes what the list knows of dirty copies, and gives up the extents of which that is not known. Gives
-    /// these. All dirty copies are given up if the list of the witness is not whole, or an older version wrote it.
+    /// these. All dirty copies are given up if the list of the witness is not whole, or an older version
+    /// wrote it.
     pub fn restore<D: Device>(
         &mut self,
         source: &Source<'_, D>,
         (witness, known): (&Witness, Option<&Known>),
         state: &mut State,
     ) -> Vec<ExtentId> {
-        // A volume with an adopted disk has a table of its dirty spans. After a shutdown the tables are complete.
+        // A volume with an adopted disk has a table of its dirty spans. After a shutdown the tables are
+        // complete.
         if source.clean || source.superblock.adopted().is_some() {
             return Vec::new();
         }

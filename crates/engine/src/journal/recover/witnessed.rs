@@ -1,8 +1,8 @@
 //! What the witness says to recovery: which batches were promised, and what the image of the map lacks if the
 //! journal is lost.
 //!
-//! The witness and the journal judge each other. A journal that ends before a batch that the witness names has
-//! lost batches. A witness that is older than the page that the journal's proof names has lost pages.
+//! The witness and the journal judge each other. A journal that ends before a batch that the witness names
+//! has lost batches. A witness that is older than the page that the journal's proof names has lost pages.
 
 use super::{Mode, Recovery, Source, corrupt, unread};
 use crate::copies::Deadline;
@@ -73,8 +73,8 @@ pub(super) fn newest(all: &[Pages]) -> Option<(DeviceId, &Witness)> {
     all.iter().rev().find_map(|pages| Some((pages.device, pages.newest.as_ref()?)))
 }
 
-/// The witness, if the journal is lost with its device. Then the witness is needed: a page that may be newer and
-/// cannot be read is refused. A repair goes on without that page, and says so in the second value.
+/// The witness, if the journal is lost with its device. Then the witness is needed: a page that may be newer
+/// and cannot be read is refused. A repair goes on without that page, and says so in the second value.
 pub(super) async fn read_without_journal<D: Device>(
     source: &Source<'_, D>,
 ) -> Result<(Option<(DeviceId, Witness)>, Option<String>)> {
@@ -140,9 +140,9 @@ pub(super) fn refuse_lost_batches<D: Device>(
 /// knows. A repair goes on, and says so.
 ///
 /// Two places are written in turn. A power cut may tear the newest page, and leave the one before in the
-/// other place: so the page before the one that is named is no reason. If the named page was alone, the next one
-/// went over it: a torn page there is no reason either. A device without any page was replaced, and no page of
-/// the new one is written yet.
+/// other place: so the page before the one that is named is no reason. If the named page was alone, the next
+/// one went over it: a torn page there is no reason either. A device without any page was replaced, and no
+/// page of the new one is written yet.
 pub(super) fn refuse_lost_witness<D: Device>(
     source: &Source<'_, D>,
     journal: DeviceId,

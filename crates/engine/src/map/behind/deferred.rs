@@ -8,8 +8,8 @@ use braid_format::intent_page::Difference;
 use std::ops::Range;
 
 impl Behind {
-    /// From now on the second copy lacks this range of a span, because the policy wants it so. False, and nothing has changed, if more than
-    /// `most` would be behind then, or more ranges than are remembered.
+    /// From now on the second copy lacks this range of a span, because the policy wants it so. False, and
+    /// nothing has changed, if more than `most` would be behind then, or more ranges than are remembered.
     pub fn defer(&mut self, span: SpanId, range: Range<Bytes>, most: Bytes) -> bool {
         if !self.may_defer(&range, most) {
             return false;
@@ -20,8 +20,9 @@ impl Behind {
         true
     }
 
-    /// As [`Behind::defer`], for a write that is about to begin: until [`Behind::end_deferred_write`] the home holds nothing of it that counts.
-    /// What is undecided beside the write stays so ([`Behind::decided_by_write`]).
+    /// As [`Behind::defer`], for a write that is about to begin: until [`Behind::end_deferred_write`] the
+    /// home holds nothing of it that counts. What is undecided beside the write stays so
+    /// ([`Behind::decided_by_write`]).
     pub fn begin_deferred_write(&mut self, span: SpanId, range: Range<Bytes>, most: Bytes) -> bool {
         if !self.may_defer(&range, most) {
             return false;
@@ -32,7 +33,8 @@ impl Behind {
         true
     }
 
-    /// A deferred write has ended, and what it was to bring is behind like anything else. If another one is under way in the same block, so is that.
+    /// A deferred write has ended, and what it was to bring is behind like anything else. If another one is
+    /// under way in the same block, so is that.
     pub fn end_deferred_write(&mut self, range: Range<Bytes>) {
         self.stop_deferring(&range);
         self.begun.remove(range);

@@ -49,7 +49,8 @@ fn a_deferred_write_that_is_cancelled_leaves_behind_what_others_defer() {
     assert!(!behind.any_behind() && !behind.is_unrecorded(span));
 }
 
-/// The batch would end after the one that clears the span, and the span pass for recorded as behind though the journal says "clean".
+/// The batch would end after the one that clears the span, and the span pass for recorded as behind though
+/// the journal says "clean".
 #[test]
 fn a_span_is_not_cleared_while_a_batch_that_speaks_of_it_is_on_its_way() {
     let shape = Shape::new(Bytes(1 << 24), Bytes(1 << 17), Bytes(1 << 12), 2, 8);

@@ -6,8 +6,8 @@ use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 
 impl Extras {
-    /// A block slot holds a block. False if it holds another one, if so many are divided that its cell has no number, or if an
-    /// extent slot has no such place.
+    /// A block slot holds a block. False if it holds another one, if so many are divided that its cell has no
+    /// number, or if an extent slot has no such place.
     pub fn load(&mut self, device: DeviceId, block: BlockId, extra: Extra) -> bool {
         if u32::from(extra.place) >= self.places {
             return false;
@@ -57,7 +57,8 @@ impl Extras {
         self.groups.iter().filter(|group| group.used > 0).map(|group| group.slot).collect()
     }
 
-    /// Whether no block slot of a divided slot is in use: one that a block has left may be, until that is durable.
+    /// Whether no block slot of a divided slot is in use: one that a block has left may be, until that is
+    /// durable.
     pub fn is_unused(&self, slot: SlotNumber) -> bool {
         self.cell_at(slot, 0).is_none_or(|cell| self.groups[(cell / self.places) as usize].used == 0)
     }

@@ -1,8 +1,9 @@
 //! The devices of a cell as models alone, and which of them is predicted to end a request first.
 //!
-//! A prediction is what the request takes a device that does nothing else, and the work that waits there, divided by how much of it the device does at the same
-//! time; times what predictions of such requests were wrong by lately. That a device was slower than predicted is half forgotten within a fifth of a second, so that a full write
-//! buffer is tried again.
+//! A prediction is what the request takes a device that does nothing else, and the work that waits there,
+//! divided by how much of it the device does at the same time; times what predictions of such requests were
+//! wrong by lately. That a device was slower than predicted is half forgotten within a fifth of a second, so
+//! that a full write buffer is tried again.
 
 use crate::corpus::oracle::Costs;
 use braid_base::{Bytes, Nanos, Op, Request};

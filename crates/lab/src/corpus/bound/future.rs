@@ -1,7 +1,8 @@
 //! What a load will ask for, and Belady's MIN with this knowledge.
 //!
-//! The order of requests comes from a run in which each takes half of what it takes an SSD that does nothing else, so that it has at least as many. Clients of a closed loop get ahead of each other otherwise in a run on devices: so
-//! the next use of a block is the first in that order that no client has made yet.
+//! The order of requests comes from a run in which each takes half of what it takes an SSD that does nothing
+//! else, so that it has at least as many. Clients of a closed loop get ahead of each other otherwise in a run
+//! on devices: so the next use of a block is the first in that order that no client has made yet.
 
 use super::devices::Ends;
 use super::load::{self, Place, Server};
@@ -32,7 +33,8 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// What a setup's load asks of so many blocks, in the order in which it does if a request takes as long as its length says.
+    /// What a setup's load asks of so many blocks, in the order in which it does if a request takes as long
+    /// as its length says.
     ///
     /// # Errors
     /// That of the load; one with too many uses.

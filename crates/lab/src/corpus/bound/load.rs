@@ -1,7 +1,9 @@
-//! A load in virtual time against a server that is no volume: as the clients of a simulation ([`crate::guests`]), in one loop.
+//! A load in virtual time against a server that is no volume: as the clients of a simulation
+//! ([`crate::guests`]), in one loop.
 //!
-//! Streams are clients of a closed loop, each with its own requests, and queues: arrivals of an open loop, or the requests that several clients share. Memory:
-//! requests outstanding are bounded by clients and by [`Setup::outstanding`].
+//! Streams are clients of a closed loop, each with its own requests, and queues: arrivals of an open loop, or
+//! the requests that several clients share. Memory: requests outstanding are bounded by clients and by
+//! [`Setup::outstanding`].
 
 use crate::source::{self, Arrivals, Source};
 use crate::{Error, Result, Setup, WarmUp};
@@ -137,7 +139,8 @@ struct Driver<'a, S> {
     streams: Vec<Stream>,
     /// Streams that are not over.
     running: usize,
-    /// When which stream goes on; one of a time after the other in the order in which they were added. With whether a request more may begin.
+    /// When which stream goes on; one of a time after the other in the order in which they were added. With
+    /// whether a request more may begin.
     wakes: BinaryHeap<Reverse<(Nanos, u64, usize, bool)>>,
     sequence: u64,
     /// Requests outstanding, and free places among them.

@@ -1,19 +1,25 @@
-//! What a cache could do that knows the load: Belady's MIN for copies on the SSD, on the models of the devices, with their queues. There is no engine.
+//! What a cache could do that knows the load: Belady's MIN for copies on the SSD, on the models of the
+//! devices, with their queues. There is no engine.
 //!
 //! ```text
 //! load.rs     who asks for what, and when     future.rs  what comes, and what MIN holds     devices.rs  models, and which ends first
 //! ```
 //!
-//! All data lies on the disks, extents by turns, and copies of blocks on the SSD. A read that finds all its blocks there is served by the SSD or by the disks,
-//! another one by the disks, but for the ends that the SSD has. A write goes to either. Requests wait in the queues of the models.
+//! All data lies on the disks, extents by turns, and copies of blocks on the SSD. A read that finds all its
+//! blocks there is served by the SSD or by the disks, another one by the disks, but for the ends that the SSD
+//! has. A write goes to either. Requests wait in the queues of the models.
 //!
-//! **Optimistic**: copies, write-backs and moves take no time and no journal; the whole SSD is room, and blocks of a request lie on it side by side; a write to one device is one
-//! to all. When the load begins, and when what is judged begins, the SSD holds the blocks that are read next; whatever lay where before counts for nothing.
-//! When an extent is first touched after that, all its blocks are at hand, later only those that a request asks for.
+//! **Optimistic**: copies, write-backs and moves take no time and no journal; the whole SSD is room, and
+//! blocks of a request lie on it side by side; a write to one device is one to all. When the load begins, and
+//! when what is judged begins, the SSD holds the blocks that are read next; whatever lay where before counts
+//! for nothing. When an extent is first touched after that, all its blocks are at hand, later only those that
+//! a request asks for.
 //!
-//! **No proven bound**: MIN has the fewest misses of blocks, not the least time of requests. A copy may be worth more because its disk is slow or busy, or because it completes a
-//! request. Which device ends first is predicted, and what is best for a request may not be for all. Clients of a closed loop use blocks in another order than the
-//! one that is expected. A policy may read ahead what was not asked for, which is none of the means here. So the best of several ways counts ([`WAYS`]).
+//! **No proven bound**: MIN has the fewest misses of blocks, not the least time of requests. A copy may be
+//! worth more because its disk is slow or busy, or because it completes a request. Which device ends first is
+//! predicted, and what is best for a request may not be for all. Clients of a closed loop use blocks in
+//! another order than the one that is expected. A policy may read ahead what was not asked for, which is none
+//! of the means here. So the best of several ways counts ([`WAYS`]).
 
 mod devices;
 mod future;
@@ -61,7 +67,8 @@ const WAYS: [Ways; 5] = [
     Ways { worth: Worth::Scattered, reads: Way::Ssd, writes: Way::Disk },
 ];
 
-/// The figures of the best way under a setup's load, on its devices, which are an SSD and disks; on so many threads.
+/// The figures of the best way under a setup's load, on its devices, which are an SSD and disks; on so many
+/// threads.
 ///
 /// # Errors
 /// Of kind `Setup`: a load or devices that the bound does not fit.

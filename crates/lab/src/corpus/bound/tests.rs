@@ -7,7 +7,8 @@ use crate::{DeviceSetup, Load, Recorded, WarmUp};
 use braid_base::{Arrival, DeviceClass, KIB, MIB};
 use std::sync::Arc;
 
-/// Requests of 4 KiB a millisecond apart: reads of blocks, and writes of those below zero, on a volume of 128 MiB.
+/// Requests of 4 KiB a millisecond apart: reads of blocks, and writes of those below zero, on a volume of 128
+/// MiB.
 fn setup(blocks: &[i64]) -> Setup {
     let request = |block: i64| {
         let op = if block < 0 { Op::Write } else { Op::Read };

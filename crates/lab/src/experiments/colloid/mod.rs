@@ -1,5 +1,5 @@
-//! Vuppalapati and Agarwal, "Tiered Memory Management: Access Latency is the Key!": its main result, a tiering system with and without balanced latencies as the load of
-//! the faster tier grows.
+//! Vuppalapati and Agarwal, "Tiered Memory Management: Access Latency is the Key!": its main result, a
+//! tiering system with and without balanced latencies as the load of the faster tier grows.
 
 pub mod disks;
 pub mod load;

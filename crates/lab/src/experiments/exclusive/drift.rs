@@ -1,5 +1,6 @@
-//! Not in the paper: figures 5 and 7 at one split of the SSDs, with popularity that moves at several speeds. It tests the reason that section 5.1 gives
-//! for the combination's lead at a high SSD rate: data that leaves the tier is still in the cache.
+//! Not in the paper: figures 5 and 7 at one split of the SSDs, with popularity that moves at several speeds.
+//! It tests the reason that section 5.1 gives for the combination's lead at a high SSD rate: data that leaves
+//! the tier is still in the cache.
 
 use super::{CLOSE, F1, F2, other_axis, pairs_at};
 use crate::experiment::Bound::LessThan;

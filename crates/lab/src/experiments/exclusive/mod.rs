@@ -1,9 +1,12 @@
-//! Hayashi and Komoda, "Evaluation of Exclusive Data Allocation Between SSD Tier and SSD Cache in Storage Systems": figures 5 to 10.
+//! Hayashi and Komoda, "Evaluation of Exclusive Data Allocation Between SSD Tier and SSD Cache in Storage
+//! Systems": figures 5 to 10.
 //!
-//! Figure 4 and table 1 are what the workloads are made from. Figures 5 to 8 are one workload each, with pages of 10 MB; figure 9 compares the two
-//! methods over all four, and figure 10 does so with pages of 100 MB. "Existing" is the combination, "proposed" the exclusive one, as in the paper.
-//! `dram` and `drift` add what the figures have and these simulations lack: a DRAM cache, and popularity that moves.
-//! From left to right runs the SSD cache rate: the share of the SSDs for the cache; 0 is volume tiering alone, 100 the SSD cache alone.
+//! Figure 4 and table 1 are what the workloads are made from. Figures 5 to 8 are one workload each, with
+//! pages of 10 MB; figure 9 compares the two methods over all four, and figure 10 does so with pages of 100
+//! MB. "Existing" is the combination, "proposed" the exclusive one, as in the paper. `dram` and `drift` add
+//! what the figures have and these simulations lack: a DRAM cache, and popularity that moves. From left to
+//! right runs the SSD cache rate: the share of the SSDs for the cache; 0 is volume tiering alone, 100 the SSD
+//! cache alone.
 
 pub mod dram;
 pub mod drift;
@@ -233,7 +236,8 @@ const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {
     Test { quantity, published, bound }
 }
 
-/// The method has the shortest mean response time of all: shorter than the other one, wherever each is best, and than tiering or the cache alone.
+/// The method has the shortest mean response time of all: shorter than the other one, wherever each is best,
+/// and than tiering or the cache alone.
 const fn is_best(method: &'static str, other: &'static [&'static str]) -> [Test; 2] {
     let shorter = RatioOfBests { measure: VolumeLatency, of: method, to: other };
     let inside = Peak { measure: VolumeLatency, series: method, from: 20, to: 80 };

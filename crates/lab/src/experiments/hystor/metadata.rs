@@ -1,4 +1,5 @@
-//! Metadata blocks on the SSD at first sight, or only once their cost is known: random reads of a large file, behind its indirect blocks.
+//! Metadata blocks on the SSD at first sight, or only once their cost is known: random reads of a large file,
+//! behind its indirect blocks.
 //!
 //! Here the axis is the size of the SSD itself, as the talk has it ("with just 32MB of SSD space").
 

@@ -1,8 +1,9 @@
-//! Chen, Koufaty and Zhang, "Hystor: Making the Best Use of Solid State Drives in High Performance Storage Systems", as presented: what an SSD
-//! is good at, three benchmarks with SSDs of 20 to 100 % of their data, metadata, scrubbing, chunk size.
+//! Chen, Koufaty and Zhang, "Hystor: Making the Best Use of Solid State Drives in High Performance Storage
+//! Systems", as presented: what an SSD is good at, three benchmarks with SSDs of 20 to 100 % of their data,
+//! metadata, scrubbing, chunk size.
 //!
-//! The paper itself was not to be had; a talk about it names its figures by their subject. The axis is the size of the SSD, as a share of
-//! the load's data, in per cent, unless an experiment says otherwise.
+//! The paper itself was not to be had; a talk about it names its figures by their subject. The axis is the
+//! size of the SSD, as a share of the load's data, in per cent, unless an experiment says otherwise.
 
 pub mod chunk;
 pub mod email;

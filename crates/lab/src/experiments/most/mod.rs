@@ -1,5 +1,6 @@
-//! Tu et al., "Getting the MOST out of your Storage Hierarchy with Mirror-Optimized Storage Tiering": its main result, throughput under static loads from what the performance
-//! device hardly notices to several times what it serves, beside tiering, Colloid and Orthus.
+//! Tu et al., "Getting the MOST out of your Storage Hierarchy with Mirror-Optimized Storage Tiering": its
+//! main result, throughput under static loads from what the performance device hardly notices to several
+//! times what it serves, beside tiering, Colloid and Orthus.
 
 pub mod disks;
 pub mod load;

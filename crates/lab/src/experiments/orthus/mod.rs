@@ -1,5 +1,5 @@
-//! Wu et al., "The Storage Hierarchy is Not a Hierarchy: Optimizing Caching on Modern Storage Devices with Orthus": its main result, classic caching beside non-hierarchical
-//! caching as the load grows.
+//! Wu et al., "The Storage Hierarchy is Not a Hierarchy: Optimizing Caching on Modern Storage Devices with
+//! Orthus": its main result, classic caching beside non-hierarchical caching as the load grows.
 
 pub mod disks;
 pub mod load;

@@ -1,8 +1,8 @@
-//! Xiao, Lei, Li, Park and Lilja, "PASS: A Hybrid Storage System for Performance-Synchronization Tradeoffs Using SSDs": tables I and II,
-//! figures 1 to 5.
+//! Xiao, Lei, Li, Park and Lilja, "PASS: A Hybrid Storage System for Performance-Synchronization Tradeoffs
+//! Using SSDs": tables I and II, figures 1 to 5.
 //!
-//! `span50` and `span90` sweep what the paper does not say of IOmeter. Windows are in sectors of 512 bytes, rates in operations per second,
-//! discrepancies in per cent of the volume's 30 GB.
+//! `span50` and `span90` sweep what the paper does not say of IOmeter. Windows are in sectors of 512 bytes,
+//! rates in operations per second, discrepancies in per cent of the volume's 30 GB.
 
 pub mod fig1;
 pub mod fig2;
@@ -171,7 +171,8 @@ const fn implied_at(at: u32) -> [Baseline; 1] {
     [Baseline { quantity, published: 11.0 / 0.77 }]
 }
 
-/// The policy's discrepancy at a window, at the end of an interval and on average: below 2 %, and `window` is what the paper takes for it.
+/// The policy's discrepancy at a window, at the end of an interval and on average: below 2 %, and `window` is
+/// what the paper takes for it.
 const fn discrepancy(at: u32, window: f64) -> [Test; 2] {
     [
         test(

@@ -1,4 +1,5 @@
-//! What the paper does not say of IOmeter: over which part of the 30 GB its requests go. The window is 400K sectors.
+//! What the paper does not say of IOmeter: over which part of the 30 GB its requests go. The window is 400K
+//! sectors.
 
 use super::{PAPER, PASS, RAID1, SSD, all, test};
 use crate::Prefill;

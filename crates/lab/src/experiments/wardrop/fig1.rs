@@ -1,4 +1,5 @@
-//! Figure 1: every static split between SSD and disk, which is why the paper looks for the best one by itself.
+//! Figure 1: every static split between SSD and disk, which is why the paper looks for the best one by
+//! itself.
 
 use super::{DBENCH_COUNTS, ONE_AND_ONE, PAPER, series, test};
 use crate::Prefill;

@@ -1,6 +1,7 @@
 //! Wu and Reddy, "A Novel Approach to Manage A Hybrid Storage System": figures 1, 5 to 11 and table III.
 //!
-//! `page_cache` sweeps what the paper does not say of its machine. Figures 2 to 4 show how it is built; tables I and II are the workloads, which the crate `workload` holds to its word.
+//! `page_cache` sweeps what the paper does not say of its machine. Figures 2 to 4 show how it is built;
+//! tables I and II are the workloads, which the crate `workload` holds to its word.
 
 pub mod fig1;
 pub mod fig10;
@@ -128,7 +129,8 @@ const fn series(
     }
 }
 
-/// The policy without migration in the background: only allocation and writes to what memory holds shift load.
+/// The policy without migration in the background: only allocation and writes to what memory holds shift
+/// load.
 const fn no_migration(devices: &'static [(DeviceClass, &'static str)], load: &'static str) -> Series {
     variant(NO_MIGRATION, WARDROP, devices, "wardrop,no-migration", load)
 }
@@ -138,7 +140,8 @@ const fn allocation_only(devices: &'static [(DeviceClass, &'static str)], load: 
     variant(ALLOCATION_ONLY, WARDROP, devices, "wardrop,allocation-only", load)
 }
 
-/// The other reading of "0.99 previous average + 0.01 current sample": a sample is the mean of a period, not a request.
+/// The other reading of "0.99 previous average + 0.01 current sample": a sample is the mean of a period, not
+/// a request.
 const fn by_period(
     label: &'static str,
     of: &'static str,
@@ -169,7 +172,8 @@ const fn variant(
     }
 }
 
-/// Table III, on which the same load ran as in figures 6 and 9: what each device has alone, with one process and with ten.
+/// Table III, on which the same load ran as in figures 6 and 9: what each device has alone, with one process
+/// and with ten.
 const fn table_iii(series: &'static str, at: u32, published: f64) -> Baseline {
     Baseline { quantity: Quantity::Value { measure: Measure::Throughput, series, at }, published }
 }
@@ -181,7 +185,8 @@ const TABLE_III: &[Baseline] = &[
     table_iii(SSD_ONLY, 10, 23.6754),
 ];
 
-/// "Slightly more towards the disk" as processes become more: from 2 to 10 the share falls, and by no more than a fifth.
+/// "Slightly more towards the disk" as processes become more: from 2 to 10 the share falls, and by no more
+/// than a fifth.
 const fn slightly_less(series: &'static str) -> [Test; 2] {
     let measure = Measure::SsdShare;
     [

@@ -1,4 +1,5 @@
-//! Figure 1: activeness, the share of the time in which a device has requests, of SSDs and disks for writes and for reads.
+//! Figure 1: activeness, the share of the time in which a device has requests, of SSDs and disks for writes
+//! and for reads.
 
 use super::{PAPER, TABLE_II, WITH, WITHOUT, series, test};
 use crate::Prefill;

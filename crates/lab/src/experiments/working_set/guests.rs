@@ -1,4 +1,5 @@
-//! Guests while data is reorganized, which the paper does not measure: pauses of a second, in which there is never enough time for all that is due.
+//! Guests while data is reorganized, which the paper does not measure: pauses of a second, in which there is
+//! never enough time for all that is due.
 
 use super::{OFTEN, PAPER, SEEKING, WITHOUT, series, test};
 use crate::Prefill;

@@ -1,6 +1,7 @@
-//! Chen, Liu, Roth and Chen, "Using Working Set Reorganization to Manage Storage Systems with Hard and Solid State Disks" (WS-ROS): figures 1, 3, 4
-//! and 5, the model of equations 1 and 2, and what the paper leaves out: devices that seek, the bandwidth of a checkpoint, guests during a
-//! reorganization, the wear of the SSDs, and the network between nodes.
+//! Chen, Liu, Roth and Chen, "Using Working Set Reorganization to Manage Storage Systems with Hard and Solid
+//! State Disks" (WS-ROS): figures 1, 3, 4 and 5, the model of equations 1 and 2, and what the paper leaves
+//! out: devices that seek, the bandwidth of a checkpoint, guests during a reorganization, the wear of the
+//! SSDs, and the network between nodes.
 
 pub mod checkpoint;
 pub mod fig1;

@@ -1,5 +1,6 @@
-//! The same on nodes with an SSD and a disk each, joined by a network, of which the paper says only that moves between nodes cost more. Ours are the
-//! rates of the links, from the Ethernet of the authors' cluster (1 Gbit/s) to one that is not the limit, and their latency.
+//! The same on nodes with an SSD and a disk each, joined by a network, of which the paper says only that
+//! moves between nodes cost more. Ours are the rates of the links, from the Ethernet of the authors' cluster
+//! (1 Gbit/s) to one that is not the limit, and their latency.
 
 use super::{OFTEN, WITHOUT, fig1, fig3, fig4, fig5, series, test, time};
 use crate::Prefill;

@@ -1,4 +1,5 @@
-//! The wear of the SSDs, which the paper promises to lower and does not measure: what is written to them once data has been reorganized.
+//! The wear of the SSDs, which the paper promises to lower and does not measure: what is written to them once
+//! data has been reorganized.
 
 use super::{PAPER, WITH, WITHOUT, series, test};
 use crate::Prefill;

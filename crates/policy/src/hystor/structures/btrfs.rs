@@ -9,7 +9,8 @@
 //! chunk                   0 length (8), 24 type (8), 44 stripes (2), 46 sub-stripes (2), 48 stripes of 32 bytes: device (8), offset (8)
 //! ```
 //!
-//! The chunk tree lies in chunks that the superblock lists, in logical addresses. A volume is one device of the file system.
+//! The chunk tree lies in chunks that the superblock lists, in logical addresses. A volume is one device of
+//! the file system.
 
 use super::{Found, MOST_RANGES, Of, Step, little, range_at};
 use crate::ByteRange;

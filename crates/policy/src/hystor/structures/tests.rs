@@ -1,4 +1,5 @@
-//! The parser against images that the file systems' own programmes made, and against bytes that nobody would write.
+//! The parser against images that the file systems' own programmes made, and against bytes that nobody would
+//! write.
 
 use super::*;
 use braid_base::{GIB, MIB, Rng};
@@ -10,7 +11,8 @@ use std::process::Command;
 /// What data of files consists of, so that it can be told from metadata: sectors of these bytes.
 const MARK: &[u8; 16] = b"data of a file! ";
 
-/// An image in a folder of its own, with files in it, made by a programme. None where that is missing, which is said.
+/// An image in a folder of its own, with files in it, made by a programme. None where that is missing, which
+/// is said.
 struct Image {
     folder: PathBuf,
 }
@@ -108,7 +110,8 @@ fn ext4(name: &str, options: &[&str]) {
         return;
     }
     let found = image.scan();
-    // An inode of a file or folder: its mode, and an extent tree or a map of blocks that `check` need not know.
+    // An inode of a file or folder: its mode, and an extent tree or a map of blocks that `check` need not
+    // know.
     image.check(&found, |sector| sector[40..42] == [0x0a, 0xf3] || sector[296..298] == [0x0a, 0xf3]);
     let listed = Command::new("/usr/sbin/dumpe2fs").arg(image.path()).output().expect("it comes with mkfs");
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();

@@ -138,7 +138,8 @@ impl Tree {
         Some(Step { range, of: Of::XfsTree(self) })
     }
 
-    /// What a block of a tree points to: blocks of the level below, of which the lowest are read only if they say where inodes are.
+    /// What a block of a tree points to: blocks of the level below, of which the lowest are read only if they
+    /// say where inodes are.
     pub fn look(self, bytes: &[u8]) -> Found {
         self.found(bytes).unwrap_or_default()
     }

@@ -1,4 +1,5 @@
-//! Three disks with two copies of everything, each of which may be lost, and a guest at work that meets no error.
+//! Three disks with two copies of everything, each of which may be lost, and a guest at work that meets no
+//! error.
 
 use super::life::{Oracle, disk, names, open, work};
 use braid_base::{MIB, Nanos, Rng};

@@ -10,7 +10,8 @@ use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 pub const SSD: DeviceId = DeviceId(0);
 pub const HDD: DeviceId = DeviceId(1);
 
-/// Homes are on the disk; the SSD gets an extra copy of what is read, and of what is written if `writes` says so.
+/// Homes are on the disk; the SSD gets an extra copy of what is read, and of what is written if `writes` says
+/// so.
 pub struct Cache {
     pub writes: bool,
 }

@@ -15,8 +15,8 @@ pub const SIZE: Bytes = Bytes(4 << 20);
 pub const BLOCK: Bytes = Bytes(4 << 10);
 pub const LAST: DeviceId = DeviceId(2);
 
-/// What blocks may hold: what was flushed last, or what was written since; and which blocks a write is under way
-/// to.
+/// What blocks may hold: what was flushed last, or what was written since; and which blocks a write is under
+/// way to.
 #[derive(Clone)]
 pub struct Oracle(pub Rc<RefCell<Vec<Known>>>, pub Rc<RefCell<Range<usize>>>);
 

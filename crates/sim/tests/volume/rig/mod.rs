@@ -54,8 +54,8 @@ impl Bench {
     }
 }
 
-/// Disks without faults, as devices of the type that all tests share: each type of a device would be a build of
-/// the engine of its own.
+/// Disks without faults, as devices of the type that all tests share: each type of a device would be a build
+/// of the engine of its own.
 pub fn sound(disks: &[Disk]) -> Vec<Faulty<Disk>> {
     disks.iter().map(sound_one).collect()
 }

@@ -1,6 +1,6 @@
-//! PASS (Xiao et al.): homes lie on the SSD, second copies on the disk, behind by at most the window. A full window is
-//! duplicated in the order of addresses, and so is a part of it while the disk has nothing to do; writes wait the longer the
-//! more of that is outstanding.
+//! PASS (Xiao et al.): homes lie on the SSD, second copies on the disk, behind by at most the window. A full
+//! window is duplicated in the order of addresses, and so is a part of it while the disk has nothing to do;
+//! writes wait the longer the more of that is outstanding.
 
 use super::{HDD, SSD};
 use braid_base::{Bytes, ExtentId, Nanos, Op};

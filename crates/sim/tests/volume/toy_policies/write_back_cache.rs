@@ -1,5 +1,5 @@
-//! A write-back cache: homes lie on the disk; what is written or read gets an extra copy on the SSD, dirty until the disk has
-//! time for it or there is too much of it.
+//! A write-back cache: homes lie on the disk; what is written or read gets an extra copy on the SSD, dirty
+//! until the disk has time for it or there is too much of it.
 
 use super::{HDD, SSD};
 use braid_base::{BlockId, DeviceId, ExtentId, Nanos};
