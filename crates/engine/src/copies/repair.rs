@@ -4,7 +4,7 @@
 use super::{Copies, Other};
 use crate::core::Core;
 use crate::{Error, Result};
-use braid_base::{Bytes, ExtentId};
+use braid_base::{Bytes, ExtentId, SECTOR};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
@@ -32,6 +32,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     async fn repair(self: &Rc<Self>, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) -> Result<()> {
         let _room = self.reserve(1).await?;
+        // Before the lock: tasks that hold such buffers wait for turns, whose holders wait for extents.
+        let widest = self.devices.iter().map(|member| member.alignment).max().unwrap_or(SECTOR);
+        let len = range.end.align_up(widest) - range.start.align_down(widest);
+        let buf = self.buffer(&self.buffers.moves, len.min(self.bounce_limit())).await?;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let entry = self.state.borrow().map.get(extent);
         let good = match self.copies_of(extent, &entry) {
@@ -44,7 +48,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (mut at, end) = (range.start.align_down(align), range.end.align_up(align));
         while at < end {
             let part = at..(at + self.bounce_limit()).min(end);
-            let bytes = self.buffer(&self.buffers.moves, part.end - part.start).await?;
+            let bytes = buf.slice(Bytes::ZERO..part.end - part.start);
             self.read_kept(extent, good, part.clone(), &bytes, Origin::Background).await?;
             if !self.locate(good).0.is_current() {
                 return Ok(());

@@ -10,7 +10,7 @@ use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{Move, Origin};
-use braid_runtime::{Device, Mode, Runtime};
+use braid_runtime::{Buf, Device, Mode, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -33,11 +33,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.leave_image(epochs, extent).await?;
             }
             let _room = self.reserve(1).await?;
+            // Before the lock: tasks that hold such buffers wait for turns, whose holders wait for extents.
+            let buf = self.buffer(&self.buffers.moves, range.end - range.start).await?;
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
             let mut from = range.start;
             while let Some(part) = epochs.next_of(|lacks| &lacks.unknown, &(from..range.end)) {
                 from = part.end;
-                self.compare_with_image(epochs, extent, &part).await?;
+                self.compare_with_image(epochs, extent, &part, &buf).await?;
                 // The less there is to be found, the more guests may write.
                 epochs.event.notify();
             }
@@ -53,10 +55,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs: &Epochs,
         extent: ExtentId,
         range: &Range<Bytes>,
+        buf: &Buf,
     ) -> Result<()> {
         let (member, len) = (self.member(epochs.device()), range.end - range.start);
         let place = member.entry.slots_offset + range.start;
-        let content = self.buffer(&self.buffers.moves, len).await?;
+        let content = buf.slice(Bytes::ZERO..len);
         self.read_image_bytes(range, &content).await?;
         let image = self.buffer(&self.buffers.bounce, len).await?;
         // A place of the disk that cannot be read is written anew.
