@@ -1,4 +1,4 @@
-//! The copies of extents and blocks: the only part that touches devices.
+//! Copies of extents and blocks: the only part of the engine that sends requests to devices.
 
 mod alike;
 mod allocate;
