@@ -154,7 +154,7 @@ impl<D: Device> Member<D> {
     }
 
     /// Puts a failed or missing device back in its place. The records of its writes and flushes begin anew.
-    /// `lacks_all` is set if all copies must be rebuilt.
+    /// `lacks_all` is set if all copies must be rebuilt. Panics like [`Member::release`].
     pub fn renew(&self, device: Rc<D>, lacks_all: bool) {
         self.release();
         self.memory_alignment.set(device.geometry().memory_alignment);
@@ -201,7 +201,8 @@ impl<D: Device> Member<D> {
         self.lacks_all.get()
     }
 
-    /// True if the superblocks may call the device in step: a durable record says what the device lacks.
+    /// True if the superblocks may call the device in step: the device is written to, and a durable record
+    /// says what the device lacks.
     pub fn is_in_step(&self) -> bool {
         self.is_written() && !self.is_unrecorded.get()
     }

@@ -20,8 +20,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let core = self.clone();
         self.jobs.begin();
         self.rt.spawn(async move {
-            // The device counts a failure, and the copy is behind. The commit flushes the source, so the
-            // source may fail again without loss.
+            // The device counts a failure, and the copy is behind. The commit flushes the source: from then
+            // on the source's device may fail.
             if core.repair(extent, bad, range).await.is_ok() {
                 let _told = core.commit(Origin::Background).await;
             }
