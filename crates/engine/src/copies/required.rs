@@ -132,11 +132,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.check_kept(extent, slot, &range)
     }
 
-    /// Returns an error if a failed flush may have lost the bytes of a range.
-    ///
-    /// A device with a failed flush may lack all writes since the last good flush. Three ranges are not
-    /// proved: a slot that the journal does not name for the extent, a part that the journal does not call
-    /// valid, and a block with newer bytes in an extra copy according to the journal.
+    /// Returns an error if a failed flush may have lost the bytes of a range. Not proved on a device with a
+    /// failed flush: a slot that the journal does not name for the extent, a part that the journal does not
+    /// call valid, and a block with newer bytes in an extra copy according to the journal.
     pub fn check_kept(&self, extent: ExtentId, slot: SlotNumber, range: &Range<Bytes>) -> Result<()> {
         if self.devices.losses() == 0 || planted(Bug::LostWritesRead) {
             return Ok(());
@@ -180,8 +178,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Reads a range of an extent about to move, from the current copy alone: if its device turns out to have
-    /// lost writes, the source of the move is known. A bad place is rewritten from the other copy; a later
-    /// move succeeds. The bytes stay on the device's node. The range must be aligned to parts.
+    /// lost writes, the source is known. A bad place is rewritten from the other copy for a later move. The
+    /// bytes stay on the device's node. The range must be aligned to parts.
     pub async fn read_to_move(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -419,7 +417,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         written.start.align_down(block)..end
     }
 
-    /// Returns the entry after a write to both copies. Fails if no copy that was current has the write.
+    /// Returns the entry after a write to both copies; an error if no current copy has the write.
     fn settle(
         &self,
         (extent, range): (ExtentId, &Range<Bytes>),
