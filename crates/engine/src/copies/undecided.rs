@@ -234,7 +234,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Makes unreadable homes readable while the volume closes, until `limit`.
+    /// Makes unreadable homes readable while the volume closes, for at most `limit`.
     ///
     /// The journal calls whole spans behind, so at the next opening the homes there count, even in ranges
     /// that are undecided now. An unreadable home gets the bytes of the second copy. If the home's device is
