@@ -45,7 +45,7 @@ pub(crate) struct Core<R, D> {
     pub epochs: Option<Epochs>,
     /// Dirty spans of a volume on an adopted disk: data that the loss of the SSDs would cost.
     pub dirty_spans: Option<DirtySpans>,
-    /// Places that the fingerprint of an adopted disk covers.
+    /// Samples and marks of an adopted disk, for its fingerprint.
     pub sums: Option<DiskSums>,
 }
 

@@ -69,7 +69,7 @@ pub struct Status {
     /// Bytes that a recovered disk has in its epoch journal and not yet in place; none once everything is in
     /// place.
     pub unapplied: Option<Bytes>,
-    /// Reason of the last failure to write these bytes in place.
+    /// Reason of the last failure to write these bytes in place, or damage of the epoch journal.
     pub unapplied_failure: Option<String>,
     /// Bytes of the volume in a span.
     pub span_size: Bytes,
@@ -162,7 +162,7 @@ pub struct Explanation {
     pub home: Option<(DeviceId, Bytes)>,
     /// True if the byte was written since the allocation of its extent; otherwise the byte reads as zero.
     pub written: bool,
-    /// Second required copy: device, offset on the device, and true if the copy is stale or absent.
+    /// Second required copy: device, offset on the device, and true unless the two copies are equal.
     pub second: Option<(DeviceId, Bytes, bool)>,
     /// Extra copy: device, and true if dirty.
     pub extra: Option<(DeviceId, bool)>,

@@ -138,7 +138,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 format!("device {device} is {} already", member.state()),
             ));
         }
-        // The commit flushes the device: copies made from the device are proved.
+        // The commit flushes all written devices: copies made from the device are proved.
         core.commit(Origin::Background).await?;
         if !core.survives(device) {
             let problem = format!(

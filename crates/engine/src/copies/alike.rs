@@ -12,8 +12,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Reads a range of an extent without an equal second copy. The current copy comes first unless its
-    /// device is late; if the read fails and the other copy has equal bytes, the other copy answers.
+    /// Reads a range of an extent without an equal second copy. If the other copy has equal bytes in the
+    /// range, the other copy may answer: first if only the current copy's device is late, else after a failed
+    /// read.
     pub(super) async fn read_current(
         self: &Rc<Self>,
         extent: ExtentId,

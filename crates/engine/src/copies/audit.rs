@@ -16,7 +16,7 @@ const PATIENCE: u32 = 200;
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Compares all required copies that are not stale, compares clean extra copies with the required copy,
-    /// then counts the slots in use.
+    /// then counts the slots in use, once no move holds a slot.
     pub async fn audit(&self) -> Result<()> {
         self.moves.auditing.set(true);
         let result = self.audit_at_rest().await;

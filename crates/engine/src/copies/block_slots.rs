@@ -79,7 +79,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Reserves journal room for changes of `copies` clean extra copies. Clean copies use at most half of the
-    /// journal's room: guests' writes need the rest.
+    /// journal's room: guests' writes need the rest. Without room, a batch is requested.
     pub(super) fn reserve_for_clean(&self, copies: usize) -> Option<Reservation<'_>> {
         let crowded = self.state.borrow().pending() * 2 > self.journal.most_pending();
         let room = if crowded { None } else { self.try_reserve(copies) };

@@ -359,8 +359,8 @@ impl Requests {
     }
 
     /// Ends the wait for requests past their deadline, and for unsent requests to a silent device. Without
-    /// answers from other devices, writes get the longest deadline unless nothing depends on the write
-    /// ([`Deadline::Brief`]).
+    /// answers from other devices, writes and flushes get the longest deadline unless nothing depends on the
+    /// request ([`Deadline::Brief`]).
     pub fn expire(&self, others_answer: bool) {
         if self.is_silent() {
             self.expire_discards();

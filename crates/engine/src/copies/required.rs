@@ -58,9 +58,9 @@ impl Timing {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Returns the current copy of an extent and the state of the other. A copy on a device that is not
-    /// current is never current. If both devices are current, the home is current; the second copy equals the
-    /// home unless the extent is behind. A deferred write in flight makes no copy stale.
+    /// Returns the current copy of an extent and the state of the other. If only the second copy's device is
+    /// current, the second copy is current; else the home is. If both devices are current, the second copy
+    /// equals the home unless the extent is behind. A deferred write in flight makes no copy stale.
     pub fn copies_of(&self, extent: ExtentId, entry: &Entry) -> Copies {
         let Entry { home, second, .. } = *entry;
         if second == SlotNumber::NONE {

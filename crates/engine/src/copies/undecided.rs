@@ -61,7 +61,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// lock.
     ///
     /// # Errors
-    /// `Io` if neither copy can be read and the request does not overwrite the bytes; if a device fails
+    /// `Io` if neither copy can be read, unless the request overwrites the bytes; if a device fails
     /// meanwhile; while the volume closes.
     pub async fn decide(self: &Rc<Self>, piece: &Piece, request: Op) -> Result<()> {
         let (span, around) = (self.shape.span_of(piece.extent), self.undecided_around(piece));
@@ -158,7 +158,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let next = self.state.borrow().behind.next_undecided(&(at..range.end));
             let Some(next) = next else { return all };
             let piece = next.start..next.end.min(next.start + self.bounce_limit());
-            // Nothing is copied before the drop. If the journal accepts no record, the home counts.
+            // Nothing is copied before suspect clean copies are dropped. If the journal accepts no record,
+            // the home counts.
             let _told = self.drop_suspects(self.shape.span_of(self.shape.extent_of(piece.start))).await;
             let bytes = self.buffer(&self.buffers.runs, piece.end - piece.start).await?;
             match self.resync_piece(&piece, bytes, (Mover::Engine, on_bad_place)).await {

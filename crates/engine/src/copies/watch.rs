@@ -181,7 +181,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reports a change of a device's speed: marks a device as slow.
+    /// Marks and reports a device that has become slow, after a change of its speed.
     fn tell_speed(&self, member: &Member<D>) {
         if let Some(times) = member.speed.times_slower() {
             member.set_slow();
@@ -220,7 +220,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Reads a superblock copy of a device without a recent sign of life. If the device cannot read any copy,
-    /// and all other devices can, the device is excluded.
+    /// and no other device fails in the same way, the device is excluded.
     fn ask_quiet(self: &Rc<Self>, member: &Member<D>) {
         member.requests.note_sign();
         let (core, device) = (self.clone(), member.id);
