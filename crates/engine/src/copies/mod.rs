@@ -1,4 +1,4 @@
-//! Copies of extents and blocks: the only part of the engine that sends requests to devices.
+//! Copies of extents and blocks: the only part of the engine to access devices.
 
 mod alike;
 mod allocate;
