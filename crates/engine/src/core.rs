@@ -1,4 +1,4 @@
-//! What all verbs of a volume share. Each verb is in the file of its name.
+//! State and helpers shared by all operations of a volume. Each operation is in the file of its name.
 
 use crate::adopted::{DirtySpans, DiskSums};
 use crate::copies::{BlockSlots, Buffers, Deadline, Devices, Member, WriteBacks};
@@ -21,18 +21,18 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io;
 
-/// The rooms of a volume. Each owns what is in it, and its verbs stand beside it; they are verbs of the
-/// whole, since a request goes through several.
+/// The components of a volume. Each component owns its state; operations are methods of `Core`, because a
+/// request passes through several components.
 pub(crate) struct Core<R, D> {
     pub rt: R,
     pub shape: Shape,
-    /// What the volume knows. Never borrowed across an await.
+    /// Map and related state. Never borrowed across an await.
     pub state: RefCell<State>,
     pub journal: Journal,
     pub fence: Fence,
     pub devices: Devices<D>,
     pub buffers: Buffers,
-    /// By extent.
+    /// Locks by extent.
     pub locks: LockTable,
     pub guests: Guests,
     pub moves: Moves,
@@ -41,15 +41,15 @@ pub(crate) struct Core<R, D> {
     pub policy: InCharge,
     pub jobs: Jobs,
     pub background: RefCell<BackgroundStats>,
-    /// None for a volume without a journal for them.
+    /// None for a volume without an epoch journal.
     pub epochs: Option<Epochs>,
-    /// Of a volume on an adopted disk: what the loss of the SSDs would cost.
+    /// Dirty spans of a volume on an adopted disk: data that the loss of the SSDs would cost.
     pub dirty_spans: Option<DirtySpans>,
-    /// Likewise: where the fingerprint of the disk looks.
+    /// Samples and marks of an adopted disk, for its fingerprint.
     pub sums: Option<DiskSums>,
 }
 
-/// A request to a device that has begun.
+/// A request in flight to a device.
 pub(crate) struct Attempt<'a, D> {
     member: &'a Member<D>,
     direction: Direction,
@@ -57,12 +57,12 @@ pub(crate) struct Attempt<'a, D> {
     len: Bytes,
     origin: Origin,
     start: Nanos,
-    /// Requests that the device had when this one had begun.
+    /// Requests in flight on the device at the start, the request included.
     of: u32,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Refuses a range that does not lie within the volume.
+    /// Returns an error for a range beyond the end of the volume.
     #[inline]
     pub fn check_range(&self, offset: Bytes, len: Bytes) -> Result<()> {
         let size = self.shape.volume_size;
@@ -78,13 +78,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// A device of the volume.
+    /// Returns a device of the volume.
     #[inline]
     pub fn member(&self, device: DeviceId) -> &Member<D> {
         &self.devices[device]
     }
 
-    /// The device of a slot, and where the slot lies on it.
+    /// Returns the device of a slot and the slot's offset on the device.
     #[inline]
     pub fn locate(&self, slot: SlotNumber) -> (&Member<D>, Bytes) {
         let slot = self.state.borrow().space.locate(slot).expect("the map names slots that exist");
@@ -92,12 +92,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (member, member.slot_offset(slot.index, self.shape.extent_size))
     }
 
-    /// The device of a slot.
+    /// Returns the device of a slot.
     pub fn device_of(&self, slot: SlotNumber) -> DeviceId {
         self.locate(slot).0.id
     }
 
-    /// Lets the policy decide, with the volume as it is now.
+    /// Asks the policy for a decision, with a view of the volume's present state.
     #[inline]
     pub fn with_policy<T>(&self, decide: impl FnOnce(&mut dyn Policy, &View) -> T) -> T {
         self.with_policy_at(self.rt.now(), decide)
@@ -121,8 +121,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         decide(&mut **self.policy.borrow_mut(), &view)
     }
 
-    /// Tells the policy of a guest's request, which may have to wait for a while then. One that does not lie
-    /// within the volume is not told: it is about to be refused. Asked only of a policy that observes.
+    /// Tells the policy about a guest's request. Returns a future if the policy delays the request. A request
+    /// beyond the end of the volume is not told: an error is about to follow. Called only for policies that
+    /// observe requests.
     #[inline(never)]
     pub fn arrived(
         &self,
@@ -138,17 +139,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if delay == Nanos::ZERO { None } else { Some(Box::pin(self.rt.sleep(delay))) }
     }
 
-    /// Requests of guests that a device is serving.
+    /// Number of guest requests in flight on a device.
     pub fn guests_of(&self, member: &Member<D>) -> u32 {
         self.state.borrow().views[member.id.index()].in_flight
     }
 
-    /// Reads from a device what nothing else holds, on someone's behalf; the policy learns how long it took.
+    /// Reads from a device bytes without another copy; the policy learns the duration. `origin` says for
+    /// whom.
     pub async fn device_read(&self, member: &Member<D>, at: Bytes, into: &Buf, origin: Origin) -> Result<()> {
         self.device_read_by(member, at, into, origin, Deadline::Only).await
     }
 
-    /// As [`Core::device_read`], with a deadline.
+    /// Like [`Core::device_read`], with a deadline.
     pub async fn device_read_by(
         &self,
         member: &Member<D>,
@@ -161,7 +163,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.end(&attempt, member.read(at, into, deadline).await)
     }
 
-    /// Writes to a device what nothing else holds, on someone's behalf; the policy learns how long it took.
+    /// Writes to a device bytes without another copy; the policy learns the duration. `origin` says for whom.
     pub async fn device_write(
         &self,
         member: &Member<D>,
@@ -172,7 +174,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.device_write_by(member, at, from, origin, Deadline::Only).await
     }
 
-    /// As [`Core::device_write`], with a deadline.
+    /// Like [`Core::device_write`], with a deadline.
     pub async fn device_write_by(
         &self,
         member: &Member<D>,
@@ -187,13 +189,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.end(&attempt, member.write(at, from, deadline).await)
     }
 
-    /// Reads from a device what a move is to write to another one; the bytes stay on the device's node.
+    /// Reads from a device for a move to another device. The bytes stay on the device's node.
     pub async fn device_read_to_move(&self, member: &Member<D>, at: Bytes, into: &Buf) -> Result<()> {
         let attempt = self.begin(member, Direction::Read, at, into.len(), Origin::Background);
         self.end(&attempt, member.read_to_move(at, into).await)
     }
 
-    /// Writes to a device what a move has read; the bytes lie on `node`.
+    /// Writes to a device bytes read by a move, from `node`.
     pub async fn device_write_moved(
         &self,
         member: &Member<D>,
@@ -206,7 +208,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.end(&attempt, member.write_moved(at, from, node).await)
     }
 
-    /// Makes what was written to a device durable. `what` says in the error what that was.
+    /// Flushes a device. `what` names the flushed data in the error.
     pub async fn flush_member(&self, member: &Member<D>, what: &str) -> Result<()> {
         let flushed = member.flush(&self.rt).await.inspect_err(|_| self.note_loss());
         flushed
@@ -214,7 +216,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             .map_err(|e| Error::io(format_args!("{} could not flush {what}", self.describe(member.id)), &e))
     }
 
-    /// A request to a device begins.
+    /// Notes the start of a request to a device.
     #[inline]
     pub fn begin<'a>(
         &self,
@@ -227,7 +229,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.begin_at(self.rt.now(), member, direction, at, len, origin)
     }
 
-    /// As [`Core::begin`], for a caller that knows what time it is.
+    /// Like [`Core::begin`], for a caller that knows the time.
     #[inline]
     pub fn begin_at<'a>(
         &self,
@@ -252,7 +254,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Attempt { member, direction, at, len, origin, start, of }
     }
 
-    /// A request has ended.
+    /// Notes the end of a request to a device, and tells the policy about a success.
     #[inline]
     pub fn end(&self, attempt: &Attempt<D>, result: io::Result<()>) -> Result<()> {
         let completion = self.end_untold(attempt, result)?;
@@ -263,7 +265,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// As [`Core::end`], but the policy is not told.
+    /// Like [`Core::end`], but does not tell the policy.
     #[inline]
     pub fn end_untold(&self, attempt: &Attempt<D>, result: io::Result<()>) -> Result<Completion> {
         let &Attempt { member, direction, len, origin, start, of, .. } = attempt;
@@ -282,7 +284,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Tells the policy of what a device has done.
+    /// Tells the policy about a completed request.
     #[inline]
     pub fn tell(&self, completion: &Completion) {
         let &Completion { device, direction, origin, latency, .. } = completion;
@@ -301,7 +303,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Direction::Flush => "flush",
         };
         let device = self.describe(member.id);
-        // One line for a burst of errors: each counts in the device's statistics.
+        // A burst of errors gives few lines in the log; the device's statistics count each error.
         if member.stats.borrow().errors.is_power_of_two() {
             let errors = member.stats.borrow().errors;
             tracing::warn!(device = %device, errors, %error, "{verb} of {len} at byte {} failed", at.0);
@@ -309,7 +311,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Error::io(format_args!("{device} could not {verb} {len} at byte {}", at.0), error)
     }
 
-    /// A device, for people.
+    /// Name of a device for messages.
     pub fn describe(&self, device: DeviceId) -> impl fmt::Display + use<R, D> {
         let entry = &self.devices[device].entry;
         let model =
@@ -317,7 +319,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         format!("device {device} ({}{model})", entry.class)
     }
 
-    /// A piece of a request as the policy sees it. `whole`: the memory cache holds all of its extent.
+    /// Returns a piece of a request as a policy sees it. `whole` is set if the memory cache holds all of the
+    /// extent.
     #[inline]
     pub fn shown<'a>(&self, piece: &Piece, request: ByteRange, whole: bool) -> braid_policy::Piece<'a> {
         braid_policy::Piece {
@@ -330,7 +333,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The number of an extent's lock.
+    /// Number of an extent's lock.
     pub fn lock_number(extent: ExtentId) -> u64 {
         u64::from(extent.0)
     }

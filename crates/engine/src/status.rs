@@ -1,4 +1,4 @@
-//! What an administrator sees: status, and why a byte lies where it lies.
+//! Status for administrators, and explanations of the place of a byte.
 
 use crate::copies::Other;
 use crate::core::Core;
@@ -16,171 +16,171 @@ use braid_policy::Homes;
 use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 
-/// A volume at one moment.
+/// Status of a volume at one moment.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// Its identity.
+    /// UUID of the volume.
     pub uuid: Uuid,
-    /// Its sizes.
+    /// Sizes of the volume and its units.
     pub shape: Shape,
     /// The policy with its settings.
     pub policy: String,
-    /// Which class of devices it needs and has none of any more, if that is so: it uses what there is.
+    /// Class of devices that the policy needs and the volume lacks; the policy uses the available devices.
     pub policy_lacks: Option<String>,
-    /// Extents that have a home.
+    /// Extents with a home.
     pub mapped_extents: u32,
-    /// Extents whose bytes are lost, because their device was given up or a repair could not prove their
-    /// places: reading them is an error until they are written or discarded.
+    /// Extents with lost bytes: their device was discarded, or a repair could not prove their places. Reads
+    /// fail until the extents are written or discarded.
     pub lost: Vec<ExtentId>,
-    /// Parts of such extents that have not been written again, and ranges that were in the journal of a disk
-    /// that was recovered, in a part that is damaged: reading them is an error likewise, of the latter until
-    /// all of their extents is written or discarded.
+    /// Lost ranges: parts of lost extents not written again, and ranges in a damaged part of a recovered
+    /// disk's epoch journal. Reads fail. The second kind is readable once all of its extents is written or
+    /// discarded.
     pub damaged: Vec<Range<Bytes>>,
-    /// Blocks with an extra copy, and how many of these are dirty.
+    /// Blocks with an extra copy, and the dirty ones of these.
     pub extra_blocks: (usize, usize),
-    /// Extents in the memory cache, and how many there may be.
+    /// Extents in the memory cache, and their limit.
     pub cached_extents: (usize, usize),
-    /// Bytes of memory that the map takes.
+    /// Bytes of memory used by the map.
     pub map_memory: usize,
-    /// Bytes of memory that the policy takes, about.
+    /// Approximate bytes of memory used by the policy.
     pub policy_memory: usize,
-    /// Changes that wait for a commit.
+    /// Pending changes: not yet committed.
     pub pending_changes: usize,
-    /// Map pages that are older than the journal.
+    /// Map pages older than the journal.
     pub stale_pages: usize,
-    /// Bytes of the journal that recovery would read.
+    /// Bytes of the journal that a recovery would read.
     pub journal: Bytes,
-    /// Spans in which copies may differ, and in how many of them a copy is behind.
+    /// Spans whose copies may differ, and the spans of these that are behind.
     pub spans: (usize, usize),
     /// Bytes of the volume that a copy lacks.
     pub behind: Bytes,
-    /// Of these, what the policy wants behind for a while.
+    /// The part of `behind` deferred by the policy.
     pub deferred: Bytes,
-    /// Of these, what the disk has in its journal of epochs, and not in its place: no loss of the SSDs costs
-    /// that.
+    /// The part of `deferred` that the disk has in its epoch journal, not in place: no loss of the SSDs would
+    /// cost these bytes.
     pub journaled: Bytes,
-    /// The newest epoch of which the disk that keeps them alone is the volume; none if it is not a state of
-    /// it.
+    /// Newest epoch that the image disk alone can restore; none if the image is not a past state of the
+    /// volume.
     pub epoch: Option<u64>,
-    /// Why no epoch can end, if that is so: then that disk may lack more than the policy's bound.
+    /// Reason why no epoch can end; the image disk may then lack more than the policy's bound.
     pub epoch_failure: Option<String>,
-    /// How much of the volume a disk that was recovered has in its journal of epochs, and not in its place
-    /// yet; none once all is there.
+    /// Bytes that a recovered disk has in its epoch journal and not yet in place; none once everything is in
+    /// place.
     pub unapplied: Option<Bytes>,
-    /// Why that could not be changed last.
+    /// Reason of the last failure to write these bytes in place, or damage of the epoch journal.
     pub unapplied_failure: Option<String>,
-    /// How much of the volume a span is.
+    /// Bytes of the volume in a span.
     pub span_size: Bytes,
-    /// Why no flush can succeed any more, if that is so.
+    /// Reason why flushes fail for good.
     pub failure: Option<String>,
-    /// What guests did.
+    /// Statistics of guests' requests.
     pub guests: GuestStats,
-    /// What happened behind the scenes.
+    /// Statistics of background work.
     pub background: BackgroundStats,
-    /// How far the plan of the policy is.
+    /// Progress of the policy's plan.
     pub moves: MovesStatus,
-    /// The devices, by id.
+    /// The devices by id.
     pub devices: Vec<DeviceStatus>,
 }
 
-/// What changes all the time, for those who look often: a copy of a few counters.
+/// Counters that change all the time, for frequent polling: cheap to copy.
 #[derive(Clone, Debug, Default)]
 pub struct Glance {
-    /// Bytes that migrations have copied.
+    /// Bytes copied by migrations.
     pub migrated_bytes: u64,
-    /// Bytes of the volume that a copy lacks, and no journal of epochs has.
+    /// Bytes of the volume that a copy lacks and no epoch journal has.
     pub behind: Bytes,
-    /// The devices, by id.
+    /// The devices by id.
     pub devices: Vec<DeviceGlance>,
 }
 
-/// What changes all the time about a device.
+/// Counters of a device that change all the time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceGlance {
     /// Requests of guests.
     pub requests: u64,
     /// Bytes that guests read and wrote.
     pub bytes: u64,
-    /// Response times of guests' requests, all together.
+    /// Sum of the response times of guests' requests.
     pub time: Nanos,
     /// Slots in use.
     pub used: u32,
 }
 
-/// A device at one moment.
+/// Status of a device at one moment.
 #[derive(Clone, Debug)]
 pub struct DeviceStatus {
-    /// Which one.
+    /// Id of the device.
     pub id: DeviceId,
-    /// What kind.
+    /// SSD or HDD.
     pub class: DeviceClass,
-    /// Whether it serves requests.
+    /// State of the device.
     pub state: DeviceState,
-    /// Whether extents lie on it at their own addresses.
+    /// True if extents lie on the device at their own addresses.
     pub keeps_addresses: bool,
-    /// Whether it was there before with data on it, and is the volume byte for byte.
+    /// True if the device is an adopted disk: with earlier data, and equal to the volume byte by byte.
     pub is_adopted: bool,
-    /// The model that it emulates; empty for none.
+    /// Emulated model; empty for none.
     pub model: String,
-    /// Its identity.
+    /// UUID of the device.
     pub uuid: Uuid,
-    /// Its size.
+    /// Size of the device.
     pub size: Bytes,
     /// Extent slots.
     pub slots: u32,
-    /// Of these free.
+    /// Free extent slots.
     pub free: u32,
-    /// Requests of guests that it is serving.
+    /// Guest requests in flight.
     pub in_flight: u32,
-    /// The share of its time that moves of the plan may take now.
+    /// Share of the device's time that moves of the plan may take now.
     pub move_share: f64,
-    /// While it is slow, though it answers in time: how many times longer than usual requests take.
+    /// For a slow device that answers in time: how many times longer than usual requests take.
     pub times_slower: Option<f64>,
-    /// Bytes of the volume that its loss would cost now, at most: exact unless copies of more than 16,384
-    /// extents are behind.
+    /// Upper bound of the bytes of the volume that the loss of the device would cost now. Exact unless more
+    /// than 16,384 pieces of extents are behind.
     pub loss: Bytes,
-    /// All bytes that it was asked to write since the volume was opened.
+    /// Bytes of all writes requested from the device since the opening.
     pub written: Bytes,
-    /// How far its removal is, while it drains.
+    /// Progress of the removal, while the device drains.
     pub drain: Option<DrainStatus>,
-    /// What it did.
+    /// Statistics of the device.
     pub stats: DeviceStats,
-    /// What the policy knows of it.
+    /// The policy's figures of the device.
     pub figures: Vec<(&'static str, f64)>,
 }
 
-/// Where a byte of the volume lies, and why.
+/// The place of a byte of the volume, and the reason.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// The byte that was asked for.
+    /// Offset of the byte in the volume.
     pub offset: Bytes,
-    /// Its extent.
+    /// Extent of the byte.
     pub extent: ExtentId,
-    /// The home: device, and where on it the byte lies.
+    /// Home of the byte: device, and offset on the device.
     pub home: Option<(DeviceId, Bytes)>,
-    /// Whether the byte was written since its extent was allocated; else it reads as zero.
+    /// True if the byte was written since the allocation of its extent; otherwise the byte reads as zero.
     pub written: bool,
-    /// The second required copy, and whether it is behind.
+    /// Second required copy: device, offset on the device, and true unless the two copies are equal.
     pub second: Option<(DeviceId, Bytes, bool)>,
-    /// The extra copy: device, and whether it is dirty.
+    /// Extra copy: device, and true if dirty.
     pub extra: Option<(DeviceId, bool)>,
-    /// Whether the memory cache holds its extent.
+    /// True if the memory cache holds the extent.
     pub cached: bool,
     /// The policy's reason, with numbers.
     pub reason: String,
 }
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// The volume now. Costs a copy of the counters, and a look at the homes of at most 16,384 pieces of
-    /// extents that are behind.
+    /// Returns the status now. Costs a copy of the counters, and a look at the homes of at most 16,384 pieces
+    /// of extents that are behind.
     pub fn status(&self) -> Status {
         let core = &self.core;
         let (state, superblock) = (core.state.borrow(), core.devices.superblock());
         let policy = core.policy.borrow();
         let exposures = state.exposures(|device| core.member(device).is_current());
-        // What the disk has in its journal of epochs, no loss costs.
+        // The loss of SSDs does not cost the bytes in the disk's epoch journal.
         let lag = core.active_epochs().map_or(Bytes(u64::MAX), |epochs| epochs.lag());
         let device = |member: &crate::copies::Member<D>| {
             let (view, exposure) = (&state.views[member.id.index()], exposures[member.id.index()]);
@@ -245,12 +245,12 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
     }
 
-    /// The devices that owe an answer: until they answer, this process cannot end.
+    /// Devices with requests in flight: the process cannot end before their answers.
     pub fn owing(&self) -> Vec<DeviceId> {
         self.core.devices.iter().filter(|member| member.owes_answer()).map(|member| member.id).collect()
     }
 
-    /// As much of [`Volume::status`] as a time series needs.
+    /// Returns the part of [`Volume::status`] needed for a time series.
     pub fn glance(&self) -> Glance {
         let core = &self.core;
         let state = core.state.borrow();
@@ -270,7 +270,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
     }
 
-    /// The device of a byte's home; none if the byte has none.
+    /// Returns the device of a byte's home; `None` for a byte without a home.
     pub fn home(&self, offset: Bytes) -> Option<DeviceId> {
         let core = &self.core;
         core.check_range(offset, Bytes(1)).ok()?;
@@ -278,7 +278,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         (home != SlotNumber::NONE && home != SlotNumber::LOST).then(|| core.locate(home).0.id)
     }
 
-    /// Where a byte lies, and why.
+    /// Explains the place of a byte.
     pub fn explain(&self, offset: Bytes) -> Result<Explanation> {
         let core = &self.core;
         core.check_range(offset, Bytes(1))?;
@@ -311,7 +311,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Tells a policy that takes charge which extra copies there are. What is more than it wants goes, in the
+    /// Tells a new policy about all extra copies. Copies beyond the policy's limit are dropped in the
     /// background.
     pub fn adopt_extras(self: &std::rc::Rc<Self>) {
         let (state, mut policy) = (self.state.borrow(), self.policy.borrow_mut());
@@ -323,7 +323,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.shrink_beyond_room();
     }
 
-    /// Drops extra copies until no more slots hold some than the policy says.
+    /// Starts a task that drops extra copies until no more slots hold extra copies than the policy allows.
     pub fn shrink_beyond_room(self: &std::rc::Rc<Self>) {
         let (state, policy) = (self.state.borrow(), self.policy.borrow());
         if state.views.iter().any(|view| state.extras.divided(view.id) > policy.extra_slots(view)) {
@@ -337,7 +337,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// The parts of extents that are lost while others have been written again.
+/// Lost parts of extents with other parts written again.
 fn lost_parts(state: &State, shape: &Shape) -> Vec<Range<Bytes>> {
     let mut lost = Vec::new();
     for extent in state.map.partly_lost() {

@@ -1,4 +1,4 @@
-//! The volume's public face: its end, the verbs of a disk, and what an administrator asks. How it is opened:
+//! The public interface of a volume: shutdown, requests of guests, and administration. Opening is in
 //! `open/volume.rs`.
 
 use crate::adopted::refuse_moving_homes;
@@ -17,10 +17,10 @@ use braid_policy::{DeviceView, Flags, Origin, Policy};
 use braid_runtime::{Buf, Device, Event, Runtime};
 use std::rc::Rc;
 
-/// One block device out of several. Cheap to clone: a handle.
+/// A block device made of several devices. A handle: cheap to clone.
 pub struct Volume<R, D> {
     pub(crate) core: Rc<Core<R, D>>,
-    /// What guests say of the requests that are made with this handle.
+    /// Hints of guests for requests through the handle.
     hints: Hints,
 }
 
@@ -30,25 +30,26 @@ impl<R, D> Clone for Volume<R, D> {
     }
 }
 
-/// Extents that one question for allocation looks at.
+/// Extents examined by one query for allocation.
 const MOST_EXTENTS_LOOKED_AT: u64 = 4096;
-/// How long a closing waits for guests, and then for background work: what each of its steps may take, twice.
+/// Limit of each wait in a shutdown (guests, background work, undecided homes): twice the longest deadline of
+/// a request.
 const LAST_WORK: Nanos = Nanos::from_secs(120);
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Another handle of a volume that is open.
+    /// Creates a handle of an open volume.
     pub(crate) fn of(core: Rc<Core<R, D>>) -> Volume<R, D> {
         Volume { core, hints: Hints::default() }
     }
 
-    /// Waits for what guests have begun, and refuses what they begin from now on; stops background work,
-    /// makes everything durable and the journal short, so that the next opening is quick. Reads are answered
-    /// until the end, but for those of what a crash left undecided, which are refused.
+    /// Shuts the volume down. Waits for guests' requests, refuses new changes, stops background work, makes
+    /// everything durable, and shortens the journal for a quick next opening. Reads are answered until the
+    /// end, except reads of undecided ranges.
     ///
     /// # Errors
-    /// Whatever keeps that from being durable, and `Io` if a device has not answered all requests, for it may
-    /// still carry them out, or if guests or background work have not ended in two minutes: then the volume
-    /// is as after a crash.
+    /// Any error that prevents durability. `Io` if a device has late requests in flight (the device may still
+    /// carry them out), or if guests or background work have not ended after two minutes: the volume is then
+    /// as after a crash.
     pub async fn close(&self) -> Result<()> {
         let closed = self.shut_down().await;
         self.core.state.borrow_mut().end_log(closed.is_ok());
@@ -58,7 +59,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 
     async fn shut_down(&self) -> Result<()> {
         let core = &self.core;
-        // Guests first: what they wait for may be background work.
+        // Guests first: their requests may need background work.
         let are_out = core.within(LAST_WORK, core.guests.gate.shut()).await.is_some();
         core.jobs.stop();
         if !are_out || core.within(LAST_WORK, core.jobs.ended()).await.is_none() {
@@ -76,8 +77,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         core.commit(Origin::Background).await?;
         core.record_spans().await?;
-        // All copies are flushed: those that are alike need no resync. A batch says so of as many as it has
-        // room for.
+        // All copies are flushed, so spans with equal copies need no resync. Each batch clears as many spans
+        // as have room.
         let mut not_clean = usize::MAX;
         loop {
             let (all, _) = core.state.borrow().behind.len();
@@ -117,13 +118,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.journal.failure().map_or(Ok(()), Err)
     }
 
-    /// Takes a device out of use, as if it had failed: from then on its copies count for nothing, and the
-    /// volume goes on with the others. The next opening, or [`Volume::return_device`], brings it up to date
-    /// again, unless another device has taken its place.
+    /// Excludes a device as if the device had failed: its copies no longer count, and the volume continues
+    /// with the other devices. The next opening, or [`Volume::return_device`], resynchronises the device,
+    /// unless another device has taken its place.
     ///
     /// # Errors
-    /// `Invalid` if there is no such device, or it is not in use; `Degraded` if something lies on it alone:
-    /// then nothing has changed.
+    /// `Invalid` if no such device exists or the device is not in use. `Degraded` if data lies on the device
+    /// alone; nothing has changed then.
     pub async fn fail_device(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
         let Some(member) = core.devices.iter().find(|member| member.id == device) else {
@@ -137,7 +138,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 format!("device {device} is {} already", member.state()),
             ));
         }
-        // What was copied from it to others is proved by a flush of it.
+        // The commit flushes all written devices: copies made from the device are proved.
         core.commit(Origin::Background).await?;
         if !core.survives(device) {
             let problem = format!(
@@ -149,33 +150,36 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.give_up(device, Error::new(ErrorKind::Io, "taken out of use by the administrator")).await
     }
 
-    /// Devices that do not hold all that guests wrote, while others do: missing, failed, or being brought up
-    /// to date; with one copy of everything, given up or lost as a clean cache. Their own superblocks may not
-    /// say so: what opens the volume next is to know of them ([`crate::OpenOptions::outdated`]), whichever
-    /// devices are there then.
+    /// Returns the devices that lack acknowledged writes, while other devices have them: missing, failed, or
+    /// returning devices. With one required copy, also a device discarded by `--distrust`, or a lost clean
+    /// cache.
+    ///
+    /// The devices' own superblocks may not say so. The next opening must know the list
+    /// ([`crate::OpenOptions::outdated`]), whichever devices are present then.
     pub fn outdated_devices(&self) -> Vec<DeviceId> {
         self.core.devices.iter().filter(|member| member.is_lacking()).map(|member| member.id).collect()
     }
 
-    /// What a host is to note of the volume outside its devices, for the next opening
-    /// ([`crate::OpenOptions::noted`]). It may be a moment older than the truth.
+    /// Returns the record for the host to keep outside of the devices, for the next opening
+    /// ([`crate::OpenOptions::noted`]). The record may be slightly older than the present state.
     pub fn noted(&self) -> Noted {
         let (core, superblock) = (&self.core, self.core.devices.superblock());
         Noted { epoch: superblock.epoch, owner: superblock.owner, batch: core.journal.in_ring() }
     }
 
-    /// Notified when [`Volume::outdated_devices`] may have changed: before a guest is told of a write that
-    /// one of them lacks.
+    /// Event notified if [`Volume::outdated_devices`] may have changed, before a guest gets the reply to a
+    /// write that a device lacks.
     pub fn device_changes(&self) -> Event {
         self.core.devices.changed()
     }
 
-    /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the
-    /// background. What the old one learned goes to the new one if that is of the same name, with other
-    /// settings; else it is forgotten.
+    /// Changes the policy. No data is copied before the function returns; the new policy moves data in the
+    /// background. If both policies have the same name, the new policy inherits learned state; otherwise the
+    /// state is forgotten.
     ///
     /// # Errors
-    /// `Invalid` for a policy that does not fit the devices, or that leaves no room for the whole volume.
+    /// `Invalid` for a policy that does not suit the devices, or leaves no room for the whole volume. Errors
+    /// of the superblock's write.
     pub async fn set_policy(&self, text: &str) -> Result<()> {
         let core = &self.core;
         let devices = core.state.borrow().views.clone();
@@ -197,8 +201,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
-        // What is in use counts as room: homes that lie there already need none. So does what is missing of a
-        // volume that goes on without it.
+        // Slots in use count as room: homes there need no other. With two copies, so do the slots of absent
+        // devices, because the volume continues without them.
         let all = devices.into_iter().map(|view| {
             let member = core.member(view.id);
             let is_there = core.shape.copies > 1 || member.is_written();
@@ -228,17 +232,20 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         Ok(())
     }
 
-    /// The policy in each mode that [`Volume::switch_mode`] may choose, and the place of the present one.
-    /// None if the policy has no choice, and on a volume of two copies: a mode may keep on one SSD alone what
-    /// was written. Where time passes `haste` times as fast, times of the policy are as much shorter.
+    /// Returns the policy in each mode available to [`Volume::switch_mode`], and the index of the present
+    /// mode.
+    ///
+    /// The list is empty if the policy has no choice of modes, and on a volume with two copies: a mode may
+    /// keep written data on one SSD alone. If time passes `haste` times as fast, the policy's times are
+    /// shorter by the same factor.
     pub fn modes(&self, haste: u32) -> (Vec<String>, usize) {
         let policy = self.core.policy.borrow();
         let modes = if self.core.shape.copies > 1 { Vec::new() } else { policy.modes(haste) };
         (modes, policy.mode())
     }
 
-    /// Has the policy go on in another of its modes, until the volume is closed. No data is copied now, and
-    /// what the policy has learned stays.
+    /// Switches the policy to another of its modes until the volume closes. No data is copied before the
+    /// function returns. The policy keeps its learned state.
     pub fn switch_mode(&self, mode: usize) {
         let core = &self.core;
         core.moves.pace.lift();
@@ -247,8 +254,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.jobs.wake();
     }
 
-    /// Puts a policy in charge that was made elsewhere, until the volume is closed: for experiments and
-    /// tests.
+    /// Replaces the policy by a policy object until the volume closes, for experiments and tests.
     pub fn replace_policy(&self, policy: Box<dyn Policy>) {
         let core = &self.core;
         core.moves.pace.lift();
@@ -258,36 +264,36 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.jobs.wake();
     }
 
-    /// Brings the map pages up to date now, which makes the journal short. It happens by itself in time.
+    /// Writes a checkpoint now, to shorten the journal. Checkpoints also happen on their own.
     pub async fn checkpoint(&self) -> Result<()> {
         self.core.checkpoint().await
     }
 
-    /// Whether what is acknowledged outlives this process: it is in a log in [`crate::OpenOptions::memory`].
+    /// True if acknowledged changes outlive the process, in a pending log in [`crate::OpenOptions::memory`].
     pub fn has_pending_log(&self) -> bool {
         self.core.state.borrow().has_log()
     }
 
-    /// The policy with its settings, as `name,key=value,…`.
+    /// Returns the policy with its settings, as `name,key=value,…`.
     pub fn policy(&self) -> String {
         braid_policy::written(&**self.core.policy.borrow())
     }
 
-    /// What the superblock says.
+    /// Returns a copy of the superblock.
     pub fn superblock(&self) -> Superblock {
         self.core.devices.superblock().clone()
     }
 
-    /// Compares all required copies that are not behind, and counts the slots in use: for tests, on a volume
-    /// at rest. Reads everything.
+    /// Compares all required copies that are not stale, compares clean extra copies, and counts the slots in
+    /// use. For tests, on a volume at rest. Reads everything.
     ///
     /// # Errors
-    /// `Corrupt` for copies that differ and for slots that are lost or used twice; errors of devices.
+    /// `Corrupt` for unequal copies, and for slots that are leaked or used twice; errors of devices.
     pub async fn audit(&self) -> Result<()> {
         self.core.audit().await
     }
 
-    /// What is known of a request that is made with this handle, but for what its verb says.
+    /// Flags from the handle's hints; each operation adds its own.
     #[inline]
     fn flags(&self) -> Flags {
         let Hints { metadata, sequential } = self.hints;
@@ -418,7 +424,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes) {
         let (shape, state) = (&self.core.shape, self.core.state.borrow());
         let mapped = |at: Bytes| state.map.get(shape.extent_of(at)).home != SlotNumber::NONE;
-        // Bounded: a front asks again for the rest, and others run in between.
+        // Bounded: the frontend asks again for the rest, and other tasks run in between.
         let end = (offset + limit.min(shape.extent_size * MOST_EXTENTS_LOOKED_AT)).min(shape.volume_size);
         let first = mapped(offset);
         let mut at = offset.align_down(shape.extent_size) + shape.extent_size;

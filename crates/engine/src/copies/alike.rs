@@ -1,5 +1,5 @@
-//! What the second copy of an extent has though it is behind in another part of it: it answers where the
-//! current copy cannot be read.
+//! Reads of an extent whose second copy is stale in some ranges: outside of the stale ranges the second copy
+//! may answer when the current copy cannot be read.
 
 use super::{Copies, Other};
 use crate::Result;
@@ -12,7 +12,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Reads a range of an extent of which no second copy is equal, from the current one if that can be read.
+    /// Reads a range of an extent without an equal second copy. If the other copy has equal bytes in the
+    /// range, the other copy may answer: first if only the current copy's device is late, else after a failed
+    /// read.
     pub(super) async fn read_current(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -44,7 +46,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.check_kept(extent, first, &range)
         };
         let read = read.await;
-        // Meanwhile a guest may have written there, or a device been given up.
+        // During the read a guest may have written to the range, or a device may have been excluded.
         let counts = |slot| {
             let is_current = |slot| self.locate(slot).0.is_current();
             slot == copies.current || is_alike() || !is_current(copies.current) && is_current(other)
@@ -59,8 +61,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reads a range of an extent whose current copy may have lost writes that the other one has kept: from
-    /// the current one only what the other one lacks.
+    /// Reads a range if the current copy may have lost writes and the other copy has not. Only ranges in
+    /// which the other copy is stale are read from the current copy.
     async fn read_apart(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -83,7 +85,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Whether a copy that is behind elsewhere in its extent has a range as the current one has it.
+    /// True if a copy that is stale elsewhere in the extent equals the current copy in a range.
     fn is_alike(
         &self,
         extent: ExtentId,

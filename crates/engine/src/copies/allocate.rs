@@ -1,4 +1,4 @@
-//! Slots for new extents.
+//! Allocation of slots for new extents.
 
 use super::{Deadline, Member};
 use crate::core::Core;
@@ -13,23 +13,23 @@ use braid_policy::{ByteRange, Occasion, Origin, Second, WriteTarget};
 use braid_runtime::{Device, Runtime};
 use std::cmp::Reverse;
 
-/// How long a guest waits before it looks again whether a slot that is being trimmed is free.
+/// Interval at which an allocation for a guest looks whether a slot under discard has become free.
 const WAIT_FOR_TRIM: Nanos = Nanos::from_millis(1);
-/// How long a device gets no new extents after the file system beneath it was full.
+/// How long a device gets no new extents after the file system beneath the device was full.
 const LEFT_ALONE: Nanos = Nanos::from_secs(10);
 
 /// The place of a new extent.
 pub(crate) struct Allocated {
-    /// Slots for all required copies, nothing valid in them yet.
+    /// Slots of all required copies, without valid parts yet.
     pub entry: Entry,
-    /// Where the write goes for which it was allocated: to the home, or to an extra copy.
+    /// Target of the write that caused the allocation: the home or an extra copy.
     pub target: WriteTarget,
-    /// How that write treats the second copy.
+    /// How the write treats the second copy.
     pub second: Second,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Whether a device gets no new extents while others have room for them: it is slow.
+    /// True if a device is slow and enough other devices have room: new extents go to the others.
     fn is_avoided(&self, device: DeviceId) -> bool {
         let is_slow = |id: DeviceId| self.member(id).is_slow();
         is_slow(device)
@@ -37,15 +37,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 >= usize::from(self.shape.copies)
     }
 
-    /// Allocates a new extent. If a second copy has no place while a device is lacking, the extent has one
-    /// copy; it gets the other one once no device is lacking. `write`: the piece that is written to it now,
-    /// and the request that it is of.
+    /// Allocates slots for a new extent.
+    ///
+    /// If a device is lacking and no other device has room for a second copy, the extent gets one copy. The
+    /// second copy is made once no device is lacking. `write` is the piece of the extent to be written now,
+    /// and the range of the whole request.
     pub async fn allocate(&self, extent: ExtentId, write: Option<(&Piece, ByteRange)>) -> Result<Allocated> {
         let shown = write.map(|(piece, request)| self.shown(piece, request, false));
         let occasion = Occasion::New { extent, write: shown };
         let placement = self.with_policy(|policy, view| policy.place(&occasion, view));
         let (wanted, second) = (placement.new_home(), placement.second);
-        // No home lies where only epochs may write, and all second copies do.
+        // With epochs, all second copies lie on the image disk, and only epochs write there. Homes lie
+        // elsewhere.
         let image = self.active_epochs().map(Epochs::device);
         let may = |&device: &DeviceId| !self.is_avoided(device) && Some(device) != image;
         let taken = wanted.filter(may).and_then(|device| self.take(extent, device));
@@ -53,8 +56,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Some(slot) => slot,
             None => self.allocate_anywhere(extent, |device| Some(device) != image).await?,
         };
-        // What may be behind may be so beside the home that the policy wants: another one is not as safe, or
-        // as fast.
+        // The policy defers second copies only beside the home of its choice. Another home may be less safe
+        // or slower, so beside another home the second copy is written at once.
         let timing = if taken.is_some() { second } else { Second::None };
         let not = self.device_of(home);
         let slot = match self.shape.copies {
@@ -75,7 +78,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         })
     }
 
-    /// An extra copy alone is one copy: not enough if two are required.
+    /// Returns the home instead of an extra copy if two required copies are configured: an extra copy alone
+    /// is only one copy.
     pub fn enough(&self, target: WriteTarget) -> WriteTarget {
         match target {
             WriteTarget::Extra(_) if self.shape.copies > 1 => WriteTarget::Home,
@@ -83,7 +87,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// As [`Core::allocate_second`]; none if no other device has room and one is lacking.
+    /// Like [`Core::allocate_second`], but returns no slot if a device is lacking and no other device has
+    /// room.
     async fn allocate_second_if_any(
         &self,
         extent: ExtentId,
@@ -92,21 +97,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         image: Option<DeviceId>,
     ) -> Result<SlotNumber> {
         let not = self.device_of(home);
-        // The device of the home may be what has been given up while room was waited for: then there would be
-        // no copy.
+        // While the allocation waited for room, the device of the home may have been excluded. An extent
+        // without a second copy would then have no copy at all.
         let may_be_alone = || self.member(not).is_current() && self.devices.iter().any(Member::is_lacking);
         let has_other = self.devices.iter().any(|m| m.id != not && m.is_filled());
         if !has_other && may_be_alone() {
             return Ok(SlotNumber::NONE);
         }
         match self.allocate_second(extent, home, second, image).await {
-            // The others are full, or one is being added and has no slots yet.
+            // The other devices are full, or a device that is being added has no slots yet.
             Err(error) if error.kind() == ErrorKind::NoSpace && may_be_alone() => Ok(SlotNumber::NONE),
             result => result,
         }
     }
 
-    /// A slot on another device than `home`'s: where the policy wants it, else wherever there is room.
+    /// Takes a slot on another device than the home's: on the device that the policy wants, else on any
+    /// device with room.
     async fn allocate_second(
         &self,
         extent: ExtentId,
@@ -125,8 +131,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.allocate_anywhere(extent, |device| device != not).await
     }
 
-    /// A new extent could not be written where it was allocated. If the file system beneath the device is
-    /// full, and another device has room, the device gets no new extents for a while. Whether so.
+    /// Stops new extents on a device for a while if a write to a new extent failed because the file system
+    /// beneath the device is full. Returns false for any other error, with two copies, or if no other device
+    /// has room.
     pub fn leave_full(&self, home: SlotNumber, error: &Error) -> bool {
         let device = self.device_of(home);
         let is_other_open = || self.with_policy(|_, view| view.with_room().any(|d| d.id != device));
@@ -141,7 +148,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         true
     }
 
-    /// Gives out slots of a device again that was left for lack of room. Whether there was one.
+    /// Lets devices have new extents again after a full file system had stopped them. Returns false if there
+    /// was no such device.
     pub fn reopen_full(&self, may: impl Fn(&Member<D>) -> bool) -> bool {
         let mut any = false;
         for member in self.devices.iter().filter(|m| m.full_until.get().is_some() && m.is_filled() && may(m))
@@ -153,7 +161,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         any
     }
 
-    /// Gives back slots that no record ever spoke of.
+    /// Frees the slots of an entry that no record has ever named.
     pub fn release(&self, entry: &Entry) {
         let mut state = self.state.borrow_mut();
         [entry.home, entry.second]
@@ -166,8 +174,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow_mut().take_for(extent, device, Arrival::New)
     }
 
-    /// A slot of the device with the most free ones, of those that may have it, that has one for this extent;
-    /// once more after a commit or a checkpoint, which may free some.
+    /// Takes a slot for the extent on an allowed device: devices that are not avoided first, then by most
+    /// free slots.
+    ///
+    /// Without a free slot, waits for discards (at most [`Deadline::LONGEST`]), commits, or writes a
+    /// checkpoint, if any of them may free slots, and tries again.
     async fn allocate_anywhere(
         &self,
         extent: ExtentId,
@@ -202,7 +213,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if self.reopen_full(|member| may(member.id)) {
                 continue;
             }
-            // What has left its block slots, now or for other reasons, is free after a commit.
+            // A commit frees the slots of extra copies dropped here or earlier.
             let is_due = || {
                 let state = self.state.borrow();
                 state.freeing_blocks() > 0 || state.pending() * 2 > self.journal.most_pending()

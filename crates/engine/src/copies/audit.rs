@@ -1,4 +1,4 @@
-//! An audit of a volume at rest: copies that should be alike, and slots that should be in use.
+//! Audit of a volume at rest: copies must be equal, and slots in use must match the map.
 
 use super::required::Other;
 use crate::core::Core;
@@ -11,12 +11,12 @@ use braid_policy::Origin;
 use braid_runtime::{Device, Mode, Runtime};
 use std::collections::BTreeMap;
 
-/// How often slots are counted until those that moves had taken are in use or free again.
+/// How often the slots are counted while background moves still hold some, every 20 ms.
 const PATIENCE: u32 = 200;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Compares all required copies that are not behind, and clean extra copies with them, then counts the
-    /// slots in use, once no move holds one.
+    /// Compares all required copies that are not stale, compares clean extra copies with the required copy,
+    /// then counts the slots in use, once no move holds a slot.
     pub async fn audit(&self) -> Result<()> {
         self.moves.auditing.set(true);
         let result = self.audit_at_rest().await;
@@ -30,16 +30,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
             match self.compare_copies(extent).await {
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    // A flush that fails may have lost a write before it says so: then the device is not
-                    // current any more.
+                    // A failing flush may have lost a write before the flush reports the error. The commit
+                    // reveals the failure, and the device is no longer current.
                     self.commit(Origin::Background).await?;
                     self.compare_copies(extent).await?;
                 }
                 compared => compared?,
             }
             if self.compare_extras(extent).await.is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
-                // A flush that fails may have lost a write before it says so: then no commit succeeds any
-                // more.
+                // A failing flush may have lost a write before the flush reports the error. In such a case no
+                // commit succeeds any more.
                 self.commit(Origin::Background).await?;
                 self.compare_extras(extent).await?;
             }
@@ -50,7 +50,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             self.rt.sleep(Nanos::from_millis(20)).await;
         }
-        // Slots that moves and trims hold which do not end belong to them.
+        // Unfinished moves and discards hold slots: a difference proves nothing.
         let moving = self.moves.moving.get() > 0 || self.state.borrow().trimming() > 0;
         if moving { Ok(()) } else { self.count_slots() }
     }
@@ -95,7 +95,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Whether the clean extra copies of an extent are what its current required copy is.
+    /// Compares the clean extra copies of an extent with the current required copy.
     async fn compare_extras(&self, extent: ExtentId) -> Result<()> {
         if !self.state.borrow().map.has_extras(extent) {
             return Ok(());
@@ -123,7 +123,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Every slot that is taken belongs to an extent, to extra copies, to metadata, or waits to be free.
+    /// Checks that each slot in use belongs to an extent, extra copies or metadata, or waits to become free.
     fn count_slots(&self) -> Result<()> {
         let state = self.state.borrow();
         let mut wanted: BTreeMap<DeviceId, u32> = BTreeMap::new();

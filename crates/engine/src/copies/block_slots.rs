@@ -1,9 +1,9 @@
-//! Block slots for extra copies: taken where they are free, and free before they are needed.
+//! Block slots for extra copies: allocation, and eviction ahead of need.
 //!
-//! A block slot that a clean extra copy has left is used for another block only once the journal says that it
-//! left: after a crash the table must not name a block for a place that holds another one. So a few clean
-//! copies go ahead of need, and a batch says so before the free block slots run out. A block that finds none
-//! all the same stays without an extra copy; no guest waits for one.
+//! A block slot that a clean extra copy has left is reused only after the journal has recorded the departure.
+//! Otherwise, after a crash, the cache table would name a block for a place with another block's bytes.
+//! Therefore a few clean copies are evicted ahead of need, and a batch records the evictions before the free
+//! block slots run out. A block without a free slot stays uncached; no guest waits for a block slot.
 
 use crate::Result;
 use crate::core::Core;
@@ -18,37 +18,40 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// One part in so many of a cache's block slots holds no block.
+/// One in so many block slots of a cache is kept without a block.
 const SPARE_SHARE: usize = 16;
-/// In a small cache so many are, but no more than a quarter.
+/// Lower bound for [`SPARE_SHARE`] in a small cache, but at most a quarter of the block slots.
 const LEAST_SPARE: usize = 16;
-/// How long nothing is committed for block slots after all devices were flushed for them.
+/// Pause after a commit for block slots: the commit flushes all devices.
 const REST: Nanos = Nanos::from_millis(100);
-/// Extra copies that a search passes over before it lets others run.
+/// Extra copies that a search examines before the search yields to other tasks.
 const EXTRAS_IN_A_ROW: u32 = 4096;
-/// Clean copies that go for one that comes, until as many block slots are spare as should be.
+/// Clean copies evicted for each new copy, until enough block slots are spare.
 const EVICTED_AT_ONCE: usize = 2;
 
-/// What the extra copies of a volume share.
+/// State shared by all extra copies of a volume.
 #[derive(Default)]
 pub(crate) struct BlockSlots {
-    /// Free block slots run out, or the journal has no room for changes of clean copies: a batch is wanted.
+    /// Set if free block slots run out, or the journal has no room for changes of clean copies: a batch is
+    /// due.
     runs_out: Cell<bool>,
-    /// Extra copies lie on a device that has been given up.
+    /// Set if a device with extra copies was excluded.
     any_lost: Cell<bool>,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Up to `wanted` free block slots of a device that lie side by side: of the divided slots, or of another
-    /// one as far as the policy allows. The caller holds the lock of the piece's extent, exclusive. The extra
-    /// copies of the piece itself stay.
+    /// Takes up to `wanted` adjacent free block slots of a device: from divided slots, or from a newly
+    /// divided slot if the policy allows another slot.
+    ///
+    /// The caller holds the exclusive lock of the piece's extent. Extra copies of the piece are never evicted
+    /// here.
     pub(super) fn take_blocks(
         &self,
         device: DeviceId,
         piece: &Piece,
         wanted: usize,
     ) -> Option<(SlotNumber, Range<u16>)> {
-        // The closing commit has been or is about to be: nothing would record what comes now.
+        // During a shutdown no later commit would record the new copy.
         if self.jobs.are_ending() || !self.member(device).is_filled() || self.excess_slots(device) > 0 {
             return None;
         }
@@ -70,13 +73,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         taken
     }
 
-    /// Gives back a block slot that was taken and is not used.
+    /// Frees a block slot that was taken but is not used.
     pub(super) fn release_block(&self, slot: SlotNumber, place: u16) {
         self.state.borrow_mut().release_block(Extra { slot, place, dirty: false });
     }
 
-    /// Room in the journal for changes of so many clean extra copies. At most half of what fits: guests'
-    /// writes need the rest.
+    /// Reserves journal room for changes of `copies` clean extra copies. Clean copies use at most half of the
+    /// journal's room: guests' writes need the rest. Without room, a batch is requested.
     pub(super) fn reserve_for_clean(&self, copies: usize) -> Option<Reservation<'_>> {
         let crowded = self.state.borrow().pending() * 2 > self.journal.most_pending();
         let room = if crowded { None } else { self.try_reserve(copies) };
@@ -86,7 +89,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         room
     }
 
-    /// Gives up clean extra copies on a device in which block slots run out, for so many that have come.
+    /// Evicts clean extra copies on a device with too few spare block slots, after `came` new copies.
     fn evict_ahead(&self, device: DeviceId, piece: &Piece, came: usize) {
         let wanted = self.wanted_spare(device);
         for _ in 0..came * EVICTED_AT_ONCE {
@@ -100,7 +103,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// How many block slots of a device should hold no block.
+    /// Block slots of a device that should hold no block.
     fn wanted_spare(&self, device: DeviceId) -> usize {
         let slots = self.state.borrow().extras.divided(device) as usize;
         let blocks = slots * (self.shape.extent_size / self.shape.block_size) as usize;
@@ -108,13 +111,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (blocks / SPARE_SHARE).clamp(least, (self.journal.most_pending() / 4).max(least))
     }
 
-    /// Whether less than half of the block slots that should be free are, and others wait for a batch.
+    /// True if fewer than half of the wanted block slots are free, and others wait for a batch.
     fn lacks_block_slots(&self, device: DeviceId) -> bool {
         let (free, spare) = self.state.borrow().extras.spare(device);
         free * 2 < self.wanted_spare(device).min(spare)
     }
 
-    /// Gives up the clean extra copy that the policy names. False if it names none, or that cannot go now.
+    /// Evicts the clean extra copy chosen by the policy. Returns false if the policy chooses none, or if the
+    /// copy cannot be evicted now.
     fn evict(&self, device: DeviceId, piece: &Piece) -> bool {
         let Some(_room) = self.reserve_for_clean(1) else { return false };
         let Some(victim) = self.with_policy(|policy, view| policy.evict(device, view)) else { return false };
@@ -122,7 +126,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.blocks_of(piece).any(|(block, _)| block == victim) {
             return false;
         }
-        // A task may be reading the victim: then it stays.
+        // A task may be reading the victim: without the lock the copy stays.
         let guard = match extent == piece.extent {
             true => None,
             false => match self.locks.try_lock(Self::lock_number(extent), Mode::Exclusive) {
@@ -144,13 +148,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Has what lies on a device that has just been given up forgotten.
+    /// Schedules the removal of extra copies on a device that was just excluded.
     pub(super) fn forget_lost_extras(&self) {
         self.block_slots.any_lost.set(true);
         self.jobs.wake();
     }
 
-    /// Has the journal say what has left its block slots, when these run out.
+    /// Background task: commits evictions when free block slots run out, and drops extra copies on excluded
+    /// devices.
     pub async fn keep_block_slots_free(&self) {
         loop {
             let due = || {
@@ -161,7 +166,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if self.jobs.are_ending() {
                 return;
             }
-            // A failure is remembered, and told to every flush from now on: nothing is ever free again then.
+            // The journal remembers a failure and fails every later flush. After a failure no block slot is
+            // ever freed.
             if self.block_slots.any_lost.take() && self.drop_lost_extras().await.is_err() {
                 return;
             }
@@ -171,7 +177,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Drops the extra copies on devices that were given up, which are clean. The policy learns of it.
+    /// Drops the clean extra copies on excluded devices, and tells the policy.
     async fn drop_lost_extras(&self) -> Result<()> {
         let is_lost = |extra: &Extra| !self.locate(extra.slot).0.is_current();
         let (mut from, mut passed) = (0, 0);
@@ -202,13 +208,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.state.borrow().pending() * 2 > self.journal.most_pending() {
             return self.commit(Origin::Background).await;
         }
-        // Others may have asked while the last batch was written.
+        // The last batch may have freed block slots for other requests.
         let lacks = || self.devices.iter().any(|member| self.lacks_block_slots(member.id));
         if !lacks() || self.record_left().await? {
             return Ok(());
         }
-        // What was dirty leaves with a batch that speaks of data: all devices are flushed for that, so not
-        // again and again.
+        // Block slots of formerly dirty copies are freed only by a commit with a flush of all devices, so
+        // such commits are kept apart.
         if lacks() && self.state.borrow().freeing_blocks() > 0 {
             self.commit(Origin::Background).await?;
             self.pause(self.rt.now() + REST, || false).await;
@@ -216,8 +222,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Gives up clean extra copies of one extent slot, on a device that `may`: it is free once that is
-    /// durable. False if there are none that can go now.
+    /// Drops all clean extra copies in one extent slot of an allowed device. The extent slot is free once the
+    /// drop is durable. Returns false if no slot can be emptied now.
     pub fn reclaim_extras(&self, may: impl Fn(DeviceId) -> bool) -> bool {
         let mut group = 0;
         loop {
@@ -227,7 +233,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if blocks.is_empty() || !may(self.device_of(slot)) {
                 continue;
             }
-            // If the journal has no room for all of them, the others follow after the next commit.
+            // If the journal has no room for all of the blocks, the rest follows after the next commit.
             blocks.truncate((self.journal.most_pending() / 2).max(1));
             let Some(_room) = self.try_reserve(blocks.len()) else { return false };
             let extents: BTreeSet<ExtentId> = blocks.iter().map(|&b| self.shape.range_of(b).extent).collect();

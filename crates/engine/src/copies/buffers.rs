@@ -1,35 +1,34 @@
-//! Memory for requests to devices, in arenas that are asked in one order, so that no two holders wait for
-//! each other.
+//! Buffers for requests to devices, in arenas with a fixed order of acquisition: no two holders wait for each
+//! other.
 
 use braid_base::{Bytes, MIB};
 use braid_runtime::Arena;
 
-/// Buffers of runs: so much is on its way at the same time.
+/// Memory for runs and write-backs in flight.
 const RUNS: Bytes = Bytes(8 << 20);
-/// Bounce buffers.
+/// Memory for bounce buffers.
 const BOUNCE: Bytes = Bytes(8 << 20);
-/// Bytes that guests have read and that get extra copies.
+/// Memory for bytes read by guests and about to be cached.
 const TO_COPY: Bytes = Bytes(4 << 20);
-/// Buffers of reads that may be abandoned.
+/// Memory for reads that may be abandoned.
 const REPLACEABLE: Bytes = Bytes(16 << 20);
 
-/// The arenas, in the order in which they are asked.
+/// The arenas, in the order of acquisition.
 pub(crate) struct Buffers {
-    /// For runs of migrations and for write-backs: a task that holds a buffer of it may ask for one of the
-    /// next ones, and for locks.
+    /// For runs of migrations and for write-backs. A holder may ask for buffers of the later arenas, and for
+    /// locks.
     pub runs: Arena,
-    /// For moves and probes: a task that holds a buffer of it may ask for one of the next ones.
+    /// For moves and probes. A holder may ask for buffers of the later arenas.
     pub moves: Arena,
-    /// For whole blocks of extra copies, held while a bounce buffer is.
+    /// For whole blocks of extra copies. A holder may ask for a bounce buffer.
     pub blocks: Arena,
-    /// For bytes that guests have read and that get extra copies: a task holds a buffer of it while it waits
-    /// for an extent's lock. No task waits for one.
+    /// For bytes read by guests and about to be cached. A holder may wait for an extent's lock, so no task
+    /// waits for a buffer here.
     pub to_copy: Arena,
-    /// For unaligned edges, and for the image of epochs. A task that holds a buffer of it takes no second
-    /// one.
+    /// For unaligned edges, and for the image of epochs. A holder takes no second buffer.
     pub bounce: Arena,
-    /// For reads that another copy answers if the device is late. A read that finds none gets memory of its
-    /// own.
+    /// For reads that another copy answers if the device is late. If the arena is exhausted, a read allocates
+    /// its own buffer.
     pub replaceable: Arena,
 }
 

@@ -1,4 +1,4 @@
-//! A write that the second copy was to have later, and whose home cannot take it.
+//! Deferred writes to the second copy whose home fails before the reply.
 
 use crate::Result;
 use crate::core::Core;
@@ -9,10 +9,11 @@ use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Whether the second copy must have a deferred write before it is acknowledged: the home does not serve
-    /// the extent any more, or could not take the write, and the second copy lacks nothing that a guest was
-    /// told of. Readers of the range wait until the write ends, so none of them meets the second copy before
-    /// it has what another one may have read from the home.
+    /// True if a deferred write must reach the second copy before the reply.
+    ///
+    /// Condition: the home no longer serves the extent or could not take the write, and the second copy lacks
+    /// no acknowledged write outside of the range. Readers of the range wait until the write ends, so no
+    /// guest sees older bytes on the second copy after newer bytes from the home.
     pub(super) fn is_second_needed(
         &self,
         (extent, range): (ExtentId, &Range<Bytes>),
@@ -20,16 +21,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         results: &[(SlotNumber, Result<()>)],
     ) -> bool {
         let state = self.state.borrow();
-        // Given up as a device without which nothing is lost, or exchanged by a write beside this one.
+        // The home's device failed while all its data was elsewhere, or a concurrent write exchanged the
+        // copies.
         let has_left = !self.locate(entry.home).0.is_current() || state.map.get(extent).home == entry.second;
         let has_failed = results.iter().any(|(_, result)| result.is_err());
         self.locate(entry.second).0.is_current()
             && (has_left || has_failed && !self.lacks_flushed_beside(extent, range))
     }
 
-    /// Before a deferred write goes to the second copy: if the home was given up, the superblocks say so
-    /// first. By epochs the second copy is written in its place only then, so a home that could not take the
-    /// write is given up, if all else on its device is elsewhere, too.
+    /// Prepares a deferred write to the second copy after the home has failed: superblocks name the failed
+    /// device first.
+    ///
+    /// With epochs, the second copy may be written in place only after the home's device has failed. If the
+    /// home could not take the write, its device is therefore excluded, provided that all its other data is
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// The home's error if epochs are kept and the device holds data alone.
     pub(super) async fn leave_home(
         &self,
         entry: &Entry,

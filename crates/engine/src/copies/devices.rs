@@ -1,4 +1,4 @@
-//! The devices of a volume, and what their superblocks say.
+//! The devices of a volume, and the content of their superblocks.
 
 use super::Member;
 use super::watch::Watch;
@@ -8,39 +8,39 @@ use braid_runtime::{Event, Semaphore};
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::ops::Index;
 
-/// Bad places that are written again at the same time.
+/// Concurrent repairs of bad places.
 const REPAIRS_AT_ONCE: usize = 4;
-/// Devices that may come until the volume is opened again.
+/// Devices that can be added before the volume is opened again.
 const MOST_ADDED: usize = 32;
 
-/// All devices, also those that are missing.
+/// All devices of a volume, including missing devices.
 pub(crate) struct Devices<D> {
-    /// By id. A device may come while others are in use: it takes the next cell.
+    /// Members by id. A device added while the volume serves takes the next cell.
     members: Box<[OnceCell<Member<D>>]>,
     pub(crate) superblock: RefCell<Superblock>,
-    /// Regions that are written beside those that the superblocks name: a copy is moving there, or has just
-    /// left.
+    /// Metadata regions written in addition to those named by the superblocks: a metadata copy is moving
+    /// there, or has just moved away.
     pub(crate) beside: RefCell<Vec<Region>>,
-    /// One device comes or leaves at a time.
+    /// Permit for adding, removing or returning a device: one at a time.
     pub(crate) life: Semaphore,
-    /// One task changes the superblocks at a time.
+    /// Permit for changing the superblocks: one task at a time.
     pub(super) writer: Semaphore,
-    /// How often the states of devices changed, and how many of these changes the superblocks hold.
+    /// Number of state changes of devices; `states_recorded` counts the changes that the superblocks hold.
     pub(super) states_changed: Cell<u64>,
-    /// Notified of each of these.
+    /// Notified of each state change.
     changed: Event,
-    /// How often a device may have lost what it was given, without being given up: it is read as far as it
-    /// has kept that.
+    /// Number of times that a device may have lost writes. The device stays in use, but reads are limited to
+    /// proved ranges.
     pub(super) losses: Cell<u64>,
     pub(super) states_recorded: Cell<u64>,
-    /// Whether the superblocks say durably that blocks may be dirty.
+    /// Set if the superblocks durably say that blocks may be dirty.
     pub(crate) notes_dirty_blocks: Cell<bool>,
     pub(super) repairs: Semaphore,
     pub(super) watch: Cell<Watch>,
 }
 
 impl<D> Devices<D> {
-    /// Devices of which the superblocks say this.
+    /// Creates the set of devices described by a superblock.
     pub fn new(members: Vec<Member<D>>, superblock: Superblock) -> Devices<D> {
         let cells = members.into_iter().map(OnceCell::from);
         Devices {
@@ -59,44 +59,44 @@ impl<D> Devices<D> {
         }
     }
 
-    /// What the superblocks say. Not to be kept across an await.
+    /// Borrows the superblock. The borrow must not live across an await.
     pub fn superblock(&self) -> Ref<'_, Superblock> {
         self.superblock.borrow()
     }
 
-    /// How often what devices hold became another thing than it was taken for: their states changed, or they
-    /// lost writes. What was read before may not be copied.
+    /// Number of events after which earlier reads must not be copied: state changes of devices and lost
+    /// writes.
     pub fn changes(&self) -> u64 {
         self.states_changed.get() + self.losses.get()
     }
 
-    /// The state of a device has changed.
+    /// Counts a state change of a device and notifies waiters.
     pub fn note_change(&self) {
         self.states_changed.set(self.states_changed.get() + 1);
         self.changed.notify();
     }
 
-    /// Notified whenever a device was given up, came back or is up to date again.
+    /// Event notified whenever a device fails, comes back, or is up to date again.
     pub fn changed(&self) -> Event {
         self.changed.clone()
     }
 
-    /// How often a device may have lost what it was given, and is read all the same.
+    /// Number of times that a device may have lost writes and stayed in use.
     pub fn losses(&self) -> u64 {
         self.losses.get()
     }
 
-    /// One after the other.
+    /// Iterates over all devices by id.
     pub fn iter(&self) -> impl Iterator<Item = &Member<D>> + Clone {
         self.members.iter().map_while(OnceCell::get)
     }
 
-    /// Whether there is a place for one more until the volume is opened again.
+    /// True if another device can be added before the volume is opened again.
     pub fn has_place(&self) -> bool {
         self.members.last().is_some_and(|last| last.get().is_none())
     }
 
-    /// One more, behind the others.
+    /// Appends a device.
     pub fn push(&self, member: Member<D>) {
         let place = self.members.get(member.id.index()).expect("a device comes where there is a place");
         self.iter().take(1).for_each(|first| member.requests.count_with(&first.requests));

@@ -1,5 +1,5 @@
-//! Extra copies: made on reads that a policy admits, kept up to date by writes, dirty under write-back,
-//! dropped at will once clean.
+//! Extra copies: made by reads that a policy admits, updated by writes, dirty under write-back, and evicted
+//! at any time once clean.
 
 use super::runs::Run;
 use super::{Deadline, Member};
@@ -16,24 +16,24 @@ use braid_runtime::{Buf, Device, LockGuard, Runtime, join_all};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Whether the extra copies have what was written to the home.
+/// Whether the extra copies hold a write to the home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Updated {
     All,
-    /// A clean one could not be written, or does not count now and is not written.
+    /// A clean copy could not be written, or does not count and was not written.
     NotAll,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The extra copy of a block. A clean one does not count on a device that was given up, or if a failed
-    /// flush may have lost it, or what it was copied from.
+    /// Returns the extra copy of a block, if the copy counts. A clean copy does not count on an excluded
+    /// device, or if a failed flush may have lost the copy or its source.
     #[inline]
     pub fn extra_in(&self, state: &State, block: BlockId) -> Option<Extra> {
         state.extras.get(block).filter(|extra| self.counts(state, block, extra))
     }
 
-    /// Whether the extra copy of a block counts ([`Core::extra_in`]).
+    /// True if the extra copy of a block counts ([`Core::extra_in`]).
     #[inline]
     pub(super) fn counts(&self, state: &State, block: BlockId, extra: &Extra) -> bool {
         let member = |slot| state.space.locate(slot).map(|place| self.member(place.device));
@@ -43,11 +43,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         extra.dirty || member(extra.slot).is_some_and(is_sound) && !has_lost(home)
     }
 
-    /// Dirty extra copies of which the journal does not know may be gone with a failed flush. These are those
-    /// of a piece, side by side from the first one on.
+    /// Checks that dirty extra copies were not lost by a failed flush: each copy must be in the journal. The
+    /// copies are those of the blocks of `piece`, in adjacent places from `first` on.
     ///
     /// # Errors
-    /// If one may be.
+    /// `Io` if a copy may be lost.
     pub fn check_extra_kept(&self, piece: &Piece, first: &Extra) -> Result<()> {
         let member = self.locate(first.slot).0;
         let is_durable =
@@ -59,9 +59,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Makes clean extra copies of the blocks of a piece that was just read, when the states of devices had
-    /// changed so often before. The guard is the extent's, exclusive: guests wait for it, and no longer than
-    /// the briefest deadline. A device that holds up others gets nothing.
+    /// Makes clean extra copies of the blocks of a piece after a read.
+    ///
+    /// `states` is [`super::Devices::changes`] before the read: if the number has changed since, no copy is
+    /// recorded. `guard` is the extent's exclusive lock. Guests wait for the lock, at most for the briefest
+    /// deadline. A slow or late device gets no copies.
     pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, states: u64, guard: LockGuard) {
         let changes = self.policy.changes();
         if self.journal.commits.have_failed() || self.member(device).holds_up() {
@@ -71,8 +73,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let by = (Origin::Background, Deadline::Brief);
         let writes = runs.iter().map(|run| self.write_run(run, &piece, &bytes, by));
         for (run, written) in runs.iter().zip(join_all(writes).await) {
-            // An error is counted by the device, and the home has the bytes; a policy that came meanwhile
-            // asks itself; and a device that was given up meanwhile may have lost what was read from it.
+            // After an error the copy is dropped: the device counts the error, and the home has the bytes. A
+            // new policy admits blocks by its own rules. A device that failed meanwhile may have lost the
+            // bytes read.
             let counts =
                 written.is_ok() && self.policy.changes() == changes && self.devices.changes() == states;
             for (block, slot, place) in self.places_of(run) {
@@ -89,14 +92,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         drop(guard);
     }
 
-    /// Brings the extra copies of what was written to the home up to date. A clean copy that fails costs no
-    /// guest an error: the caller must drop it before the guest hears of success. The caller must also drop a
-    /// clean copy whose device holds up guests, which is not even asked, and a clean copy that does not
-    /// count: a move of the home, or the return of a device, would make a copy count again that lacks this
-    /// write.
+    /// Writes to the extra copies what was written to the home.
+    ///
+    /// A failing clean copy causes no guest an error. After [`Updated::NotAll`] the caller must drop three
+    /// kinds of clean copies before the reply to the guest:
+    /// - a copy whose write failed;
+    /// - a copy on a slow or late device: no write was sent;
+    /// - a copy that does not count. A move of the home or the return of a device would let the copy count
+    ///   again, without the write.
     ///
     /// # Errors
-    /// If a dirty one fails: with it is lost what only it held.
+    /// The error of a dirty copy: bytes that only the copy held are lost.
     pub async fn update_extras(&self, piece: &Piece, from: &Buf) -> Result<Updated> {
         let mut updated = Updated::All;
         if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::ExtraNotUpdated) {
@@ -118,16 +124,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
             match written {
                 Ok(Updated::All) => {}
                 Err(error) if self.is_dirty(run) => return Err(error),
-                // The device counts the error.
+                // The device has counted the error.
                 Ok(Updated::NotAll) | Err(_) => updated = Updated::NotAll,
             }
         }
         Ok(updated)
     }
 
-    /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, one
-    /// may be lost, a clean or new one fails, or its device holds up guests: the caller must write it to the
-    /// home.
+    /// Writes a piece to extra copies alone and marks the copies dirty. Returns false if the caller must
+    /// write to the home instead: no room, a copy that may be lost, a failed write to a clean or new copy, or
+    /// a slow or late device.
     pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
         if !self.member(device).is_filled() || self.member(device).holds_up() {
             return Ok(false);
@@ -148,7 +154,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let mut result = Ok(true);
         for (run, written) in runs.iter().zip(written) {
-            // A device that has been given up meanwhile keeps nothing.
+            // A device excluded during the write holds no copy.
             let written = written.and(noted.clone()).and_then(|()| self.refuse_given_up(run.slot));
             for (block, slot, place) in self.places_of(run) {
                 match &written {
@@ -166,7 +172,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// What lies on a device that has been given up is no copy.
+    /// Returns an error if the device of a slot is excluded: its bytes do not count.
     pub(super) fn refuse_given_up(&self, slot: SlotNumber) -> Result<()> {
         let member = self.locate(slot).0;
         match member.is_current() {
@@ -178,7 +184,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Fills a new block slot: what the guest wrote, and around it what the block held before.
+    /// Fills a new block slot with the guest's bytes, and with the block's earlier bytes around the guest's
+    /// range.
     async fn fill_block(self: &Rc<Self>, run: &Run, piece: &Piece, from: &Buf) -> Result<()> {
         let range = &run.piece.range;
         let whole = self.shape.range_of(self.shape.block_of(piece.extent, range.start));
@@ -192,9 +199,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_run(&run.of_all(&whole), &whole, &bytes, (Origin::Guest, Deadline::Brief)).await
     }
 
-    /// Has the journal say that the span of a piece may differ, if a block that a write to it changes has a
-    /// clean extra copy, or may have one after a crash: with that the write has begun, and ends by
-    /// [`Core::end_differing`]. The caller holds the lock of the extent.
+    /// Records in the journal that the copies in the piece's span may differ, if a changed block has a clean
+    /// extra copy, or may have one after a crash.
+    ///
+    /// If a span is returned, a write has begun, and must end by [`Core::end_differing`]. The caller holds
+    /// the extent's lock.
     pub async fn begin_differing(&self, piece: &Piece) -> Result<Option<SpanId>> {
         let has_clean = {
             let state = self.state.borrow();
@@ -210,15 +219,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(Some(span))
     }
 
-    /// A write has ended, and what it left of its extra copies is known.
+    /// Ends a write begun by [`Core::begin_differing`], once the state of the extra copies is known.
     pub fn end_differing(&self, span: Option<SpanId>) {
         if let Some(span) = span {
             self.state.borrow_mut().behind.end_write(span, None, self.rt.now());
         }
     }
 
-    /// Before a range becomes zero: zeros what it covers of dirty extra copies at its edges, and drops the
-    /// clean ones.
+    /// Prepares the edges of a range about to become zero: zeros the covered bytes of dirty extra copies, and
+    /// drops clean copies.
     pub async fn zero_extra_edges(&self, piece: &Piece) -> Result<()> {
         if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::EdgesOfExtrasKept) {
             return Ok(());
@@ -242,7 +251,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Whether the current bytes of a piece are on a device, among others, that holds up those who read them.
+    /// True if a slow or late device holds current bytes of a piece as a dirty extra copy.
     pub fn is_held_up(&self, piece: &Piece) -> bool {
         if !self.devices.iter().any(Member::holds_up) {
             return false;
@@ -255,8 +264,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         state.map.has_extras(piece.extent) && self.blocks_of(piece).any(is_held_up)
     }
 
-    /// Drops the extra copies of blocks that a range covers whole: at the same instant as the home's parts
-    /// become invalid, or a commit in between would bring back what the home holds.
+    /// Drops the extra copies of all blocks that a range covers whole. The home's parts must become invalid
+    /// at the same instant: a commit in between would bring the home's older bytes back.
     pub fn drop_covered_extras(&self, piece: &Piece) {
         if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::DiscardKeepsExtras) {
             return;
@@ -268,8 +277,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Records that a change to a piece adds at most: one of its extent, and one of each block. A lost extent
-    /// has no extra copies.
+    /// Largest number of records that a change to a piece adds: one for the extent and one for each block. A
+    /// lost extent has no extra copies.
     pub fn most_records(&self, piece: &Piece) -> usize {
         let state = self.state.borrow();
         let entry = state.map.get(piece.extent);
@@ -279,14 +288,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Forgets an extra copy. The caller holds its extent's lock, exclusive.
+    /// Forgets an extra copy. The caller holds the extent's exclusive lock.
     pub fn drop_extra(&self, block: BlockId) {
         let Some(extra) = self.state.borrow().extras.get(block) else { return };
         self.change_extra(block, None);
         self.state.borrow_mut().retire_block(block, extra);
     }
 
-    /// The extra copy of a block is now this, or gone: the policy learns of it if that is news.
+    /// Sets or removes the extra copy of a block, and tells the policy about a change.
     pub(super) fn change_extra(&self, block: BlockId, now: Option<Extra>) {
         let before = self.state.borrow().extra(block);
         self.state.borrow_mut().set_extra(block, now);
@@ -296,7 +305,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The blocks that a piece touches, each with the range of the extent that it touches of it.
+    /// Iterates over the blocks that a piece touches, each with the touched range of the extent.
     pub fn blocks_of(&self, piece: &Piece) -> impl Iterator<Item = (BlockId, Range<Bytes>)> + use<R, D> {
         let (shape, piece) = (self.shape, piece.clone());
         let mut at = piece.range.start;
@@ -311,7 +320,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         })
     }
 
-    /// Whether all of a range is valid at the home: zeros need no extra copy.
+    /// True if all of a range is valid at the home. Zeros need no extra copy.
     pub(super) fn is_written(&self, piece: &Piece, range: &Range<Bytes>) -> bool {
         let parts = self.shape.parts_touched(range);
         self.state.borrow().map.get(piece.extent).valid & parts == parts

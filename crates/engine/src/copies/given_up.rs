@@ -1,13 +1,14 @@
-//! A device that was given up and still takes writes is told so, in its own superblock.
+//! Marks on failed devices: a failed device that still takes writes is told of its failure in its own
+//! superblock.
 //!
-//! The superblocks of the survivors say that a device was given up; its own says that all were current. If
-//! the survivors are away at the next opening, and the host has no note of what is older, or an old note from
-//! a backup, the older half would be served. The mark prevents that ([`Header::mark_given_up`]). An opening
-//! without the survivors is refused then, unless these are given up by name; an opening with one of them
-//! takes the mark away.
+//! The survivors' superblocks name the failed device; the failed device's own superblock says that all
+//! devices were current. At the next opening the survivors may be absent, and the host's volume record absent
+//! or restored from an old backup. Without a mark, the older half would then be served. The mark
+//! ([`Header::mark_given_up`]) makes the opening fail without the survivors, unless `--distrust` names them.
+//! An opening with a survivor removes the mark.
 //!
-//! The mark comes after the record of the survivors, beside the guests, and nothing depends on it: a device
-//! that does not take it goes without. While it is written the device does not come back
+//! The mark is written after the survivors' record, beside guests' requests, and nothing depends on the mark:
+//! a device that refuses the write stays without one. During the write the device cannot return
 //! ([`super::Devices::life`]).
 
 use super::{Deadline, Member};
@@ -21,7 +22,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Marks devices that were given up, until the volume closes.
+    /// Background task: marks failed devices until the volume closes.
     pub async fn mark_given_up(&self) {
         let (mut seen, mut told) = (0, BTreeSet::new());
         loop {
@@ -63,7 +64,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Ok(());
             }
             member.read(offset, &buf, Deadline::Brief).await?;
-            // A copy that is damaged says nothing, and one of another opening is not for this one to change.
+            // A damaged superblock copy is left alone, and so is the copy of another opening.
             let is_marked = buf.with_bytes_mut(|bytes| {
                 let is_own =
                     |header: Header| self.is_own(&header, member) && !self.is_of_another(&header, member);

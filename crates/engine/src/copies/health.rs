@@ -1,5 +1,5 @@
-//! Devices that fail, go missing and come back: their states, recorded on the survivors before anything
-//! depends on them.
+//! Devices that fail, go missing and come back. The survivors record a state before anything depends on the
+//! state.
 
 use super::Member;
 use crate::core::Core;
@@ -15,17 +15,17 @@ use braid_runtime::{Device, Mode, Runtime, join_all};
 use std::collections::BTreeSet;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// A device could not keep what it was given. Goes on without it if all that it holds is elsewhere, too:
-    /// the survivors record that it has failed before this returns.
+    /// Excludes a device that could not keep its writes, if all its data is elsewhere. The survivors have
+    /// recorded the failure when the function returns.
     ///
     /// # Errors
-    /// `error` itself if something lies on this device alone.
+    /// Returns `error` if data lies on the device alone.
     pub async fn give_up(&self, device: DeviceId, error: Error) -> Result<()> {
         self.lose(device, error)?;
         self.record_states().await
     }
 
-    /// As [`Core::give_up`], but for the record.
+    /// Like [`Core::give_up`], without the record.
     pub fn lose(&self, device: DeviceId, error: Error) -> Result<()> {
         let member = self.member(device);
         if !matches!(member.state(), DeviceState::Failed | DeviceState::Removed) {
@@ -41,31 +41,32 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// A device may have lost what it was given, and perhaps the volume cannot go on without it: what was
-    /// read from it before is not copied, and not kept in memory.
+    /// Notes that a device may have lost writes, whether or not the volume can continue without the device.
+    /// Earlier reads from the device must not be copied, and leave the memory cache.
     pub fn note_loss(&self) {
         self.devices.losses.set(self.devices.losses.get() + 1);
         self.guests.forget();
         self.doubt_log();
     }
 
-    /// What the pending log speaks of may be lost while a device is used whose flush has failed, and until
-    /// the superblocks say that such a device was given up.
+    /// Updates whether the pending log is in doubt. The log's writes may be lost while a device with a failed
+    /// flush is in use, and until the superblocks name such a device as failed.
     fn doubt_log(&self) {
         let is_used = |member: &&Member<D>| member.is_written() || !self.are_states_recorded();
         let doubted = self.devices.iter().filter(is_used).any(Member::has_lost_writes);
         self.state.borrow_mut().doubt_log(doubted);
     }
 
-    /// From now on a device is neither read nor written, and what it would have been given it lacks. When it
-    /// lost that is not known: what was read from it since its last flush is no better, so copies made of
-    /// that are not read any more.
+    /// Excludes a device from reads and writes; the device misses all later writes.
+    ///
+    /// The time of a loss is unknown: bytes read from the device since its last flush are in doubt, and so
+    /// are copies made of such bytes. The copies are not read any more.
     pub(super) fn exclude(&self, device: DeviceId, state: DeviceState) {
         if self.is_joining(device) {
             return self.turn_away(device);
         }
         if self.member(device).state() == DeviceState::Draining {
-            // The superblocks say so already: what it held is made anew from the other copies.
+            // The superblocks already say *draining*. The device's extents are rebuilt from the other copies.
             self.moves.drains.set_lost(device, true);
         }
         self.member(device).set_state(state);
@@ -75,11 +76,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         volume.set_open(device, false);
         volume.prefer_what_stayed(device);
         if self.shape.copies == 1 {
-            // It held clean extra copies alone.
+            // With one required copy, only a device with nothing but clean extra copies can be excluded.
             return self.forget_lost_extras();
         }
-        // Its copies lack what was not flushed, and other extents do not lose their second copy by that. A
-        // new one is in no map yet: of that only the lock tells.
+        // The device's copies lack unflushed writes. Extents elsewhere in a span keep their second copies. A
+        // new extent is in no map yet: only its lock reveals the extent.
         let mut lacking = volume.extents_on(device);
         for span in volume.behind.all() {
             let is_new = |extent: &ExtentId| {
@@ -102,23 +103,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether all that lies on a device is elsewhere, as new: copies of extents, the journal, and the map.
-    /// An extent that was discarded, or has got other copies, counts as before, too, as long as a crash would
-    /// bring these back. A deferred write under way counts for nothing: no guest was told of it, and it goes
-    /// to the other copy before one is ([`Core::write_required`]).
+    /// True if all data on a device is elsewhere, current: copies of extents, the journal, and the map.
+    ///
+    /// Extents that were discarded or moved count with their former copies, as long as a crash would restore
+    /// these copies. A deferred write in flight does not count: no guest has the reply, and before the reply
+    /// the write goes to the other copy ([`Core::write_required`]).
     pub fn survives(&self, device: DeviceId) -> bool {
         if self.is_joining(device) {
             return true;
         }
         let is_current = |d: DeviceId| self.member(d).is_current();
-        // What another copy lacked was copied from it, and no flush has proved yet that it had that.
+        // The device was the source of a resync, and no flush has proved since that the device held the
+        // copied bytes.
         if self.member(device).is_unproved_source() {
             return false;
         }
         if self.shape.copies < 2 {
             return self.is_cache_of_adopted(device) && self.adopted_survives(device);
         }
-        // A ring that is void is in use until the superblocks say so.
+        // A void ring is in use until the superblocks say *void*.
         let rings = self.rings_of(&self.devices.superblock());
         let has_ring = |d| is_current(d) && rings.iter().any(|(ring, _)| *ring == d);
         if !self.journal.survives(device, has_ring) || !self.pages_survive(device) {
@@ -134,12 +137,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 (true, _) => second,
                 (_, true) => home,
             };
-            // The second copy of a span that is behind lacks something, and the home does not. Not so if they
-            // were exchanged since, or if the journal names a copy that has been replaced since, and had all
-            // that a flush had promised (`may_lack`).
+            // In a span that is behind, the second copy lacks writes, and the home does not. Two exceptions:
+            // the copies were exchanged since, or the journal names a replaced copy that held all flushed
+            // writes (`may_lack` is false).
             let now = state.map.get(extent);
             let is_exchanged = || now.home == entry.second;
-            // Of an extent that moved off the device, the second copy becomes the home
+            // If an extent moved off the device, the second copy becomes the home
             // (`State::prefer_what_stayed`).
             let behind = (may_lack || has_moved_home(&entry, &now))
                 && state.behind.lacks_flushed(extent)
@@ -148,7 +151,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }) && state.extras.dirty_on(device) == 0
     }
 
-    /// An error while a device is lacking without which the policy lets guests change nothing.
+    /// Returns an error if the policy forbids writes without a device of some class, and such a device is
+    /// lacking or an epoch cannot end.
     #[inline]
     pub fn refuse_degraded(&self) -> Result<()> {
         match self.policy.stops_without() {
@@ -181,15 +185,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Err(Error::new(ErrorKind::Degraded, text))
     }
 
-    /// Changes what the superblocks say, with the states that devices are in now, on all devices that are
-    /// written.
+    /// Changes the superblock, and writes the superblock with the current states of devices to all written
+    /// devices.
     pub async fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         let _alone = self.devices.writer.acquire(1).await;
         change(&mut self.devices.superblock.borrow_mut());
         self.write_superblock().await
     }
 
-    /// Waits until the superblocks say that only versions which know this feature may open the volume.
+    /// Records an incompatible feature in the superblocks: once the function returns, only versions that know
+    /// the feature can open the volume.
     pub async fn require_feature(&self, incompat: u64) -> Result<()> {
         let _alone = self.devices.writer.acquire(1).await;
         if self.devices.superblock().features.incompat & incompat == incompat {
@@ -197,13 +202,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let before = self.devices.superblock().features.incompat;
         self.devices.superblock.borrow_mut().features.incompat |= incompat;
-        // While it is not durable, nothing may rely on it.
+        // The feature bit is not durable: nothing may rely on the bit.
         let forget = |_: &_| self.devices.superblock.borrow_mut().features.incompat = before;
         self.write_superblock().await.inspect_err(forget)
     }
 
-    /// Waits until the superblocks say which devices were given up. A task that depends on that calls it
-    /// before an acknowledgement.
+    /// Waits until the superblocks hold all states of devices. To be called before any acknowledgement that
+    /// depends on a state.
     #[inline]
     pub async fn record_states(&self) -> Result<()> {
         if self.are_states_recorded() {
@@ -212,7 +217,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Box::pin(self.record_states_now()).await
     }
 
-    /// Whether the superblocks say so.
+    /// True if the superblocks hold the states of all devices.
     #[inline]
     pub fn are_states_recorded(&self) -> bool {
         self.devices.states_recorded.get() == self.devices.states_changed.get()
@@ -226,8 +231,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Before a superblock says that a device was given up: what was copied from there, and not flushed, only
-    /// that device has durably. One that fails is lost, as by a commit.
+    /// Flushes the remaining devices before a superblock declares a device failed: unflushed copies of its
+    /// data are durable only on the failed device. A device whose flush fails is lost, as in a commit.
     async fn flush_what_stays(&self) -> Result<()> {
         if self.shape.copies == 1 {
             return if planted(Bug::AdoptedNotFlushed) { Ok(()) } else { self.flush_adopted().await };
@@ -243,7 +248,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all(flushes).await.into_iter().collect()
     }
 
-    /// The caller is the only task that changes the superblocks.
+    /// Writes the superblock to all written devices. The caller holds the permit for superblocks.
     async fn write_superblock(&self) -> Result<()> {
         self.confirm_own().await?;
         loop {
@@ -263,7 +268,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     if member.is_in_step() {
                         entry.in_step = epoch;
                     }
-                    // Also of one that was given up before this could be written.
+                    // A device that failed before the role was written keeps the role, too.
                     entry.role = match self.is_leaving(member.id) {
                         true => entry.role | Role::LEAVING,
                         false => entry.role.without(Role::LEAVING),
@@ -279,7 +284,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
                 Written::Failed { device, error, table } => {
                     if table == Table::Before {
-                        // The next one goes to the half that this one went to.
+                        // The sequence number selects the half to write. The next attempt goes to the same
+                        // half again.
                         self.devices.superblock.borrow_mut().sequence += 1;
                     }
                     self.lose(device, error).inspect_err(|error| self.fail(error.clone()))?
@@ -288,9 +294,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Once no copy is behind any more, and that is durable, devices that came back are current. What a
-    /// policy wants behind lies on devices that were current when it was written: those that came back lack
-    /// nothing of it.
+    /// Declares returned devices active once no copy is behind and a commit has made the resync durable.
+    ///
+    /// Second copies deferred by the policy are no obstacle: they lie on devices that were current during the
+    /// write, so a returned device lacks none of the deferred writes.
     pub async fn welcome_returned(&self) -> Result<()> {
         let returned = self.devices.iter().filter(|m| m.state() == DeviceState::Returning);
         let returned: Vec<DeviceId> = returned.map(|m| m.id).collect();
@@ -300,7 +307,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.commit(braid_policy::Origin::Background).await?;
         if !planted(Bug::ReturnedWithoutCheckpoint) {
-            // Their map images and their journals lack what happened while they were away.
+            // The map images and journals of returned devices lack the changes made during the absence.
             self.checkpoint().await?;
         }
         let are_still_returning =
@@ -312,7 +319,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.member(device).set_state(DeviceState::Active);
             self.state.borrow_mut().set_open(device, true);
         }
-        // Copies under way may have been read elsewhere than from now on.
+        // From now on reads may go to the returned devices; copies in flight may have read elsewhere.
         self.devices.note_change();
         self.change_superblock(|_| ()).await?;
         tracing::info!(devices = ?returned, "devices are up to date again");

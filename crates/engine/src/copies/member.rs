@@ -1,5 +1,5 @@
-//! A device of the volume: timed, counted, flushed only when there is a reason, and never believed again
-//! after a failed flush.
+//! A device of the volume: measures and counts requests, skips flushes without a reason, and never trusts the
+//! device again after a failed flush.
 
 use super::requests::{Answer, Deadline, Request, Requests};
 use super::speed::Speed;
@@ -16,48 +16,51 @@ use std::rc::Rc;
 pub(crate) struct Member<D> {
     pub id: DeviceId,
     pub entry: DeviceEntry,
-    /// None while it is missing. One that is back takes the place of what was there before.
+    /// None while the device is missing. A returned device takes the place of the former one.
     device: RefCell<Option<Rc<D>>>,
     pub requests: Rc<Requests>,
     pub speed: Speed,
     pub alignment: Bytes,
     memory_alignment: Cell<Bytes>,
     state: Cell<DeviceState>,
-    /// Nothing that it holds is trusted: the administrator gave it up, or it is an old copy of itself.
+    /// Set if the device's content is not trusted: `--distrust` discarded its data, or the device is an old
+    /// copy of itself.
     lacks_all: Cell<bool>,
-    /// Whether no record says yet what it lacks: until one does, no superblock may say that it is in step.
+    /// Set while no record says what the device lacks: no superblock may call the device in step yet.
     is_unrecorded: Cell<bool>,
-    /// Writes that completed, and how many of them a flush has covered.
+    /// Number of completed writes; `flushed` counts the writes covered by a flush.
     written: Cell<u64>,
     flushed: Cell<u64>,
-    /// How often another copy was made like its own, and how many of these times a flush has covered.
+    /// Number of times that another copy was made from the device; `proved` counts the times covered by a
+    /// flush.
     copied: Cell<u64>,
     proved: Cell<u64>,
-    /// A flush failed: what was written since the one before may be lost, whatever later flushes say.
+    /// Set after a failed flush: writes since the previous good flush may be lost, whatever later flushes
+    /// report.
     lost_writes: Cell<bool>,
-    /// Another opening has taken the devices over: nothing is asked of it any more.
+    /// Set once another opening owns the devices: no more requests are sent.
     is_shut: Cell<bool>,
-    /// Its turn to read ahead: one run at a time.
+    /// Permit for reading ahead: one run at a time.
     pub ahead: Semaphore,
-    /// Until when the device gets no new extents: the file system beneath it was full.
+    /// Time until the device gets no new extents, after the file system beneath was full.
     pub full_until: Cell<Option<Nanos>>,
-    /// When the last request of a guest began; zero before the first one.
+    /// Start of the last guest request; zero before the first.
     pub last_guest: Cell<Nanos>,
     pub stats: RefCell<DeviceStats>,
-    /// Bytes that it was asked to write, metadata included: what wears an SSD.
+    /// Bytes of all writes requested from the device, metadata included: the cause of an SSD's wear.
     pub written_bytes: Cell<u64>,
 }
 
-/// How long a device took.
+/// Duration of a request to a device.
 pub(crate) struct Timed {
     pub latency: Nanos,
 }
 
-/// The alignment that counts for a device that is missing: every device can be asked for so much.
+/// Alignment assumed for a missing device: every device accepts requests with 4 KiB alignment.
 pub(super) const LARGEST_ALIGNMENT: Bytes = Bytes(4096);
 
 impl<D: Device> Member<D> {
-    /// A device of the volume in the state that its entry says.
+    /// Creates a member in the state given by its superblock entry.
     pub fn new(id: DeviceId, entry: DeviceEntry, device: Option<Rc<D>>, lacks_all: bool) -> Member<D> {
         let alignment = device.as_ref().map_or(LARGEST_ALIGNMENT, |d| d.geometry().alignment);
         let memory_alignment = device.as_ref().map_or(Buf::ALIGNMENT, |d| d.geometry().memory_alignment);
@@ -72,7 +75,7 @@ impl<D: Device> Member<D> {
             speed: Speed::default(),
             alignment,
             memory_alignment: Cell::new(memory_alignment),
-            // What an earlier run wrote may not be flushed: the first flush is never skipped.
+            // An earlier run may have left unflushed writes: the first flush is never skipped.
             written: Cell::new(1),
             flushed: Cell::new(0),
             copied: Cell::new(0),
@@ -87,21 +90,20 @@ impl<D: Device> Member<D> {
         }
     }
 
-    /// All devices of a volume, by id; those in `anew` hold nothing that is trusted.
+    /// Creates all members of a volume by id. Devices in `anew` hold no trusted data.
     pub fn all(superblock: &Superblock, devices: Vec<Option<Rc<D>>>, anew: &[DeviceId]) -> Vec<Member<D>> {
         let entries = superblock.devices.iter().cloned();
         let placed = (0..).map(DeviceId).zip(devices).zip(entries);
         placed.map(|((id, device), entry)| Member::new(id, entry, device, anew.contains(&id))).collect()
     }
 
-    /// Where a slot of this device lies.
+    /// Offset of a slot on the device.
     #[inline]
     pub fn slot_offset(&self, index: u32, extent_size: Bytes) -> Bytes {
         self.entry.slots_offset + extent_size * u64::from(index)
     }
 
-    /// Whether the device can read into a buffer, or write from it, where it lies in memory. Another one
-    /// takes its bytes if not.
+    /// True if the device can use a buffer at its address in memory. If not, a bounce buffer is needed.
     #[inline]
     pub fn can_use(&self, buf: &Buf) -> bool {
         buf.is_aligned(self.memory_alignment.get())
@@ -115,128 +117,132 @@ impl<D: Device> Member<D> {
         self.state.set(state);
     }
 
-    /// Whether its copies are as new as any, but for those in spans that are behind.
+    /// True if all copies on the device are current, except in spans that are behind.
     #[inline]
     pub fn is_current(&self) -> bool {
         matches!(self.state.get(), DeviceState::Active | DeviceState::Slow | DeviceState::Draining)
     }
 
-    /// Whether copies that count are missing with it: it is one of the volume's, and not current.
+    /// True if the volume lacks the device's copies: the device belongs to the volume, but is not current.
     pub fn is_lacking(&self) -> bool {
         !self.is_current() && self.state.get() != DeviceState::Removed
     }
 
-    /// Whether superblocks lie on it: on all but an adopted disk.
+    /// True if superblocks lie on the device: on every device except an adopted disk.
     pub fn has_superblock(&self) -> bool {
         self.entry.layout != Layout::Adopted
     }
 
-    /// From now on nothing is asked of the device.
+    /// Stops all requests to the device from now on.
     pub fn shut(&self) {
         self.is_shut.set(true);
     }
 
-    /// Whether there is a device in this place.
+    /// True if the device is present.
     pub fn is_there(&self) -> bool {
         self.device.borrow().is_some()
     }
 
-    /// Lets go of a device that is not in use, and has answered all that it was asked.
+    /// Closes a device without use and without requests in flight.
+    ///
+    /// # Panics
+    /// Panics if the device is written to, or owes an answer.
     pub fn release(&self) {
         assert!(!self.is_written() && self.requests.is_idle(), "a device goes once nothing is asked of it");
         self.requests.renew();
         self.device.replace(None);
     }
 
-    /// A device that failed or was missing is back: what is known of its writes begins anew. `lacks_all` says
-    /// whether all of its copies must be made again.
+    /// Puts a failed or missing device back in its place. The records of its writes and flushes begin anew.
+    /// `lacks_all` is set if all copies must be rebuilt. Panics like [`Member::release`].
     pub fn renew(&self, device: Rc<D>, lacks_all: bool) {
         self.release();
         self.memory_alignment.set(device.geometry().memory_alignment);
         self.device.replace(Some(device));
         self.lacks_all.set(lacks_all);
-        // The first flush is not skipped, and nothing was copied from it.
+        // The first flush is not skipped, and no copy was made from the device.
         self.flushed.set(self.written.get());
         self.note_write();
         self.proved.set(self.copied.get());
         self.lost_writes.set(false);
     }
 
-    /// Whether it gets new copies: not while all that lies on it is moved away.
+    /// True if the device gets new copies: current, and not draining.
     pub fn is_filled(&self) -> bool {
         self.is_current() && self.state.get() != DeviceState::Draining
     }
 
-    /// Whether it is written to: also while it is brought up to date.
+    /// True if the device is written to: current, or being resynchronised after a return.
     pub fn is_written(&self) -> bool {
         self.is_current() || self.state.get() == DeviceState::Returning
     }
 
-    /// Whether a flush failed: what was written before it may be gone.
+    /// True if a flush failed: writes before the failure may be lost.
     pub fn has_lost_writes(&self) -> bool {
         self.lost_writes.get()
     }
 
-    /// Another copy, which lacked a write, is made like the one on this device. If all that it holds is
-    /// flushed, nothing is in doubt.
+    /// Notes the device as the source of a copy that lacked a write. Nothing is in doubt if all completed
+    /// writes are flushed.
     pub fn note_source(&self) {
         if self.flushed.get() < self.written.get() {
             self.copied.set(self.copied.get() + 1);
         }
     }
 
-    /// Whether no flush has succeeded since: what was copied may be what it held after it had lost that
-    /// write.
+    /// True if no flush has succeeded since the device was a source: the device may have lost a write before
+    /// the read, so the copied bytes may be stale.
     pub fn is_unproved_source(&self) -> bool {
         self.copied.get() > self.proved.get()
     }
 
-    /// Whether all of its copies must be made again.
+    /// True if all copies on the device must be rebuilt.
     pub fn lacks_all(&self) -> bool {
         self.lacks_all.get()
     }
 
-    /// Whether the superblocks may say that it is in step: what it lacks is durable, if it does not lack all
-    /// without a record of it.
+    /// True if the superblocks may call the device in step: the device is written to, and a durable record
+    /// says what the device lacks.
     pub fn is_in_step(&self) -> bool {
         self.is_written() && !self.is_unrecorded.get()
     }
 
-    /// What it lacks is durable.
+    /// Notes that a durable record says what the device lacks.
     pub fn note_recorded(&self) {
         self.is_unrecorded.set(false);
     }
 
-    /// Whether it has requests that are past their deadline, and gets no others until it has answered them.
+    /// True if the device has requests past their deadline. No new request is sent before the device has
+    /// answered.
     #[inline]
     pub fn is_late(&self) -> bool {
         self.requests.late() > 0
     }
 
-    /// Whether the device owes an answer: the kernel may still read or write memory of this process.
+    /// True if a request is in flight: the kernel may still read or write this process's memory.
     pub fn owes_answer(&self) -> bool {
         !self.requests.is_idle()
     }
 
-    /// Whether it makes those wait who ask it: it is late, or has become far slower than it was.
+    /// True if the device delays its callers: late, or far slower than its own past.
     #[inline]
     pub fn is_slow(&self) -> bool {
         self.state.get() == DeviceState::Slow
     }
 
-    /// Whether it owes an answer since 5 s at least, as far as is known.
+    /// True if a request has waited for at least 5 s, as far as is known.
     pub fn is_stuck(&self) -> bool {
         self.is_late() || self.requests.is_stuck()
     }
 
-    /// Whether it is late or slow: guests must not wait for it if another device has what they ask for, or
-    /// nothing needs what it is asked for.
+    /// True if the device is late or slow. Guests must not wait for the device if another device has the
+    /// bytes, or if nothing depends on the request.
     #[inline]
     pub fn holds_up(&self) -> bool {
         self.is_late() || self.is_slow()
     }
 
-    /// It is slow from now on, if it is active; false if it is not, or was slow before.
+    /// Marks an active device as slow. Returns false if the device was not active, or was slow before.
     pub fn set_slow(&self) -> bool {
         let is_new = self.state.get() == DeviceState::Active;
         if is_new {
@@ -245,12 +251,12 @@ impl<D: Device> Member<D> {
         is_new
     }
 
-    /// The machine that it is on; none while it is missing, or if it is the host's own.
+    /// Node of the device; none for a missing device or a device of the host.
     pub fn node(&self) -> Option<NodeId> {
         self.device.borrow().as_ref().and_then(|device| device.node())
     }
 
-    /// Reads. Past the deadline `into` may be filled at any time.
+    /// Reads from the device. After `TimedOut` the device may still fill `into` at any time.
     #[inline]
     pub async fn read(&self, at: Bytes, into: &Buf, deadline: Deadline) -> io::Result<()> {
         match self.unwatched() {
@@ -259,7 +265,8 @@ impl<D: Device> Member<D> {
         }
     }
 
-    /// Writes. Past the deadline `from` may be read, and its bytes written, at any time.
+    /// Writes to the device. After `TimedOut` the device may still read `from` and write its bytes at any
+    /// time.
     #[inline]
     pub async fn write(&self, at: Bytes, from: &Buf, deadline: Deadline) -> io::Result<()> {
         self.count_written(from);
@@ -269,7 +276,7 @@ impl<D: Device> Member<D> {
         }
     }
 
-    /// As [`Member::read`], for a move: the bytes stay on the device's node.
+    /// Like [`Member::read`], for a move: the bytes stay on the device's node.
     pub async fn read_to_move(&self, at: Bytes, into: &Buf) -> io::Result<()> {
         match self.unwatched() {
             Some(device) => device.read_to_move(at, into).await,
@@ -277,7 +284,7 @@ impl<D: Device> Member<D> {
         }
     }
 
-    /// As [`Member::write`], of what a move has read on `node`.
+    /// Like [`Member::write`], for bytes that a move has read on `node`.
     pub async fn write_moved(&self, at: Bytes, from: &Buf, node: Option<NodeId>) -> io::Result<()> {
         self.count_written(from);
         match self.unwatched() {
@@ -291,7 +298,7 @@ impl<D: Device> Member<D> {
         self.written_bytes.set(self.written_bytes.get() + from.len().0);
     }
 
-    /// The device itself if it always answers.
+    /// Returns the device for direct use if devices of its type always answer.
     #[inline(always)]
     fn unwatched(&self) -> Option<Rc<D>> {
         if D::ALWAYS_ANSWERS { self.device.borrow().clone() } else { None }
@@ -301,11 +308,11 @@ impl<D: Device> Member<D> {
         self.ask(Request::Discard(at, len), Deadline::Only)
     }
 
-    /// Has the device do something.
+    /// Sends a request to the device.
     ///
     /// # Errors
-    /// `NotFound` while it is missing; `TimedOut` after the deadline, or at once if it still owes answers and
-    /// was given up, or was late for a minute.
+    /// `NotFound` while the device is missing. `TimedOut` after the deadline. `TimedOut` at once if the
+    /// device owes late answers and was excluded, or has been late for a minute.
     #[inline(always)]
     fn ask(&self, request: Request, deadline: Deadline) -> Answer<'_> {
         match &*self.device.borrow() {
@@ -316,7 +323,7 @@ impl<D: Device> Member<D> {
         }
     }
 
-    /// Whether a device that is late gets requests when it has answered.
+    /// True if a late device may be sent requests later, once the late ones are answered.
     #[cold]
     fn may_be_asked(&self) -> bool {
         self.is_written() && !self.requests.is_silent()
@@ -334,11 +341,11 @@ impl<D: Device> Member<D> {
         })
     }
 
-    /// Makes all completed writes durable, and says how long that took; does nothing where none completed
-    /// since the last flush began.
+    /// Makes all completed writes durable and returns the duration. Does nothing if no write has completed
+    /// since the start of the last successful flush.
     ///
     /// # Errors
-    /// Once a flush has failed, all later ones do.
+    /// After a failed flush, all later flushes fail.
     pub async fn flush<R: Runtime>(&self, rt: &R) -> io::Result<Option<Timed>> {
         if self.lost_writes.get() {
             return Err(lost());
@@ -354,7 +361,7 @@ impl<D: Device> Member<D> {
         let mut stats = self.stats.borrow_mut();
         stats.flushes += 1;
         match &result {
-            // Another one that ran at the same time may have been told of the loss.
+            // A concurrent flush may have received the report of the loss.
             Ok(()) if self.lost_writes.get() => return Err(lost()),
             Ok(()) => {
                 stats.flush_time += latency;
@@ -370,26 +377,26 @@ impl<D: Device> Member<D> {
         result.map(|()| Some(Timed { latency }))
     }
 
-    /// A flush for what nothing depends on, of a device that was given up.
+    /// Flushes a failed device after its mark. Nothing depends on the flush.
     pub async fn flush_mark(&self) -> io::Result<()> {
         self.ask(Request::Flush, Deadline::Brief).await
     }
 
-    /// Whether writes have completed that no flush covers.
+    /// True if a completed write is not covered by a flush.
     pub fn has_unflushed(&self) -> bool {
         self.flushed.get() < self.written.get()
     }
 
-    /// A write completed past [`Member::record`]: the next flush is not skipped.
+    /// Counts a write completed outside of [`Member::record`]: the next flush is not skipped.
     pub fn note_write(&self) {
         self.written.set(self.written.get() + 1);
     }
 
-    /// Counts a read or write that has ended.
+    /// Counts a completed read or write.
     #[inline]
     pub fn record(&self, completion: &Completion, result: &io::Result<()>) {
         if completion.direction == Direction::Write {
-            // Counted even where it failed: some of it may have been written.
+            // Failed writes count, too: some bytes may have been written.
             self.note_write();
         }
         let mut stats = self.stats.borrow_mut();

@@ -1,4 +1,4 @@
-//! The copies of extents and blocks: the only part that touches devices.
+//! Copies of extents and blocks: the only part of the engine to access devices.
 
 mod alike;
 mod allocate;

@@ -1,5 +1,5 @@
-//! Bad places: what one required copy cannot be read of is written again from the other one, or that copy is
-//! behind from now on.
+//! Repair of bad places: a range that one required copy cannot read is rewritten from the other copy. If the
+//! write fails, the copy is behind.
 
 use super::{Copies, Other};
 use crate::core::Core;
@@ -13,15 +13,15 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Writes a place that could not be read again, from the other copy, beside the guests.
+    /// Starts a task that rewrites an unreadable range from the other copy, beside the guests.
     pub(super) fn repair_later(self: &Rc<Self>, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) {
-        // If many places are bad, a later read asks again.
+        // With many bad places, a later read asks again.
         let Some(permit) = self.devices.repairs.try_acquire(1) else { return };
         let core = self.clone();
         self.jobs.begin();
         self.rt.spawn(async move {
-            // What fails is counted by the device, and the copy is behind then. With the commit its source is
-            // proved, and may fail.
+            // The device counts a failure, and the copy is behind. The commit flushes the source: from then
+            // on the source's device may fail.
             if core.repair(extent, bad, range).await.is_ok() {
                 let _told = core.commit(Origin::Background).await;
             }
@@ -43,7 +43,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Copies { current, other: Other::Equal(other) } if current == bad => other,
             _ => return Ok(()),
         };
-        // Whole sectors: the place that is bad is at least one.
+        // A bad place covers at least one sector: whole sectors are rewritten.
         let align = self.locate(bad).0.alignment.max(self.locate(good).0.alignment);
         let (mut at, end) = (range.start.align_down(align), range.end.align_up(align));
         while at < end {
@@ -66,11 +66,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// A copy that cannot be read cannot be written either: it is the second one, and behind, from now on.
-    /// While epochs are kept no home may come to lie in the image, where guests would write, and no epoch
-    /// would bring what is behind for another reason than a change: its device is given up, as after a
-    /// guest's write that fails, or if the volume cannot do without that, the place stays as it is, and the
-    /// other copy answers for it.
+    /// Handles a copy that can be neither read nor written: the copy becomes the second copy, and behind.
+    ///
+    /// With epochs, no home may lie on the image disk: guests write to homes. No epoch would repair a copy
+    /// that is behind for another reason than a guest's change. So with epochs the bad copy's device is
+    /// excluded, as after a failed guest write. If data lies on the device alone, nothing changes, and the
+    /// other copy answers for the range.
     pub(super) async fn lose_copy(
         &self,
         extent: ExtentId,
@@ -91,8 +92,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 state.set_extent(extent, swapped);
                 state.note_exchange(extent);
             }
-            // Before the journal says behind: after a crash in between, the bad place would be in the copy
-            // that counts.
+            // The commit comes before the journal says *behind*. After a crash in between, the copy that
+            // counts would otherwise have the bad place.
             self.commit(Origin::Background).await?;
         }
         self.state.borrow_mut().behind.mark_behind(span, self.shape.bytes_of(extent));

@@ -1,16 +1,16 @@
-//! The requests that a device has not answered yet, and what becomes of one that is past its deadline.
+//! Requests in flight on a device, and the fate of a request past its deadline.
 //!
-//! A device may answer late, or never. The task that waits is told so after the deadline, but the request
-//! cannot be taken back: it may still change what lies there, so its buffer stays as it is, and the device
-//! gets nothing else until it has answered. Each request is therefore carried out by a future that is kept
-//! here and not by the caller's; these futures are used again and again, so that a request allocates nothing.
+//! A device may answer late, or never. After the deadline the waiting task gets an error, but the request
+//! cannot be cancelled: the device may still change its data. So the request's buffer stays untouched, and
+//! the device gets no other request before its answer. Therefore each request is carried by a future kept
+//! here, not by the caller's future. Carriers are reused, so a request allocates nothing.
 //!
-//! A discard has no deadline: a device that works may take minutes to carry one out (SATA TRIM, thin pools,
-//! sparse files), and answers other requests meanwhile. A discard becomes late only with its device, which
-//! reads, writes and flushes show, or when the volume closes.
+//! A discard has no deadline: a healthy device may take minutes for a discard (SATA TRIM, thin pools, sparse
+//! files), and answers other requests meanwhile. A discard becomes late only with its device, as reads,
+//! writes and flushes show, or when the volume closes.
 //!
-//! Time is counted in ticks of the watchdog ([`super::watch`]), one a second, and not by a timer for each
-//! request. If this whole machine stands still for a minute, that is one tick.
+//! Time is counted in ticks of the watchdog ([`super::watch`]), one per second, without a timer for each
+//! request. If the whole host stands still for a minute, only one tick passes.
 
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, Nanos, NodeId};
@@ -25,26 +25,26 @@ use std::task::{Context, Poll, Waker};
 /// When a request counts as late.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Deadline {
-    /// After 5 s: another copy that is current has the bytes, too.
+    /// After 5 s: another current copy has the bytes.
     Copied,
-    /// After 5 s, whether other devices answer or not: nothing depends on it, and guests may wait for the
-    /// task that asks.
+    /// After 5 s, even if other devices do not answer: nothing depends on the request, and guests may wait
+    /// for the requesting task.
     Brief,
-    /// After 60 s: nothing else has them.
+    /// After 60 s: no other copy has the bytes.
     #[default]
     Only,
 }
 
 impl Deadline {
-    /// The longest one.
+    /// The longest deadline.
     pub const LONGEST: Nanos = Nanos::from_secs(60);
-    /// The briefest one.
+    /// The briefest deadline.
     pub const BRIEFEST: Nanos = Nanos::from_secs(5);
-    /// For a lock that an extra copy needs: with the deadline of its write, guests wait about as long as for
-    /// a device.
+    /// Limit of the wait for a lock before an extra copy is written. Together with the write's deadline,
+    /// guests wait about as long as for a device.
     pub const WARMTH: Nanos = Nanos::from_secs(1);
 
-    /// Seconds, and up to one more.
+    /// Deadline in seconds; the actual wait may be up to one second longer.
     pub fn seconds(self) -> u32 {
         match self {
             Deadline::Copied | Deadline::Brief => 5,
@@ -52,35 +52,35 @@ impl Deadline {
         }
     }
 
-    /// A request that was begun just before a tick has an age of one then: so many ticks last at least the
-    /// seconds.
+    /// Deadline in ticks. A request begun just before a tick has an age of one tick at once, so one more tick
+    /// guarantees the full seconds.
     fn ticks(self) -> u32 {
         self.seconds() + 1
     }
 }
 
-/// A request that has waited for so many ticks may come to be late.
+/// Ticks of waiting after which a request is conspicuous: likely to become late.
 const CONSPICUOUS_TICKS: u32 = 3;
 
-/// A device of which nothing was heard for so many ticks is asked whether it is there.
+/// Ticks of silence after which a device is asked for a sign of life.
 const QUIET_TICKS: u32 = 5;
 
-/// What a device is asked to do.
+/// A request to a device.
 pub(crate) enum Request {
     Read(Bytes, Buf),
     Write(Bytes, Buf),
-    /// For a move: the bytes stay on the device's node.
+    /// Read for a move: the bytes stay on the device's node.
     ReadToMove(Bytes, Buf),
-    /// Of bytes that lie on a node.
+    /// Write of bytes that lie on a node.
     WriteMoved(Bytes, Buf, Option<NodeId>),
     Flush,
     Discard(Bytes, Bytes),
 }
 
-/// What a deadline depends on.
+/// Class of a request, for deadlines.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Kind {
-    /// Another copy may answer instead.
+    /// A read: another copy may answer instead.
     Read,
     /// A write or a flush.
     #[default]
@@ -102,48 +102,49 @@ impl Kind {
 /// The requests of one device.
 #[derive(Default)]
 pub(crate) struct Requests {
-    /// Those of the callers that wait, and idle ones.
+    /// Orders of waiting callers, and idle orders.
     orders: RefCell<Vec<Rc<Order>>>,
-    /// The carrier that was last used, and the other idle ones.
+    /// The carrier used last; `idle` holds the other idle carriers.
     spare: Cell<Option<Carrier>>,
     idle: RefCell<Vec<Carrier>>,
-    /// Late ones that no task carries on with yet.
+    /// Late carriers not yet taken over by a task.
     abandoned: RefCell<Vec<Carrier>>,
-    /// Requests that the device has, and whose callers were told that they are late.
+    /// Number of requests in flight whose callers were told of the delay.
     late: Cell<usize>,
-    /// Since when there are some.
+    /// Tick of the first late request, while `late` is not zero.
     late_since: Cell<u32>,
     newest: Cell<u64>,
-    /// When the newest one was begun that the device has answered in time.
+    /// Start of the newest request that the device has answered in time.
     answered: Cell<u32>,
-    /// When the device last did what it was asked, or was asked whether it is there.
+    /// Tick of the device's last successful answer, or of the last probe for a sign of life.
     heard: Cell<u32>,
     ticks: Cell<u32>,
-    /// The oldest request at the last tick, and for how many ticks it has been that.
+    /// Number of the oldest request at the last tick, and the ticks for which the request has been the
+    /// oldest.
     oldest: Cell<(u64, u32)>,
     is_stuck: Cell<bool>,
 }
 
-/// What a carrier is told, and what it tells.
+/// Exchange between a caller and its carrier.
 #[derive(Default)]
 struct Order {
-    /// Counts the requests of the device; zero while idle.
+    /// Number of the request on its device; zero while idle.
     number: Cell<u64>,
     begun_at: Cell<u32>,
     kind: Cell<Kind>,
     deadline: Cell<Deadline>,
-    /// What the carrier has not begun with.
+    /// The request, until the carrier begins.
     request: Cell<Option<Request>>,
-    /// Whether the device has it.
+    /// Set once the device has the request.
     is_sent: Cell<bool>,
     result: Cell<Option<io::Result<()>>>,
     /// The deadline that has passed.
     passed: Cell<Option<Deadline>>,
-    /// Of the last task that waited: mostly it is the next one, too.
+    /// Waker of the last waiting task, usually the next task's, too.
     waker: Cell<Option<Waker>>,
 }
 
-/// Carries out one request after the other.
+/// Carries requests to the device, one after another.
 pub(crate) struct Carrier {
     order: Rc<Order>,
     work: Pin<Box<dyn Future<Output = ()>>>,
@@ -170,7 +171,7 @@ impl Carrier {
         Carrier { order, work }
     }
 
-    /// The result, if the device has answered.
+    /// Returns the result once the device has answered.
     #[inline]
     fn poll(&mut self, cx: &mut Context<'_>) -> Option<io::Result<()>> {
         let _never_ends = self.work.as_mut().poll(cx);
@@ -179,7 +180,7 @@ impl Carrier {
 }
 
 impl Requests {
-    /// Has a device do something.
+    /// Begins a request to a device.
     #[inline(always)]
     pub fn ask<D: Device>(&self, device: &Rc<D>, request: Request, deadline: Deadline) -> Answer<'_> {
         let carrier = self.spare.take().unwrap_or_else(|| self.another(device));
@@ -187,7 +188,7 @@ impl Requests {
         Answer { requests: self, carrier: Some(carrier), refusal: None }
     }
 
-    /// The device is not even asked.
+    /// Returns an answer that fails at once, without a request to the device.
     #[cold]
     pub fn refuse(&self, refusal: io::Error) -> Answer<'_> {
         Answer { requests: self, carrier: None, refusal: Some(refusal) }
@@ -214,18 +215,18 @@ impl Requests {
         order.request.set(Some(request));
     }
 
-    /// Whether requests wait until the device has answered the late ones.
+    /// True if new requests wait until the device has answered the late ones.
     fn is_closed(&self) -> bool {
         self.late.get() > 0 && !planted(Bug::LateWriteForgotten)
     }
 
-    /// Whether the device was late for so long that it gets no more requests until it answers: each that
-    /// waited for it would wait for a minute, and those that wait for one another for many.
+    /// True if the device has been late for the longest deadline: new requests fail at once. Each request
+    /// would otherwise wait for a minute, and dependent requests for many minutes.
     pub fn is_silent(&self) -> bool {
         self.late.get() > 0 && self.has_been(self.late_since.get(), Deadline::Only)
     }
 
-    /// The device has answered.
+    /// Makes a carrier idle after the device's answer.
     #[inline]
     fn rest(&self, carrier: Carrier) {
         carrier.order.number.set(0);
@@ -242,7 +243,8 @@ impl Requests {
         self.idle.borrow_mut().push(carrier);
     }
 
-    /// The caller goes. What the device has must be carried on with; the rest is forgotten.
+    /// Abandons a request for its caller. A request in flight is kept for [`Requests::finish`]; an unsent
+    /// request is dropped.
     #[cold]
     fn leave(&self, carrier: Carrier, passed: Deadline) -> io::Error {
         self.orders.borrow_mut().retain(|order| !Rc::ptr_eq(order, &carrier.order));
@@ -252,12 +254,12 @@ impl Requests {
         io::Error::new(io::ErrorKind::TimedOut, format!("no answer for {} s", passed.seconds()))
     }
 
-    /// Late requests that a task must [`Requests::finish`].
+    /// Takes the late requests; a task must [`Requests::finish`] each.
     pub fn take_abandoned(&self) -> Vec<Carrier> {
         self.abandoned.take()
     }
 
-    /// Carries on with a late request until the device answers; after the last one, others go on.
+    /// Waits until the device answers a late request. After the last late answer, waiting requests are sent.
     pub async fn finish(&self, mut carrier: Carrier) {
         let _too_late = poll_fn(|cx| carrier.poll(cx).map_or(Poll::Pending, Poll::Ready)).await;
         self.late.set(self.late.get() - 1);
@@ -266,63 +268,63 @@ impl Requests {
         }
     }
 
-    /// How many requests the device has that are late.
+    /// Number of late requests in flight.
     #[inline]
     pub fn late(&self) -> usize {
         self.late.get()
     }
 
-    /// Whether the device was stuck at the last tick: it has late requests, or a request other than a discard
-    /// has been the oldest for 5 s. So a queue that is merely long is no reason.
+    /// True if the device was stuck at the last tick: requests are late, or one request other than a discard
+    /// has been the oldest for 5 s. A long queue alone does not count.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck.get()
     }
 
-    /// Since when the device has been late, if it is.
+    /// Tick of the first late request, if the device is late.
     pub fn late_since(&self) -> u32 {
         self.late_since.get()
     }
 
-    /// When the oldest request with a deadline was begun that a caller waits for; now if there is none.
+    /// Start of the oldest request with a deadline and a waiting caller; the current tick if there is none.
     pub fn waits_since(&self) -> u32 {
         let begun = timed(&self.orders.borrow()).map(|order| order.begun_at.get()).min();
         begun.unwrap_or(self.ticks.get())
     }
 
-    /// Whether a request has waited long enough for others to be asked for a sign of life.
+    /// True if a request has waited long enough to ask other devices for a sign of life.
     pub fn is_conspicuous(&self) -> bool {
         self.ticks.get().wrapping_sub(self.waits_since()) >= CONSPICUOUS_TICKS
     }
 
-    /// Whether the device owes no answer.
+    /// True if no request is in flight.
     pub fn is_idle(&self) -> bool {
         self.late.get() == 0 && waiting(&self.orders.borrow()).next().is_none()
     }
 
-    /// Whether the device owes an answer that has a deadline, or is late with one.
+    /// True if a request with a deadline waits, or a late request is in flight.
     pub fn is_awaited(&self) -> bool {
         self.late.get() > 0 || timed(&self.orders.borrow()).next().is_some()
     }
 
-    /// Whether the device is not awaited, and has done nothing for a while.
+    /// True if the device has been silent for a while without a request other than discards.
     pub fn is_quiet(&self) -> bool {
         self.ticks.get().wrapping_sub(self.heard.get()) >= QUIET_TICKS && !self.is_awaited()
     }
 
-    /// The device has done something, or is asked whether it is there.
+    /// Notes a sign of life, or a probe for one.
     #[inline]
     pub fn note_sign(&self) {
         self.heard.set(self.ticks.get());
     }
 
-    /// The device comes beside another one: from now on both count the same ticks.
+    /// Starts a new device's count at the ticks of another device.
     pub fn count_with(&self, other: &Requests) {
         self.ticks.set(other.ticks.get());
         self.answered.set(other.ticks.get());
         self.note_sign();
     }
 
-    /// Another device takes the place of one that owes no answer: what carried requests to that one goes.
+    /// Drops all carriers: another device takes the place of a device without requests in flight.
     pub fn renew(&self) {
         self.orders.borrow_mut().clear();
         self.spare.set(None);
@@ -331,14 +333,14 @@ impl Requests {
         self.note_sign();
     }
 
-    /// Whether the device has answered a request in time that was begun when one of another device, begun at
-    /// `since`, was already conspicuous. What was begun with that says nothing: both may have fallen silent a
+    /// True if the device has answered, in time, a request begun after another device's request (begun at
+    /// `since`) became conspicuous. An earlier request proves nothing: both devices may have fallen silent a
     /// moment later.
     pub fn has_answered_after(&self, since: u32) -> bool {
         !self.is_stuck() && self.answered.get() >= since.saturating_add(CONSPICUOUS_TICKS)
     }
 
-    /// One more second has passed.
+    /// Counts one second.
     pub fn tick(&self) {
         self.ticks.set(self.ticks.get().wrapping_add(1));
         let orders = self.orders.borrow();
@@ -349,15 +351,16 @@ impl Requests {
         self.is_stuck.set(self.late.get() > 0 || oldest > 0 && ticks >= Deadline::Copied.seconds());
     }
 
-    /// Whether a write or a flush has waited for 5 s: another copy cannot answer instead.
+    /// True if a write or flush has waited for 5 s: no other copy can answer instead.
     pub fn has_overdue_change(&self) -> bool {
         let is_overdue =
             |order: &Order| order.kind.get() == Kind::Change && self.has_passed(order, Deadline::Copied);
         timed(&self.orders.borrow()).any(is_overdue)
     }
 
-    /// Ends the wait for requests whose deadline has passed, and for a device that is silent. Writes that
-    /// something depends on have the longest deadline if the other copies' devices do not answer either.
+    /// Ends the wait for requests past their deadline, and for unsent requests to a silent device. Without
+    /// answers from other devices, writes and flushes get the longest deadline unless nothing depends on the
+    /// request ([`Deadline::Brief`]).
     pub fn expire(&self, others_answer: bool) {
         if self.is_silent() {
             self.expire_discards();
@@ -374,7 +377,7 @@ impl Requests {
         }
     }
 
-    /// Ends the wait for discards that have taken a minute: the device is silent, or the volume closes.
+    /// Ends the wait for discards older than a minute: the device is silent, or the volume closes.
     pub fn expire_discards(&self) {
         let orders = self.orders.borrow();
         let discards = waiting(&orders).filter(|order| order.kind.get() == Kind::Discard);
@@ -382,7 +385,7 @@ impl Requests {
         overdue.for_each(|order| self.expire_one(order, Deadline::Only));
     }
 
-    /// Ends the wait for all requests: the device was given up.
+    /// Ends the wait for all requests: the device was excluded.
     pub fn expire_all(&self) {
         waiting(&self.orders.borrow()).for_each(|order| self.expire_one(order, Deadline::Copied));
     }
@@ -407,16 +410,16 @@ impl Requests {
     }
 }
 
-/// The wait for an answer, or for the deadline.
+/// The wait for an answer or for the deadline.
 ///
 /// # Errors
-/// Those of the device; `TimedOut` after the deadline: then the device may still do it, and the buffer must
-/// be left as it is.
+/// Errors of the device. `TimedOut` after the deadline: the device may still carry out the request, so the
+/// buffer must not be touched.
 #[must_use]
 pub(crate) struct Answer<'a> {
     requests: &'a Requests,
     carrier: Option<Carrier>,
-    /// Why there is no carrier.
+    /// The error to return if there is no carrier.
     refusal: Option<io::Error>,
 }
 
@@ -448,12 +451,12 @@ impl Future for Answer<'_> {
     }
 }
 
-/// Those whose callers wait.
+/// Orders with a waiting caller.
 fn waiting(orders: &[Rc<Order>]) -> impl Iterator<Item = &Order> {
     orders.iter().map(|order| &**order).filter(|order| order.number.get() > 0 && order.passed.get().is_none())
 }
 
-/// Those of them that have a deadline.
+/// Orders with a waiting caller and a deadline.
 fn timed(orders: &[Rc<Order>]) -> impl Iterator<Item = &Order> {
     waiting(orders).filter(|order| order.kind.get() != Kind::Discard)
 }

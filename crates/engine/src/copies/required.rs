@@ -1,8 +1,8 @@
-//! The required copies of an extent: which of them is current, and reading and writing them.
+//! Required copies of an extent: the choice of the current copy, reads and writes.
 //!
-//! A write goes to both copies at the same time. As long as one that is current has it, the guest hears of
-//! success: before that, the journal says that the other is behind. A read that fails on one copy is answered
-//! by the other, and the bad place is written again.
+//! A write goes to both copies in parallel. The guest gets a success if a current copy has the write; before
+//! the reply, the journal records a copy that missed the write as behind. If a read fails on one copy, the
+//! other copy answers, and the bad place is rewritten.
 
 use super::{Deadline, Member};
 use crate::core::Core;
@@ -20,31 +20,31 @@ use std::rc::Rc;
 
 /// The required copies of an extent at one moment.
 pub(crate) struct Copies {
-    /// Holds the current bytes.
+    /// Slot with the current bytes.
     pub current: SlotNumber,
     pub other: Other,
 }
 
-/// What a second required copy is good for.
+/// State of the second required copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Other {
-    /// There is none.
+    /// There is no second copy.
     None,
-    /// It holds the same bytes.
+    /// The second copy equals the current copy.
     Equal(SlotNumber),
-    /// It lacks a write: it is written, and not read.
+    /// The second copy lacks a write: written, but not read.
     Behind(SlotNumber),
-    /// Its device is not there.
+    /// The device of the second copy is absent.
     Away,
 }
 
 /// When the second copy gets a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timing {
-    /// Before the guest is answered.
+    /// Before the reply to the guest.
     Now,
-    /// Later, by a resync that the policy asks for: until then it is behind. At once, if then more than this
-    /// would be.
+    /// Later, by a resync that the policy plans; until then the second copy is behind. Written at once if
+    /// more than the given bytes would be behind.
     Later(Bytes),
 }
 
@@ -58,9 +58,9 @@ impl Timing {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Which copy of an extent is current, and what of the other. A device that is not current decides; else
-    /// the home is current, and it alone in an extent that is behind. A deferred write that has only begun
-    /// makes no copy older.
+    /// Returns the current copy of an extent and the state of the other. If only the second copy's device is
+    /// current, the second copy is current; else the home is. If both devices are current, the second copy
+    /// equals the home unless the extent is behind. A deferred write in flight makes no copy stale.
     pub fn copies_of(&self, extent: ExtentId, entry: &Entry) -> Copies {
         let Entry { home, second, .. } = *entry;
         if second == SlotNumber::NONE {
@@ -80,7 +80,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reads a range of an extent from a required copy that is current. The caller holds the extent's lock.
+    /// Reads a range of an extent from a current required copy. The caller holds the extent's lock.
     pub async fn read_required(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -103,12 +103,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             (first, next) = (next, first);
         }
         match self.read_slot_copied(first, range.clone(), into, origin).await {
-            // As in `read_kept`.
+            // Checked again, as in `read_kept`.
             Ok(()) => self.check_kept(extent, first, &range),
             Err(error) if self.lacks_beside(extent, next, first) => Err(error),
             Err(_) => {
                 self.read_kept(extent, next, range.clone(), into, origin).await?;
-                // A place whose device does not answer need not be bad.
+                // If the device is late, the place need not be bad.
                 if !self.locate(first).0.is_late() {
                     self.repair_later(extent, first, range);
                 }
@@ -117,7 +117,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reads a range from a place that holds the bytes before and after the read: a flush may fail meanwhile.
+    /// Reads a range from one copy. The copy must be proved before and after the read: a flush may fail
+    /// meanwhile.
     pub(super) async fn read_kept(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -131,10 +132,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.check_kept(extent, slot, &range)
     }
 
-    /// A device whose flush failed may lack what was written since the last good one: then a place that the
-    /// journal does not name for the extent, or a part of it that it does not call valid, holds what lay
-    /// there before. A block of which the journal says that newer bytes lie in an extra copy holds what is
-    /// older than these.
+    /// Returns an error if a failed flush may have lost the bytes of a range. Not proved on a device with a
+    /// failed flush: a slot that the journal does not name for the extent, a part that the journal does not
+    /// call valid, and a block with newer bytes in an extra copy according to the journal.
     pub fn check_kept(&self, extent: ExtentId, slot: SlotNumber, range: &Range<Bytes>) -> Result<()> {
         if self.devices.losses() == 0 || planted(Bug::LostWritesRead) {
             return Ok(());
@@ -157,9 +157,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether a copy may lack what the other one of an extent has kept: its device lost writes when a flush
-    /// failed, and the journal does not say that the two are alike. A resync may have been among these
-    /// writes.
+    /// True if a copy may lack writes that the other copy has: a failed flush lost writes of its device, and
+    /// the journal does not call the copies equal. The lost writes may include a resync.
     pub(super) fn lacks_beside(&self, extent: ExtentId, slot: SlotNumber, other: SlotNumber) -> bool {
         self.devices.losses() > 0
             && self.locate(slot).0.has_lost_writes()
@@ -167,7 +166,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && self.state.borrow().behind.durable(self.shape.span_of(extent)) != Difference::None
     }
 
-    /// What a device holds of an extent may be another one's.
+    /// Error of a range whose bytes on a device may belong to another extent.
     #[cold]
     pub(super) fn unproved(&self, extent: ExtentId, member: &Member<D>) -> Error {
         let text = format!(
@@ -178,10 +177,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Error::new(ErrorKind::Io, text)
     }
 
-    /// Reads a range of an extent that moves, from the home and nothing else: if that device turns out to
-    /// have lost writes, it is known where the new copy came from. A bad place is written again from the
-    /// other copy, and then it can move. The bytes stay on the device's node, and the range is aligned: parts
-    /// of an extent are.
+    /// Reads a range of an extent about to move, from the current copy alone: if its device turns out to have
+    /// lost writes, the source is known. A bad place is rewritten from the other copy for a later move. The
+    /// bytes stay on the device's node. The range must be aligned to parts.
     pub async fn read_to_move(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -197,12 +195,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.repair_later(extent, current, range.clone());
         }
         read?;
-        // A flush may have failed meanwhile: what it lost was not read, but what lay there before.
+        // If a flush failed during the read, older bytes may have been read.
         self.check_kept(extent, current, &range)
     }
 
-    /// The copy that is read first, and the other: one on a device that is late comes last; if one device is
-    /// slow, that comes first which is expected to answer first; else as the policy says.
+    /// Returns the copies in the order of reads. A late device comes last. If one device is slow, the copy
+    /// with the shorter expected wait comes first; else the policy decides.
     fn rank(&self, home: SlotNumber, second: SlotNumber, origin: Origin) -> (SlotNumber, SlotNumber) {
         let is_late = |slot| self.locate(slot).0.is_late();
         if is_late(home) != is_late(second) {
@@ -222,7 +220,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if copies[0].kind == CopyKind::Second { (second, home) } else { (home, second) }
     }
 
-    /// Whether a copy is expected to answer later than the home does, because its device is slow.
+    /// True if a copy is expected to answer later than the home because the copy's device is slow.
     pub fn answers_later(&self, slot: SlotNumber, home: SlotNumber) -> bool {
         if !self.locate(slot).0.is_slow() || matches!(home, SlotNumber::NONE | SlotNumber::LOST) {
             return false;
@@ -232,9 +230,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.with_policy(|_, view| wait(view, other) < wait(view, device))
     }
 
-    /// Writes a range to the required copies of an extent; no buffer stands for zeros. The caller holds the
-    /// extent's lock, alone or with the range's. Gives the entry as it is afterwards: a home that could not
-    /// be written is the second copy then.
+    /// Writes a range to the required copies; `None` stands for zeros. The caller holds the extent's
+    /// exclusive lock, or the shared lock and the range's lock. Returns the new entry: a home that could not
+    /// be written is now the second copy.
     pub async fn write_required(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -260,7 +258,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let both_current =
             || [entry.home, entry.second].into_iter().all(|slot| self.locate(slot).0.is_current());
         let keeps_epochs = self.active_epochs().is_some() && both_current();
-        // What the second copy gets later, of the whole blocks of the volume.
+        // Range in whole blocks that the second copy gets later.
         let deferred = match timing {
             _ if keeps_epochs => {
                 let changed = self.changed_by(extent, range, entry.valid);
@@ -268,7 +266,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.begin_behind(span, changed.clone());
                 Some(changed)
             }
-            // If the former home's device fails, the second copy counts, and must have this write.
+            // While a move is pending, a failure of the former home's device makes the second copy current:
+            // the second copy must have the write.
             Timing::Later(most) if both_current() && !is_move_pending() => {
                 let changed = self.changed_by(extent, range, entry.valid);
                 let mut state = self.state.borrow_mut();
@@ -288,7 +287,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.intend(span).await
         };
         if let Err(error) = begun.await {
-            // What an epoch was to bring, one still brings.
+            // With epochs, a later epoch brings the range in any case.
             if let Some(changed) = deferred.filter(|_| !keeps_epochs) {
                 self.state.borrow_mut().behind.cancel_deferred_write(span, &changed);
             }
@@ -316,7 +315,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && now.home == entry.second
             && self.state.borrow().behind.lacks_flushed(extent)
         {
-            // This write brings the second copy what it lacked: before the home gives way, that is durable.
+            // The write brings the second copy the bytes that it lacked. A flush makes them durable before
+            // the second copy replaces the home.
             let (member, device) = (self.locate(now.home).0, self.device_of(now.home));
             settled = match member.flush(&self.rt).await {
                 Ok(_) => self.settle((extent, range), entry, &results),
@@ -352,7 +352,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Ok(settled) => settled,
             Err(error) => {
                 if missed && both_current() {
-                    // A guest that waited for this write reads one copy of what it left.
+                    // A guest may have waited for the write: its reads must come from a single copy.
                     self.record_behind(span).await?;
                 }
                 return Err(error);
@@ -361,21 +361,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if exchanged {
             self.forget_undecided_extras(extent);
             self.guests.cache.borrow_mut().remove(extent);
-            // Before the journal says *behind*: after a crash in between, the stale copy would count.
+            // The commit comes before the journal says *behind*: after a crash in between, the stale copy
+            // would count.
             self.commit(origin).await?;
         }
         if missed && both_current() && !planted(Bug::MissedWriteUnrecorded) {
             self.record_behind(span).await?;
         }
         self.lose_beyond_bound(entry.second, &results, timing)?;
-        // What a device lacks that is not current, its state says.
+        // The state of a device that is not current covers its missed writes.
         self.record_states().await?;
-        // A device may have been given up since, which does not know of an extent that is in no map yet.
+        // A device may have been excluded meanwhile; the exclusion does not know of a new extent in no map.
         self.settle((extent, range), settled, &results)
     }
 
-    /// Makes the move of a home durable before the second copy comes to lack a write. Gives the entry as it
-    /// is afterwards: the copies are exchanged if the device failed that the home left.
+    /// Commits the pending move of a home before the second copy misses a write. Returns the new entry: the
+    /// copies are exchanged if the device that the home left has failed.
     async fn complete_move(&self, extent: ExtentId, entry: Entry, origin: Origin) -> Result<Entry> {
         self.commit(origin).await?;
         let now = self.state.borrow().map.get(extent);
@@ -383,9 +384,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(if is_exchanged { Entry { home: now.home, second: now.second, ..entry } } else { entry })
     }
 
-    /// A second copy that was to be written at once, since more may not be behind, and could not be: its
-    /// device is given up. So the bound holds for all that counts, and what the policy does without such a
-    /// device applies.
+    /// Excludes the device of a second copy that could not be written although the bound on stale bytes was
+    /// reached. So the bound holds for all copies that count, and the policy's rule for a lacking device
+    /// applies.
     fn lose_beyond_bound(
         &self,
         second: SlotNumber,
@@ -403,12 +404,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The bytes of the volume that a write changes on a device.
+    /// Range of the volume that a write changes on a device, padding included.
     fn written_by(&self, extent: ExtentId, range: &Range<Bytes>, valid: u16) -> Range<Bytes> {
         self.bytes_of_piece(&self.padded(&Piece { extent, range: range.clone() }, valid))
     }
 
-    /// The same in whole blocks.
+    /// Range of the volume that a write changes, in whole blocks.
     fn changed_by(&self, extent: ExtentId, range: &Range<Bytes>, valid: u16) -> Range<Bytes> {
         let (written, block) = (self.written_by(extent, range, valid), self.shape.block_size);
         let is_short = planted(Bug::BehindRangeShort) && written.end.align_down(block) > written.start;
@@ -416,27 +417,27 @@ impl<R: Runtime, D: Device> Core<R, D> {
         written.start.align_down(block)..end
     }
 
-    /// What a write to both copies came to: an error if no copy has it that was current.
+    /// Returns the entry after a write to both copies; an error if no current copy has the write.
     fn settle(
         &self,
         (extent, range): (ExtentId, &Range<Bytes>),
         entry: Entry,
         results: &[(SlotNumber, Result<()>)],
     ) -> Result<Entry> {
-        // Another write may have exchanged the copies meanwhile. A new extent is not in the map yet.
+        // Another write may have exchanged the copies. A new extent is not in the map yet.
         let now = self.state.borrow().map.get(extent);
         let entry = match now.home == entry.second {
             true => Entry { home: entry.second, second: entry.home, ..entry },
             false => entry,
         };
-        // A deferred write under way goes to the copy that serves the extent when the write ends.
+        // The target of a deferred write is the copy that serves the extent at the end of the write.
         let copies = self.copies_of(extent, &entry);
-        // A new extent is in no map yet: nothing keeps both of its devices from being given up meanwhile.
+        // A new extent is in no map yet, so both of its devices may have been excluded.
         if !self.locate(copies.current).0.is_current() {
             return Err(none_there(extent));
         }
         let result = |slot: SlotNumber| results.iter().find(|(s, _)| *s == slot).map(|(_, result)| result);
-        // Elsewhere in the extent either copy is as good, if it is undecided there.
+        // If undecided outside of the range, either copy is good there.
         let is_enough = |other| {
             let is_equal = copies.other == Other::Equal(other);
             is_equal || self.locate(other).0.is_current() && !self.lacks_flushed_beside(extent, range)
@@ -453,22 +454,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether the second copy lacks anything that was flushed or read, beside a range of an extent.
+    /// True if the second copy lacks flushed or read bytes of the extent outside of a range.
     pub(super) fn lacks_flushed_beside(&self, extent: ExtentId, range: &Range<Bytes>) -> bool {
         let start = self.shape.bytes_of(extent).start;
         self.state.borrow().behind.lacks_flushed_beside(extent, &(start + range.start..start + range.end))
     }
 
-    /// What was read from a slot is about to be written over another copy, which lacks it: whether the slot
-    /// has it, the next flush of its device proves; and if the extent has just moved there, that of the
-    /// device that it left.
+    /// Notes a slot as the source of a copy. The next flush of its device proves the source. If the extent
+    /// has just moved to the slot, a flush of the former home's device is needed, too.
     pub fn note_source(&self, extent: ExtentId, slot: SlotNumber) {
         self.locate(slot).0.note_source();
         let (left, now) = {
             let state = self.state.borrow();
             (state.durable_entry(extent).home, state.map.get(extent))
         };
-        // The home that is read again from the second copy has not been left.
+        // If the durable home is one of the current copies, the extent has not left its device.
         let was_left = left != now.home && left != now.second;
         if was_left && left != SlotNumber::NONE && left != SlotNumber::LOST {
             self.locate(left).0.note_source();
@@ -476,18 +476,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// A write to an extent whose devices were given up.
+/// Error of a write to an extent without a current device.
 #[cold]
 fn none_there(extent: ExtentId) -> Error {
     Error::new(ErrorKind::Degraded, format!("no device that holds {extent:?} is there"))
 }
 
-/// A read of what is lost, or a write to a bit of a part that is lost. What a write does not cover would
-/// become zeros.
+/// Error of a read of lost bytes, or of a write to less than a lost part: the rest of the part would become
+/// zeros.
 #[cold]
 pub(crate) fn lost(shape: &Shape, extent: ExtentId) -> Error {
     let part = shape.part_size;
-    // Frontends cut the writes of guests.
+    // Frontends split writes longer than a buffer, so no write covers such a part.
     let remedy = match part > Arena::LARGEST {
         true => "discard all of it".to_owned(),
         false => format!("write it in whole parts of {part}, or discard all of it"),

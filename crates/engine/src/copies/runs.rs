@@ -1,8 +1,8 @@
-//! Runs: neighbouring blocks whose extra copies lie side by side on a device, and are one request to it.
+//! Runs: adjacent blocks with extra copies side by side on a device, accessed by one request.
 //!
-//! A request of 128 KiB costs an SSD little more than one of 4 KiB, and far less than 32 of them one after
-//! the other. All runs of a piece are read or written at the same time. Neighbours get block slots side by
-//! side as far as there are any (`map/extras.rs`).
+//! A request of 128 KiB costs an SSD little more than a request of 4 KiB, and far less than 32 small requests
+//! in a row. All runs of a piece are read or written in parallel. Adjacent blocks get adjacent block slots if
+//! there are any (`map/extras.rs`).
 
 use crate::Result;
 use crate::copies::Deadline;
@@ -16,26 +16,26 @@ use braid_policy::Origin;
 use braid_runtime::{Buf, Device, Runtime};
 use std::ops::Range;
 
-/// Blocks of an extent, the first and the last perhaps in part, and where their extra copies lie.
+/// Adjacent blocks of an extent (the first and the last perhaps in part) and the place of their extra copies.
 pub(super) struct Run {
     pub piece: Piece,
     pub(super) slot: SlotNumber,
-    /// That of the first block.
+    /// Block slot of the first block.
     place: u16,
-    /// The block slots were taken for it, and hold nothing yet.
+    /// Set if the block slots were taken for the run and hold no block yet.
     pub is_new: bool,
 }
 
 impl Run {
-    /// The same of the whole of its only block.
+    /// Returns the run extended to its whole block. The run must have only one block.
     pub fn of_all(&self, block: &Piece) -> Run {
         Run { piece: block.clone(), ..*self }
     }
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The runs in which the extra copies of a piece lie that count, and whether all copies do
-    /// ([`Core::extra_in`]).
+    /// Returns the runs of the piece's extra copies that count ([`Core::extra_in`]), and true if all copies
+    /// count.
     pub(super) fn runs_of(&self, piece: &Piece) -> (Vec<Run>, bool) {
         let (mut runs, mut is_all) = (Vec::new(), true);
         for (block, range) in self.blocks_of(piece) {
@@ -52,9 +52,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (runs, is_all)
     }
 
-    /// Where a piece is written if extra copies alone get it: to those that it has, and to block slots that
-    /// are taken for the rest. None if there is no room, or if a copy must not become dirty: it may be lost,
-    /// and with it what it holds around the piece.
+    /// Returns the runs for a write of a piece to extra copies alone: existing copies, and newly taken block
+    /// slots for the rest. None without room, or if an existing copy must not become dirty because the copy
+    /// and its bytes around the piece may be lost.
     pub(super) fn place_dirty(&self, piece: &Piece, device: DeviceId) -> Option<Vec<Run>> {
         let blocks: Vec<(BlockId, Range<Bytes>)> = self.blocks_of(piece).collect();
         let (mut runs, mut at) = (Vec::new(), 0);
@@ -77,8 +77,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(runs)
     }
 
-    /// Block slots, and room in the journal, for those of a piece's blocks that are to get clean extra
-    /// copies: as many as there is room for.
+    /// Takes block slots and journal room for new clean extra copies of a piece's whole, valid blocks, as
+    /// many as there is room for.
     pub(super) fn place_clean(&self, piece: &Piece, device: DeviceId) -> (Vec<Run>, Vec<Reservation<'_>>) {
         let is_wanted = |(block, range): &(BlockId, Range<Bytes>)| {
             *range == self.shape.range_of(*block).range && self.is_written(piece, range)
@@ -110,8 +110,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (runs, rooms)
     }
 
-    /// Writes a run: its part of a piece's bytes. After an error the device may still write them; what comes
-    /// to these block slots then it writes later: it gets nothing else before it has answered.
+    /// Writes a run's part of a piece's bytes. After an error the device may still write the bytes. Later
+    /// writes to the same block slots come after them: a late device gets no other request before its answer.
     pub(super) async fn write_run(
         &self,
         run: &Run,
@@ -122,12 +122,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let range = &run.piece.range;
         let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
         let start = self.shape.block_size * u64::from(run.place) + range.start % self.shape.block_size;
-        // All of a block slot counts as valid: what was not written is read first where the device needs
-        // whole sectors.
+        // All of a block slot counts as valid: if the device needs whole sectors, edges are read first.
         self.write_slot_by(run.slot, &(start..start + part.len()), Some(&part), u16::MAX, by).await
     }
 
-    /// The blocks of a run, each with its block slot.
+    /// Iterates over the blocks of a run with their block slots.
     pub(super) fn places_of(
         &self,
         run: &Run,
@@ -136,45 +135,45 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.blocks_of(&run.piece).zip(run.place..).map(move |((block, _), place)| (block, slot, place))
     }
 
-    /// Whether a block of a run has a dirty extra copy.
+    /// True if a block of the run has a dirty extra copy.
     pub(super) fn is_dirty(&self, run: &Run) -> bool {
         let state = self.state.borrow();
         self.blocks_of(&run.piece).any(|(block, _)| state.extras.get(block).is_some_and(|extra| extra.dirty))
     }
 
-    /// Whether a run covers all of its blocks.
+    /// True if the run covers all its blocks whole.
     pub(super) fn covers_blocks(&self, run: &Run) -> bool {
         self.blocks_of(&run.piece).all(|(block, range)| range == self.shape.range_of(block).range)
     }
 
-    /// Gives back the block slots that were taken for these.
+    /// Frees the block slots taken for new runs.
     pub(super) fn release_new(&self, runs: &[Run]) {
         for run in runs.iter().filter(|run| run.is_new) {
             self.places_of(run).for_each(|(_, slot, place)| self.release_block(slot, place));
         }
     }
 
-    /// How many of the blocks, from the first one on, have no extra copy, and follow each other.
+    /// Number of consecutive blocks without an extra copy, from the first block on.
     fn lacking(&self, blocks: &[(BlockId, Range<Bytes>)]) -> usize {
         let (state, first) = (self.state.borrow(), blocks[0].0.0);
         let lacks = |(block, at): (BlockId, u64)| block.0 == first + at && state.extras.get(block).is_none();
         blocks.iter().map(|(block, _)| *block).zip(0..).take_while(|&next| lacks(next)).count()
     }
 
-    /// The block slot of an extra copy that may become dirty.
+    /// Returns the block slot of an existing extra copy that may become dirty.
     fn kept_place(&self, block: BlockId) -> Option<(SlotNumber, Range<u16>)> {
         let Extra { slot, place, dirty } = self.extra_in(&self.state.borrow(), block)?;
         (dirty || self.locate(slot).0.is_filled()).then_some((slot, place..place + 1))
     }
 
-    /// Appends a block to the last run, or as a new one.
+    /// Appends a block to the last run, or begins a new run.
     fn push_run(&self, runs: &mut Vec<Run>, next: Run) {
         let goes_on = |last: &&mut Run| {
             let blocks = self.shape.blocks_touched(&last.piece);
             (last.slot, last.is_new) == (next.slot, next.is_new)
                 && u64::from(last.place) + blocks == u64::from(next.place)
                 && last.piece.range.end == next.piece.range.start
-                // What a guest does not write of a new block is read first, block by block.
+                // A new block that a guest writes in part is filled by its own read.
                 && (!next.is_new || self.covers_blocks(last) && self.covers_blocks(&next))
         };
         match runs.last_mut().filter(goes_on) {

@@ -1,12 +1,12 @@
-//! Caches that are larger than the policy in charge allows, since it has taken charge with another split or
-//! without any cache: they give up extent slots, whole ones, until they are as small as that.
+//! Shrinking of caches beyond the size that a new policy allows: whole extent slots are emptied until the
+//! cache is small enough.
 //!
-//! Slots in which nothing is dirty come first, for these cost no request to a device: a gigabyte of clean
-//! blocks goes in a second or two. Where that is not enough, dirty blocks are written back in the order of
-//! their addresses, many slots together. Which slots go does not depend on how often their blocks are used:
-//! blocks of all ages lie side by side. What is used soon comes back.
+//! Slots without dirty blocks go first: dropping clean blocks costs no request, so a gigabyte goes in a
+//! second or two. If more slots must go, dirty blocks are written back in order of address, many slots at
+//! once. The choice of slots ignores how often blocks are used: blocks of all ages lie side by side, and
+//! blocks in use soon return.
 //!
-//! No block comes to such a cache meanwhile ([`Core::take_blocks`]), or the slots would never be empty.
+//! The cache takes no new blocks meanwhile ([`Core::take_blocks`]): otherwise the slots would never be empty.
 
 use crate::Result;
 use crate::core::Core;
@@ -17,26 +17,27 @@ use braid_policy::Origin;
 use braid_runtime::{Device, Mode, Runtime};
 use std::rc::Rc;
 
-/// Extent slots that are given up together: of the usual size, some thousand blocks.
+/// Extent slots emptied together: some thousand blocks at the usual size.
 const TOGETHER: usize = 128;
-/// How long it waits for blocks that were on their way to a slot when that was emptied.
+/// Pause for blocks that were in flight to a slot while the slot was emptied.
 const REST: Nanos = Nanos::from_millis(100);
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// How many extent slots of a device hold extra copies beyond what the policy allows.
+    /// Number of extent slots with extra copies beyond the policy's limit.
     pub(super) fn excess_slots(&self, device: DeviceId) -> u32 {
         let state = self.state.borrow();
         let allowed = self.policy.borrow().extra_slots(&state.views[device.index()]);
         state.extras.divided(device).saturating_sub(allowed)
     }
 
-    /// Makes all caches as small as the policy wants them, as long as it is in charge.
+    /// Shrinks all caches to the active policy's limits, until the policy changes or the volume closes.
     pub async fn shrink_caches(self: &Rc<Self>) {
         let changes = self.policy.changes();
         let is_over = || self.jobs.are_ending() || self.policy.changes() != changes;
         for device in self.devices.iter().map(|member| member.id).collect::<Vec<_>>() {
             while !is_over() && self.excess_slots(device) > 0 {
-                // A block that cannot be written back stays as it is, and is read from where it is.
+                // A block that cannot be written back stays dirty in its place, and reads find the block
+                // there.
                 if self.give_up_slots(device, &is_over).await.is_err() {
                     return;
                 }
@@ -47,7 +48,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Gives up as many extent slots of a cache as are too many, and has the journal say so.
+    /// Empties the surplus extent slots of a cache and commits.
     async fn give_up_slots(self: &Rc<Self>, device: DeviceId, is_over: &impl Fn() -> bool) -> Result<()> {
         let mut left = self.excess_slots(device) as usize;
         for with_dirty in [false, true] {

@@ -1,4 +1,4 @@
-//! Reading and writing ranges of slots, whatever their alignment there and in memory.
+//! Reads and writes of ranges of slots, with any alignment on the device and in memory.
 
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
@@ -12,8 +12,8 @@ use braid_runtime::{Arena, Buf, Device, Runtime};
 use std::ops::Range;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Reads a range of a slot that nothing else holds, whatever its alignment. After an error `into` is not
-    /// to be used again: a device that is late may still fill it.
+    /// Reads a range of a slot without another copy. After an error a late device may still fill `into`, so
+    /// `into` must not be used again.
     pub async fn read_slot(
         &self,
         slot: SlotNumber,
@@ -24,8 +24,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.read_slot_by(slot, range, into, (origin, Deadline::Only)).await
     }
 
-    /// Reads a range of a slot of which there is another current copy. After an error `into` is as before:
-    /// the device reads into another buffer, which costs a copy of the bytes.
+    /// Reads a range of a slot with another current copy. After an error `into` is unchanged: the device
+    /// reads into a separate buffer, at the cost of copying the bytes.
     pub async fn read_slot_copied(
         &self,
         slot: SlotNumber,
@@ -39,17 +39,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// A buffer for a read that may be abandoned. It is not waited for: late requests may hold those of the
-    /// arena for ever.
+    /// Returns a buffer for a read that may be abandoned. Never waits: late requests may hold the arena's
+    /// buffers for ever.
     fn replaceable(&self, len: Bytes) -> Buf {
         let more = || Arena::new(len).try_alloc(len).expect("a new arena has room");
         self.buffers.replaceable.try_alloc(len).unwrap_or_else(more)
     }
 
-    /// A buffer of an arena whose holders wait for devices.
+    /// Waits for a buffer of an arena whose holders wait for devices.
     ///
     /// # Errors
-    /// `Io` if there is none for a minute: late requests hold them all.
+    /// `Io` after a minute: late requests may hold all buffers.
     pub async fn buffer(&self, arena: &Arena, len: Bytes) -> Result<Buf> {
         if let Some(buf) = arena.try_alloc(len) {
             return Ok(buf);
@@ -63,7 +63,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         })
     }
 
-    /// As [`Core::read_slot`], with a deadline.
+    /// Like [`Core::read_slot`], with a deadline.
     pub async fn read_slot_by(
         &self,
         slot: SlotNumber,
@@ -81,7 +81,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reads from a place on a device, whatever its alignment.
+    /// Reads from a place on a device, with any alignment.
     pub async fn read_place(
         &self,
         member: &Member<D>,
@@ -95,7 +95,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let span = first.align_down(align)..(first + into.len()).align_up(align);
         let mut at = span.start;
-        // One bounce buffer is enough, but for a read of nearly the largest buffer's length.
+        // One bounce buffer is enough, except for a read of nearly the largest buffer's length.
         while at < span.end {
             let end = (at + self.bounce_limit()).min(span.end);
             let bounce = self.buffer(&self.buffers.bounce, end - at).await?;
@@ -107,9 +107,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes a range of a slot. Of the parts that it touches, those not `valid` become zero where it does
-    /// not reach; edges that the device cannot write alone are read first. `from` is none for zeros. After an
-    /// error it is not to be changed: a device that is late may still write it.
+    /// Writes a range of a slot; `None` stands for zeros.
+    ///
+    /// In touched parts outside of `valid`, bytes around the range become zero. Edges within a sector of the
+    /// device are read first. After an error a late device may still write the bytes, so `from` must not be
+    /// changed.
     pub async fn write_slot(
         &self,
         slot: SlotNumber,
@@ -121,7 +123,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_slot_by(slot, range, from, valid, (origin, Deadline::Only)).await
     }
 
-    /// As [`Core::write_slot`], with a deadline.
+    /// Like [`Core::write_slot`], with a deadline.
     pub async fn write_slot_by(
         &self,
         slot: SlotNumber,
@@ -143,7 +145,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let end = (at + self.bounce_limit()).min(span.end);
             let bounce = self.buffer(&self.buffers.bounce, end - at).await?;
             bounce.fill_zero();
-            // The last one first: it may come by way of the buffer's first bytes.
+            // The last edge comes first: `read_edge` may overwrite the start of the buffer.
             for edge in [range.end, range.start].into_iter().filter(|e| !e.is_aligned(align)) {
                 let block = edge.align_down(align);
                 if (at..end).contains(&block) && self.is_valid(block, valid) {
@@ -168,8 +170,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Reads a block of a device to its place in a buffer. If the device cannot use the place, the block
-    /// comes by way of the buffer's first bytes, which are zero then.
+    /// Reads a block of a device to its place in a buffer. If the place does not suit the device, the block
+    /// is read to the buffer's start and copied. The start is zero afterwards.
     async fn read_edge(
         &self,
         member: &Member<D>,
@@ -187,15 +189,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// What a write to a piece changes of its extent: around it, parts that are not valid become zero.
+    /// Returns the part of an extent that a write to a piece changes: parts that are not valid become zero
+    /// around the piece.
     pub fn padded(&self, piece: &Piece, valid: u16) -> Piece {
         let Range { start, end } = piece.range;
         let (head, tail) = (self.pad(start, start, valid), self.pad(end, end - Bytes(1), valid));
         Piece { extent: piece.extent, range: start.min(head.start)..end.max(tail.end) }
     }
 
-    /// What must become zero around an edge: the part that holds `inside`, where that is not valid; else
-    /// nothing.
+    /// Returns the range to be zeroed at an edge: the part with `inside` if the part is not valid, else an
+    /// empty range.
     fn pad(&self, edge: Bytes, inside: Bytes, valid: u16) -> Range<Bytes> {
         if self.is_valid(inside, valid) || planted(Bug::PaddingForgotten) {
             return edge..edge;
@@ -208,7 +211,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         valid >> (at / self.shape.part_size) & 1 == 1
     }
 
-    /// The largest bounce buffer.
+    /// Length of the largest bounce buffer.
     pub fn bounce_limit(&self) -> Bytes {
         Arena::LARGEST
     }

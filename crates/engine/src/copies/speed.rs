@@ -1,27 +1,27 @@
-//! How fast a device is beside its own history: a drive that fails slowly answers every request, and
-//! everybody waits for it.
+//! Detection of slow devices: a drive may fail slowly, answer every request, and delay all of its callers.
 //!
-//! What counts is the response time for each request that the device had when this one began, which is about
-//! its service time. So a queue that grows makes no device slow. A device is slow if that time was, second
-//! after second, both ten times its own in the past and beyond what sound devices of its class take for the
-//! worst load: a disk that gets scattered requests after sequential ones is far more than ten times slower,
-//! and is no worse than before. Seconds in which it was slow do not become history.
+//! The measure is the response time divided by the requests in flight at the start of a request:
+//! approximately the service time. A growing queue therefore makes no device slow. A device is slow if its
+//! measure exceeds two limits for several seconds in a row: ten times the device's own history, and the worst
+//! case of a sound device of its class. The second limit is needed because a sound disk becomes far more than
+//! ten times slower when scattered requests follow sequential requests. Slow seconds do not enter the
+//! history.
 
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_policy::Direction;
 use std::cell::{Cell, RefCell};
 
-/// So many times slower than its history is slow.
+/// Factor over the history that counts as slow.
 const TIMES: f64 = 10.0;
-/// For so many seconds in a row, of those in which requests ended. As many end it.
+/// Consecutive seconds with completed requests that make a device slow, or end the slow state.
 const SECONDS: u32 = 5;
-/// Requests of a direction without which there is no history.
+/// Requests of a direction needed for a history.
 const KNOWN: f64 = 64.0;
-/// Requests of a direction that history remembers.
+/// Requests of a direction that the history remembers.
 const REMEMBERED: f64 = 8192.0;
 
-/// What a sound device of a class takes at most for a request, on average over a second: positioning with its
-/// retries, or garbage collection, and in a second so many bytes.
+/// Worst-case time of a request on a sound device of a class, averaged over a second: positioning with
+/// retries, or garbage collection, plus transfer.
 fn longest(class: DeviceClass, len: Bytes) -> f64 {
     let (fixed, bytes_per_second) = match class {
         DeviceClass::Ssd => (0.005, 20e6),
@@ -30,39 +30,39 @@ fn longest(class: DeviceClass, len: Bytes) -> f64 {
     fixed + len.0 as f64 / bytes_per_second
 }
 
-/// Requests of one direction.
+/// Sums over requests of one direction.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     requests: f64,
-    /// Seconds that they took, each divided by the requests that the device had when it began.
+    /// Seconds of all requests, each divided by the requests in flight at its start.
     took: f64,
-    /// What they may take at most.
+    /// Worst-case seconds of all requests.
     longest: f64,
 }
 
-/// How fast a device was and is.
+/// Present and past speed of a device.
 #[derive(Default)]
 pub(crate) struct Speed {
     running: Cell<u32>,
-    /// Since the last tick, by direction.
+    /// Sums since the last tick, by direction.
     lately: RefCell<[Sum; 2]>,
     usual: Cell<[Sum; 2]>,
-    /// Seconds in a row that contradict `is_slow`.
+    /// Consecutive seconds that contradict `is_slow`.
     contrary: Cell<u32>,
     is_slow: Cell<bool>,
-    /// How many times longer than usual requests took in the last second that was judged.
+    /// Factor over the history in the last judged second.
     times: Cell<f64>,
 }
 
 impl Speed {
-    /// A request begins; says how many the device has now.
+    /// Notes the start of a request. Returns the requests in flight, the new request included.
     #[inline]
     pub fn begin(&self) -> u32 {
         self.running.set(self.running.get() + 1);
         self.running.get()
     }
 
-    /// A request has ended that was one of `of` when it began.
+    /// Notes the end of a request. `of` is the result of [`Speed::begin`].
     #[inline]
     pub fn end(&self, class: DeviceClass, direction: Direction, len: Bytes, latency: Nanos, of: u32) {
         self.running.set(self.running.get() - 1);
@@ -72,7 +72,7 @@ impl Speed {
         sum.longest += longest(class, len);
     }
 
-    /// A second has passed. True if the device has become slow, or is not slow any more.
+    /// Ends a second. Returns true if the device has become slow, or is no longer slow.
     pub fn tick(&self) -> bool {
         let lately = self.lately.take();
         let mut usual = self.usual.get();
@@ -104,17 +104,17 @@ impl Speed {
         false
     }
 
-    /// Whether it is ten times slower than it was.
+    /// True if the device is slow: ten times slower than its history.
     pub fn is_slow(&self) -> bool {
         self.is_slow.get()
     }
 
-    /// How many times slower than usual it is while it is slow.
+    /// Factor over the history while the device is slow.
     pub fn times_slower(&self) -> Option<f64> {
         self.is_slow().then(|| self.times.get())
     }
 
-    /// Whether it has no request: nothing will tell whether it is still slow.
+    /// True if no request is in flight: nothing shows whether the device is still slow.
     pub fn is_idle(&self) -> bool {
         self.running.get() == 0
     }
@@ -127,7 +127,7 @@ mod tests {
 
     const DISK: DeviceClass = DeviceClass::Hdd;
 
-    /// A second with so many reads of 4 KiB, which took so long in a queue of so many.
+    /// One second with `reads` reads of 4 KiB, each `millis` long in a queue of `queue`.
     fn second(speed: &Speed, class: DeviceClass, reads: u32, millis: u64, queue: u32) -> bool {
         for _ in 0..reads {
             speed.begin();
@@ -159,7 +159,7 @@ mod tests {
         assert!((0..20).all(|_| !second(&speed, DISK, 100, 800, 100)));
     }
 
-    /// What a disk does in 0.1 ms if it comes in order takes it 15 ms if it does not.
+    /// A disk needs 0.1 ms for a sequential request, and 15 ms for a scattered request.
     #[test]
     fn another_load_makes_no_device_slow() {
         let speed = Speed::default();
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Requests of a device that takes more than a second for each end in every other second only.
+    /// If each request takes more than a second, requests end only in every other second.
     #[test]
     fn seconds_in_which_nothing_ended_count_for_nothing() {
         let speed = with_history();

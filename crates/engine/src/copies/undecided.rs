@@ -1,11 +1,10 @@
-//! What a crash left undecided: the two copies of an extent differ at most by writes that were never flushed,
-//! and either is as good. A guest that reads one of them may count on it from its next flush on, and a volume
-//! that lost the other must still have it. So before the first request to such a range, both copies are made
-//! alike, and no guest waits for the rest of a resync.
+//! Undecided ranges after a crash: the two copies of an extent differ at most by writes that were never
+//! flushed, and either copy is good. After a guest's read of one copy and a flush, the guest may rely on the
+//! bytes, even if the volume then loses the device. Therefore the copies are made equal before the first
+//! request to such a range, and no guest waits for the rest of a resync.
 //!
-//! Nothing is written to a range that is undecided. What the copies hold of it was flushed by the opening, so
-//! a home that is lost later takes nothing away from the second copy that was made from it, unless it has
-//! moved since.
+//! Nothing is written to an undecided range. The opening flushed both copies, so the later loss of a home
+//! takes nothing from a second copy made from the home, unless the home has moved since.
 
 use super::{Deadline, Member};
 use crate::core::Core;
@@ -22,48 +21,48 @@ use braid_runtime::{Buf, Device, Mode, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// So much is copied at a time, or an extent that is smaller, or a part of an extent that is larger.
+/// Step of a copy, or a smaller whole extent, or a larger part of an extent.
 const STEP: Bytes = MIB;
-/// And so much where one of the copies has a bad place: no device has larger sectors.
+/// Step of a copy around a bad place: no device has larger sectors.
 const SECTOR: Bytes = Bytes(4 * KIB.0);
 
-/// What becomes of a copy where a place of a device is bad.
+/// What a copy does at a bad place of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnBadPlace {
-    /// It fails.
+    /// Fail.
     Fail,
-    /// It goes on sector by sector.
+    /// Continue sector by sector.
     GoOn,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Whether it is undecided which copy of a piece counts.
+    /// True if any of a piece and its surroundings is undecided.
     #[inline]
     pub fn is_undecided(&self, piece: &Piece) -> bool {
         let state = self.state.borrow();
         state.behind.any_undecided() && state.behind.is_undecided(&self.undecided_around(piece))
     }
 
-    /// Whether a read of a piece waits: until it is decided which copy counts, or the journal says which one
-    /// does not.
+    /// True if a read of a piece must wait: until the range is decided, or until the journal says which copy
+    /// is behind.
     #[inline]
     pub fn must_decide(&self, piece: &Piece) -> bool {
         let behind = &self.state.borrow().behind;
         behind.any_behind()
             && (behind.is_undecided(&self.undecided_around(piece))
-                // Of a volume that closes no flush promises what is read.
+                // While the volume closes, no flush promises the bytes read.
                 || !self.jobs.are_ending()
                     && behind.is_unrecorded(self.shape.span_of(piece.extent))
                     && behind.ranges().intersects(&self.bytes_of_piece(piece)))
     }
 
-    /// Makes both copies of a piece alike, with what lies around it, before a guest's request to it. Where
-    /// the second copy cannot be written the home counts from now on, as the journal says then. The caller
-    /// holds no lock.
+    /// Makes both copies of a piece and its surroundings equal before a guest's request. If the second copy
+    /// cannot be written, the home counts from now on, and the journal says *behind*. The caller holds no
+    /// lock.
     ///
     /// # Errors
-    /// `Io` where neither copy can be read, if the request leaves the bytes as they are; if a device fails
-    /// meanwhile; and while the volume closes.
+    /// `Io` if neither copy can be read, unless the request overwrites the bytes; if a device fails
+    /// meanwhile; while the volume closes.
     pub async fn decide(self: &Rc<Self>, piece: &Piece, request: Op) -> Result<()> {
         let (span, around) = (self.shape.span_of(piece.extent), self.undecided_around(piece));
         let sectors = self.sectors_of(piece);
@@ -76,21 +75,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let is_alike = !self.is_second_held_up(piece)
                 && self.make_alike(&around, OnBadPlace::Fail).await == Ok(true);
             if !is_alike && self.is_left_undecided(&sectors) {
-                // No more than the guest asks for: the rest waits for better times.
+                // Only the requested sectors: the rest waits until the devices answer.
                 let is_overwritten = request != Op::Read && sectors == self.bytes_of_piece(piece);
                 self.decide_sectors(piece, &sectors, is_overwritten).await?;
                 self.state.borrow_mut().behind.end_undecided_in(span, &sectors);
             }
         }
         match self.record_behind(span).await {
-            // No flush will succeed any more, so none promises what is read now.
+            // No flush will succeed any more, so no flush promises the bytes read.
             Err(_) if self.journal.commits.have_failed() => Ok(()),
             recorded => recorded,
         }
     }
 
-    /// Finds a copy of the sectors of a piece that can be read. Where they are undecided afterwards the home
-    /// counts: it can be read there, or neither copy can, and a write brings new bytes.
+    /// Finds a readable copy of the sectors of a piece. If the sectors are undecided afterwards, the home
+    /// counts: the home is readable there, or neither copy is and a write brings new bytes.
     async fn decide_sectors(
         self: &Rc<Self>,
         piece: &Piece,
@@ -103,8 +102,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while self.is_left_undecided(sectors) {
             let before = home();
             if self.is_second_held_up(piece) {
-                // Before a write, too: until that is done, a crash would leave a home that cannot be read as
-                // the copy that counts.
+                // The home is read before a write, too: until the write is done, a crash would leave an
+                // unreadable home as the copy that counts.
                 let read = self.read_undecided_home(piece.extent, sectors).await;
                 if read.is_err() && is_overwritten && is_late() && !has_waited {
                     has_waited = true;
@@ -117,7 +116,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             let alike = self.make_alike(sectors, OnBadPlace::GoOn).await;
             let Err(error) = alike else { return Ok(()) };
-            // A home that gives way, does so once: the other one is read, or late too.
+            // The home is replaced at most once: the other copy is read, or late, too.
             let goes_on = home() != before || is_overwritten && is_late() && !has_waited;
             if !goes_on && self.is_left_undecided(sectors) {
                 return if is_overwritten { Ok(()) } else { Err(error) };
@@ -126,7 +125,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Waits while that is so of a device, for a minute at most: by then it has answered, or was given up.
+    /// Waits while a condition on a device holds, for at most [`Deadline::LONGEST`]. By then the device has
+    /// answered, or was excluded.
     async fn wait_while(&self, is_so: impl Fn() -> bool) {
         let over = async {
             while is_so() && !self.jobs.are_ending() {
@@ -136,18 +136,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let _in_time = self.within(Deadline::LONGEST, over).await;
     }
 
-    /// Copies what is undecided in a range of an extent. False if something is left.
+    /// Copies the undecided bytes in a range of an extent. Returns false if some remain undecided.
     async fn make_alike(self: &Rc<Self>, range: &Range<Bytes>, on_bad_place: OnBadPlace) -> Result<bool> {
         let is_alike = self.resync_for_guest(range, on_bad_place).await?;
-        // What a crash would bring back keeps it from being alike.
+        // Changes that a crash would undo keep the copies from being equal: commit, then copy again.
         if !is_alike && self.commit(Origin::Guest).await.is_ok() {
             return self.resync_for_guest(range, on_bad_place).await;
         }
         Ok(is_alike)
     }
 
-    /// Makes copies alike that are undecided in a range of an extent, before a request of a guest, and so in
-    /// no turn. False if something is left.
+    /// Makes undecided bytes in a range of an extent equal before a guest's request, without a turn. Returns
+    /// false if some remain undecided.
     async fn resync_for_guest(
         self: &Rc<Self>,
         range: &Range<Bytes>,
@@ -158,7 +158,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let next = self.state.borrow().behind.next_undecided(&(at..range.end));
             let Some(next) = next else { return all };
             let piece = next.start..next.end.min(next.start + self.bounce_limit());
-            // Else nothing is copied. Where the journal takes no record the home counts.
+            // Nothing is copied before suspect clean copies are dropped. If the journal accepts no record,
+            // the home counts.
             let _told = self.drop_suspects(self.shape.span_of(self.shape.extent_of(piece.start))).await;
             let bytes = self.buffer(&self.buffers.runs, piece.end - piece.start).await?;
             match self.resync_piece(&piece, bytes, (Mover::Engine, on_bad_place)).await {
@@ -170,12 +171,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether something of a range of the volume is undecided.
+    /// True if any of a range of the volume is undecided.
     pub fn is_left_undecided(&self, range: &Range<Bytes>) -> bool {
         self.state.borrow().behind.is_undecided(range)
     }
 
-    /// Whether guests must not wait for the device of the second copy if the home has what they ask for.
+    /// True if the second copy's device is slow or late: guests must not wait for the device if the home has
+    /// the bytes.
     fn is_second_held_up(&self, piece: &Piece) -> bool {
         self.is_second(piece, Member::holds_up)
     }
@@ -185,18 +187,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.is_device_of(second, is)
     }
 
-    /// Whether a copy of an extent lies on a device that is late.
+    /// True if a copy of an extent lies on a late device.
     pub fn is_any_copy_late(&self, entry: &Entry) -> bool {
         [entry.home, entry.second].into_iter().any(|slot| self.is_device_of(slot, Member::is_late))
     }
 
-    /// Whether a slot has a device, and that is so.
+    /// True if a slot has a device with the given property.
     fn is_device_of(&self, slot: SlotNumber, is: impl FnOnce(&Member<D>) -> bool) -> bool {
         let place = self.state.borrow().space.locate(slot);
         place.is_some_and(|place| is(self.member(place.device)))
     }
 
-    /// Whether the home of an extent can be read in a range of the volume.
+    /// Reads a range of the volume from the home. An error if the home cannot be read there.
     async fn read_undecided_home(&self, extent: ExtentId, range: &Range<Bytes>) -> Result<()> {
         self.read_undecided_copy(extent, range, |entry| entry.home).await
     }
@@ -233,11 +235,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// For a volume that closes. The journal calls whole spans behind, so at the next opening the homes there
-    /// count in what is undecided now: one that cannot be read gets what the second copy has. If the home's
-    /// device lacks something in the span, the second copy may become the home
-    /// ([`crate::map::State::prefer_what_lacks_nothing`]), and must be readable, too. What is left when the
-    /// time is over, or no device answers, stays as it is.
+    /// Makes unreadable homes readable while the volume closes, for at most `limit`.
+    ///
+    /// The journal calls whole spans behind, so at the next opening the homes there count, even in ranges
+    /// that are undecided now. An unreadable home gets the bytes of the second copy. If the home's device is
+    /// stale in the span, the second copy may become the home
+    /// ([`crate::map::State::prefer_what_lacks_nothing`]), and must be readable, too. Remaining ranges stay
+    /// undecided after the limit, or if a device is late.
     pub async fn mend_undecided_homes(self: &Rc<Self>, limit: Nanos) {
         let end = self.rt.now() + limit;
         let of_journal = {
@@ -264,7 +268,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     continue;
                 }
                 if !can_be_read {
-                    // What neither copy gives is lost already.
+                    // Bytes that neither copy gives are lost already.
                     let _left = self.resync_for_guest(&part, OnBadPlace::GoOn).await;
                 }
                 at = part.end;
@@ -275,7 +279,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether the device of a slot lacks something in the span of an extent.
+    /// True if the device of a slot holds a stale second copy in the span of an extent.
     fn lacks_in_span(&self, extent: ExtentId, slot: SlotNumber) -> bool {
         let state = self.state.borrow();
         let on = |slot| state.space.locate(slot).map(|place| place.device);
@@ -283,14 +287,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.shape.extents_of(self.shape.span_of(extent)).any(lacks)
     }
 
-    /// What of an extent is decided with a piece of it.
+    /// Range of the volume decided together with a piece, within the piece's extent.
     fn undecided_around(&self, piece: &Piece) -> Range<Bytes> {
         let (bytes, step) = (self.shape.bytes_of(piece.extent), STEP.max(self.shape.part_size));
         let (from, to) = (piece.range.start.align_down(step), piece.range.end.align_up(step));
         bytes.start + from..(bytes.start + to).min(bytes.end)
     }
 
-    /// The sectors that a piece touches.
+    /// Range of the volume with the sectors that a piece touches.
     fn sectors_of(&self, piece: &Piece) -> Range<Bytes> {
         let bytes = self.shape.bytes_of(piece.extent);
         let (from, to) = (piece.range.start.align_down(SECTOR), piece.range.end.align_up(SECTOR));
@@ -302,8 +306,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         start + piece.range.start..start + piece.range.end
     }
 
-    /// Makes a range of an extent alike that is undecided: as the home has it, or where that cannot be read,
-    /// as the second copy has it. The caller holds the extent's lock, exclusive.
+    /// Makes an undecided range of an extent equal: with the home's bytes, or with the second copy's bytes if
+    /// the home cannot be read. The caller holds the extent's exclusive lock.
     pub async fn copy_undecided(
         self: &Rc<Self>,
         (extent, entry): (ExtentId, Entry),
@@ -323,8 +327,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Sector by sector: the bad places of the two copies need not be the same. Where the second copy cannot
-    /// be written the home counts; what neither copy gives stays undecided.
+    /// Like [`Core::copy_undecided`], sector by sector: the two copies need not have bad places in common. If
+    /// the second copy cannot be written, the home counts. Sectors that neither copy gives stay undecided.
     async fn copy_undecided_sectors(
         self: &Rc<Self>,
         (extent, entry): (ExtentId, Entry),
@@ -342,7 +346,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             at = sector.end;
             let part = bytes.slice(Bytes::ZERO..sector.end - sector.start);
             let of_volume = start + sector.start..start + sector.end;
-            // Each request would have to wait, and a write that is late may use the buffer still.
+            // With a late device each request would have to wait, and a late write may still use the buffer.
             if self.locate(second).0.is_late() {
                 return Err(error);
             }
@@ -364,7 +368,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 continue;
             } else {
                 self.forget_copies_of(extent);
-                // A move under way may have what the home held.
+                // A move in flight may hold the former bytes of the home.
                 self.state.borrow_mut().disturb(extent);
                 if let Err(error) = self.write_undecided(extent, (second, home), &sector, &part).await {
                     if self.locate(home).0.is_late() {
@@ -384,9 +388,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// A home that does not answer, or can neither be read nor written in some sectors, is the second copy
-    /// from now on, unless the second copy lacks something that the home has. What is undecided beside that
-    /// stays so.
+    /// Exchanges the copies if the home does not answer, or has sectors that can be neither read nor written.
+    /// Fails if the second copy lacks flushed writes. Undecided ranges outside of `unwritable` stay
+    /// undecided.
     async fn leave_home_unread(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -408,8 +412,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.set_extent(extent, Entry { home: entry.second, second: entry.home, ..entry });
             state.note_exchange(extent);
         }
-        // Before the journal says behind: after a crash in between, the bad place would be in the copy that
-        // counts.
+        // The commit comes before the journal says *behind*. After a crash in between, the copy that counts
+        // would otherwise have the bad place.
         self.commit(Origin::Background).await?;
         {
             let behind = &mut self.state.borrow_mut().behind;
@@ -420,15 +424,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.commit(Origin::Background).await
     }
 
-    /// What was made from a home must not outlive it.
+    /// Drops clean extra copies and memory cache of an extent: bytes read from a home must not outlive the
+    /// home.
     fn forget_copies_of(&self, extent: ExtentId) {
         let whole = Piece { extent, range: Bytes::ZERO..self.shape.extent_size };
         self.drop_clean_extras(&whole);
         self.guests.cache.borrow_mut().remove(extent);
     }
 
-    /// Clean extra copies that were made of what is undecided, from a home that is the second copy now. No
-    /// guest reads them before it is decided.
+    /// Drops clean extra copies of undecided blocks after the copies were exchanged: they were made from the
+    /// former home. No guest reads them before the blocks are decided.
     pub(super) fn forget_undecided_extras(&self, extent: ExtentId) {
         let is_undecided = |block: &BlockId| {
             let state = self.state.borrow();
@@ -451,7 +456,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         bytes: &Buf,
     ) -> Result<()> {
         self.read_slot_copied(slot, range.clone(), bytes, Origin::Background).await?;
-        // If a flush has failed meanwhile, what it lost was not read, but what lay there before.
+        // If a flush failed during the read, older bytes may have been read.
         self.check_kept(extent, slot, range)
     }
 
@@ -465,7 +470,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.refuse_given_up(from)?;
         let durable = self.state.borrow().durable_entry(extent);
         if from != durable.home && from != durable.second {
-            // It has moved since the opening.
+            // The copy has moved since the opening, so the opening's flush does not prove its bytes.
             self.note_source(extent, from);
         }
         if !planted(Bug::UndecidedNotCopied) {

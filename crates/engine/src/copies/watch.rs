@@ -1,26 +1,27 @@
-//! The watchdog: once a second it looks at the requests that devices have not answered.
+//! The watchdog: looks at unanswered requests once a second.
 //!
-//! A read that is late is answered by another copy that is current. If a write or a flush is late, and all
-//! that its device holds is elsewhere, the device is given up: it is used again when it is back. So is one
-//! that has been late for a minute, be it with reads alone. A discard has no deadline: while one is all that
-//! a device owes, the device is asked for a sign of life like an idle device. A device that cannot be given
-//! up is `Slow`: its requests have 60 s if nothing else has the bytes, and it gets no others while it has
-//! late ones. So whatever it does with these, it does before it gets anything newer. If several devices do
-//! not answer, none of them is given up for that: what they share, a controller or a cable, may be the
-//! reason, and the last one would have to answer alone. A device counts as one that answers if it has
-//! answered a request in time that was begun since the other one became conspicuous; one that has nothing
-//! else to do is asked for that.
+//! A late read is answered by another current copy. If a write or a flush is late and all data of the device
+//! is elsewhere, the device is excluded until its return. A device that has been late for a minute is
+//! excluded likewise, even if only reads are late. A discard has no deadline: a device with nothing but
+//! discards in flight is asked for a sign of life like an idle device.
 //!
-//! A device that answers in time, but far slower than it used to ([`super::speed`]), is `Slow`, too, until it
-//! is as fast as before. While it is, a copy is read where an answer is expected first, whatever the policy
-//! prefers, and new extents go elsewhere as far as they can. If nobody asks it for anything, it is asked for
-//! something once a second.
+//! A device that cannot be excluded becomes `Slow`. Its requests get 60 s if no other copy has the bytes, and
+//! no new requests are sent while some are late. So a late request is carried out before any newer one.
 //!
-//! With two copies of everything, a device of which nothing was heard for 5 s is asked whether it is there:
-//! else one that is gone would be missed only when something is written to it. With one copy nothing could be
-//! done about it, and a device may sleep.
+//! If several devices do not answer, none of them is excluded for silence: a shared controller or cable may
+//! be the reason, and the last device would have to answer alone. A device counts as answering if, in time,
+//! the device has answered a request begun since the other device became conspicuous. A device without
+//! requests is sent a probe.
 //!
-//! `Slow` counts as current, so nothing depends on it: the superblocks say so when they are written next.
+//! A device that answers in time but far slower than before ([`super::speed`]) is `Slow`, too, until its
+//! former speed is back. Meanwhile reads go to the copy with the shortest expected wait, whatever the policy
+//! prefers, and new extents go to other devices if possible. An idle slow device gets a probe once a second.
+//!
+//! With two copies, a device without a sign of life for 5 s gets a probe: otherwise an absent device would be
+//! noticed only by the next write. With one copy nothing could be done, and a device may sleep.
+//!
+//! `Slow` counts as current, so nothing depends on the state: the next write of the superblocks records the
+//! change.
 
 use super::member::LARGEST_ALIGNMENT;
 use super::{Deadline, Member};
@@ -38,21 +39,21 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-/// What the watchdog does.
+/// State of the watchdog.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watch {
     Runs,
-    /// It ends at once.
+    /// Ends at once.
     Ending,
     Ended,
 }
 
-/// Deadlines are counted in these.
+/// Unit of deadlines.
 const TICK: Nanos = Nanos::from_secs(1);
-/// An odd number whose multiples are scattered (Knuth's).
+/// An odd number with scattered multiples (Knuth).
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Waits for `work`, for at most `limit`; none if it takes longer. Only for work that may be dropped
+/// Waits for `work` for at most `limit`; returns `None` after the limit. Only for work that may be dropped
 /// half-way.
 pub(crate) async fn within<R: Runtime, T>(rt: &R, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
     let (mut work, mut alarm) = (pin!(work), pin!(rt.sleep(limit)));
@@ -63,8 +64,8 @@ pub(crate) async fn within<R: Runtime, T>(rt: &R, limit: Nanos, work: impl Futur
     .await
 }
 
-/// Keeps the deadlines of requests to `members` during `work`: while a volume is opened or checked, before
-/// there is a watchdog.
+/// Enforces the deadlines of requests to `members` during `work`: while a volume is opened or checked, before
+/// the watchdog runs.
 pub(crate) async fn watched<R: Runtime, D: Device, T>(
     rt: &R,
     members: &[Member<D>],
@@ -84,11 +85,11 @@ pub(crate) async fn watched<R: Runtime, D: Device, T>(
     }
 }
 
-/// Waits for the answer to one question of a device that is no member yet, as long as for any request. A
-/// device that answers later is still listened to.
+/// Waits for an answer from a device that is not a member yet, with the longest deadline. A task keeps
+/// waiting for a late answer.
 ///
 /// # Errors
-/// `Io` after the deadline, with the remedy; else those of `question`.
+/// `Io` with a remedy after the deadline; else the errors of `question`.
 pub(crate) async fn answered<R: Runtime, T: 'static>(
     rt: &R,
     name: &str,
@@ -110,7 +111,7 @@ pub(crate) async fn answered<R: Runtime, T: 'static>(
     })
 }
 
-/// Has requests whose callers are gone carried on with.
+/// Starts a task for each late request without a caller.
 fn finish_abandoned<R: Runtime, D: Device>(rt: &R, member: &Member<D>) {
     for carrier in member.requests.take_abandoned() {
         let requests = member.requests.clone();
@@ -119,7 +120,7 @@ fn finish_abandoned<R: Runtime, D: Device>(rt: &R, member: &Member<D>) {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Watches the devices until [`Core::end_watch`].
+    /// Starts the watchdog, until [`Core::end_watch`].
     pub fn start_watch(self: &Rc<Self>) {
         let core = self.clone();
         self.rt.spawn(async move {
@@ -136,7 +137,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    /// Ends the watch. Requests that are late then are carried on with all the same.
+    /// Ends the watchdog. Tasks keep waiting for late requests.
     pub async fn end_watch(&self) {
         self.devices.watch.set(Watch::Ending);
         self.jobs.wake();
@@ -180,7 +181,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// A device has become slow, or as fast as before.
+    /// Marks and reports a device that has become slow, after a change of its speed.
     fn tell_speed(&self, member: &Member<D>) {
         if let Some(times) = member.speed.times_slower() {
             member.set_slow();
@@ -189,8 +190,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reads something from a slow device that nobody asks for anything, to see whether it still is. Where:
-    /// everywhere in turn, so that its own cache cannot answer.
+    /// Probes an idle slow device, to measure its speed. The probes' places vary over the whole device, so
+    /// the device's own cache cannot answer.
     fn ask_for_speed(self: &Rc<Self>, member: &Member<D>) {
         let (core, device) = (self.clone(), member.id);
         self.rt.spawn(async move {
@@ -198,12 +199,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let into = Arena::new(len).alloc(len).await;
             let places = (member.entry.size.0 / len.0).max(1);
             let at = len * (core.rt.now().0.wrapping_mul(SCATTER) % places);
-            // How long it takes counts, and not what comes.
+            // Only the duration counts, not the bytes.
             let _answer = core.device_read_by(member, at, &into, Origin::Probe, Deadline::Copied).await;
         });
     }
 
-    /// Reads something from a device that has nothing to do, to see whether it answers.
+    /// Sends a small read to a device without requests, for a sign of life.
     fn ask_for_sign(self: &Rc<Self>, member: &Member<D>) {
         let can_give_up = self.shape.copies > 1 || self.devices.superblock().adopted().is_some();
         if D::ALWAYS_ANSWERS || !can_give_up || member.requests.is_awaited() {
@@ -213,13 +214,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.rt.spawn(async move {
             let len = core.member(device).alignment;
             let into = Arena::new(len).alloc(len).await;
-            // That it answers counts, and not what.
+            // Only the answer counts, not the bytes.
             let _answer = core.member(device).read(Bytes::ZERO, &into, Deadline::Copied).await;
         });
     }
 
-    /// Reads a superblock copy of a device that has done nothing for a while. If it cannot read any of them,
-    /// and all others answer, it is given up.
+    /// Reads a superblock copy of a device without a recent sign of life. If the device cannot read any copy,
+    /// and no other device fails in the same way, the device is excluded.
     fn ask_quiet(self: &Rc<Self>, member: &Member<D>) {
         member.requests.note_sign();
         let (core, device) = (self.clone(), member.id);
@@ -228,7 +229,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let others = core.devices.iter().filter(|other| other.id != device && other.is_written());
             for other in others {
                 if core.error_of_quiet(other.id).await.is_some() {
-                    // What they share may be the reason.
+                    // A shared component may be the reason.
                     return;
                 }
             }
@@ -238,14 +239,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return;
             }
             core.jobs.begin();
-            // A failure is remembered, and told to every flush from now on.
+            // The journal remembers a failure and fails every later flush.
             let _told = core.give_up(device, error).await;
             core.jobs.end();
         });
     }
 
-    /// The error of a device that can read none of its superblock copies; none of one that does not answer,
-    /// which has a deadline.
+    /// Returns the last error if a device can read none of its superblock copies. Returns `None` for a device
+    /// without an answer: requests have a deadline of their own.
     async fn error_of_quiet(&self, device: DeviceId) -> Option<io::Error> {
         let member = self.member(device);
         let into = Arena::new(member.alignment).alloc(member.alignment).await;
@@ -264,7 +265,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         last
     }
 
-    /// Those who wait go on without the device, and wait themselves until the superblocks say so.
+    /// Excludes a device without answers. Its callers continue with other devices, and wait until the
+    /// superblocks record the failure.
     fn give_up_stuck(self: &Rc<Self>, member: &Member<D>) {
         self.exclude(member.id, DeviceState::Failed);
         member.requests.expire_all();
@@ -273,7 +275,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let core = self.clone();
         self.jobs.begin();
         self.rt.spawn(async move {
-            // A failure is remembered, and told to every flush from now on.
+            // The journal remembers a failure and fails every later flush.
             let _told = core.record_states().await;
             core.jobs.end();
         });
@@ -286,14 +288,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// As the function [`within`], of this volume's runtime.
+    /// Like the function [`within`], with the volume's runtime.
     pub async fn within<T>(&self, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
         within(&self.rt, limit, work).await
     }
 
-    /// The lock of an extent, alone, for a task that no guest waits for; none if others keep it for so long.
-    /// Guests that come wait behind a task that waits for it, and what they ask for may lie on a device that
-    /// is well.
+    /// Takes an extent's exclusive lock for a task that no guest waits for; `None` after `limit`. The limit
+    /// is short because new guests queue behind the waiting task, perhaps for bytes on a healthy device.
     pub async fn lock_briefly(&self, extent: ExtentId, limit: Nanos) -> Option<LockGuard> {
         let lock = Self::lock_number(extent);
         match self.locks.try_lock(lock, Mode::Exclusive) {
@@ -302,13 +303,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// An error if a device has not answered all requests: one that names it.
+    /// Returns an error that names a device with late requests, if there is one.
     pub fn refuse_late(&self) -> crate::Result<()> {
         let late = self.devices.iter().find(|member| member.is_late());
         late.map_or(Ok(()), |member| Err(self.late(member)))
     }
 
-    /// The error of a device that has not answered all requests.
+    /// Error of a device with late requests.
     pub fn late(&self, member: &Member<D>) -> Error {
         let text = format!(
             "{} has not answered {} request(s), and may still carry them out: wait until it has, or take it away, before \

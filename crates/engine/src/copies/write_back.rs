@@ -1,19 +1,19 @@
-//! Write-back: brings the home of dirty blocks up to date, those that lie within 1 MiB of the volume at a
-//! time.
+//! Write-back: copies dirty blocks to their home, all dirty blocks within 1 MiB of the volume at a time.
 //!
-//! Guests go on meanwhile, for an extent's lock is shared: nothing but the bytes of blocks that stay dirty
-//! changes under it. A guest's write takes its blocks out of `State::cleaning` before it begins, and with
-//! that they stay dirty, whatever of them reached the home. A write that had begun before has ended when the
-//! first byte is read. At the end those that are still in the set are clean.
+//! Guests continue meanwhile, because the extent's lock is shared: only bytes of blocks that stay dirty
+//! change. A guest's write removes its blocks from `State::cleaning` before the write begins. Removed blocks
+//! stay dirty, whatever bytes have reached the home. A write begun earlier has ended before the first byte is
+//! read. At the end, the blocks still in the set are clean.
 //!
-//! The lock is exclusive where more than dirty blocks is written. Zeros around a block, because the home was
-//! never written there: a guest may write there, too. And what lies between dirty blocks, as it is: a disk
-//! reads and writes an extent in little more time than one of several blocks takes, for which it would have
-//! to position each time. It is read from the home, and written back as one request with what is dirty. To
-//! write the same bytes again loses none of them, whatever of it a crash lets through.
+//! The lock is exclusive in two cases:
+//! - Padding: zeros are written around a block because the home was never written there. A guest may write
+//!   there, too.
+//! - Gaps: the bytes between dirty blocks are read from the home and written back in one request with the
+//!   blocks. A disk transfers an extent in little more time than several blocks with a positioning each.
+//!   Rewriting equal bytes loses nothing, whatever part of the write a crash lets through.
 //!
-//! No intent for the blocks themselves: until one is durable, the journal says "dirty", or the span is dirty
-//! since the write that made it so.
+//! The blocks themselves need no intent. Until a clean block is durable, the journal says *dirty*, or the
+//! span is dirty since the write that dirtied the block.
 
 use super::Deadline;
 use crate::core::Core;
@@ -32,22 +32,22 @@ use braid_runtime::{
 use std::ops::Range;
 use std::rc::Rc;
 
-/// So many write-backs run at the same time, if their devices let them.
+/// Write-backs in parallel, if their devices have time.
 pub(crate) const AT_ONCE: usize = 4;
-/// So much of the volume the blocks of one may span: about what passes under a disk's head in a turn.
+/// Largest range of the volume in one write-back: about a track of a disk.
 const LONGEST: Bytes = Arena::LARGEST;
-/// Of what fits in the journal, one part in so many for the changes of each.
+/// One part in so many of the journal's room limits the records of a write-back.
 const ROOM_SHARE: usize = 4 * AT_ONCE;
-/// From so many runs in an extent on, what lies between them is written with them: that costs a read, and
-/// saves a request for all but one.
+/// Runs in an extent from which gaps are written, too. Filling the gaps costs one read, and saves all write
+/// requests but one.
 const FEWEST_FILLED: usize = 3;
-/// Longer gaps are left alone: a disk passes over a shorter one in less time than it takes to position anew.
+/// Longest gap to be filled: a disk passes over a shorter gap faster than the disk can position anew.
 const LONGEST_FILLED: Bytes = Bytes(64 << 10);
 
-/// What all write-backs share.
+/// State shared by all write-backs.
 pub(crate) struct WriteBacks {
     permits: Semaphore,
-    /// By extent: of two, the one that wrote last might have read first.
+    /// Locks by extent: of two write-backs, the last to write might have been the first to read.
     extents: RangeTable,
 }
 
@@ -57,21 +57,21 @@ impl Default for WriteBacks {
     }
 }
 
-/// Dirty blocks of an extent, in the order of their addresses.
+/// Dirty blocks of an extent, in order of address.
 struct Dirty {
     extent: ExtentId,
     blocks: Vec<(BlockId, Extra)>,
     entry: Entry,
-    /// Where the blocks lie in the extent, neighbours together.
+    /// Ranges of adjacent blocks in the extent.
     runs: Vec<Range<Bytes>>,
-    /// Whether zeros are written around a run.
+    /// Set if zeros are written around a run.
     pads: bool,
-    /// Whether what lies between them is written with them.
+    /// Set if the gaps between runs are written, too.
     fills: bool,
 }
 
 impl Dirty {
-    /// From the first dirty byte to the last.
+    /// Range from the first dirty byte to the last.
     fn span(&self) -> Range<Bytes> {
         let (first, last) = (&self.runs[0], &self.runs[self.runs.len() - 1]);
         first.start..last.end
@@ -83,12 +83,12 @@ impl Dirty {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Brings the home of those of these blocks up to date that are dirty: blocks of one of
-    /// [`Core::to_write_back`]. Their extra copies are clean then, unless a guest has written to them
+    /// Copies the dirty ones of the given blocks to their home. The blocks must be one group of
+    /// [`Core::to_write_back`]. Afterwards their extra copies are clean, unless a guest has written
     /// meanwhile.
     ///
     /// # Errors
-    /// If a device fails: blocks that were not written stay dirty.
+    /// Errors of devices; `Io` if an extent stays locked or a source is late. Unwritten blocks stay dirty.
     pub async fn write_back(self: &Rc<Self>, blocks: &[BlockId], mover: Mover) -> Result<()> {
         let _permit = self.write_backs.permits.acquire(1).await;
         let _only = self.keep_others_back(blocks).await;
@@ -110,14 +110,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
             at += len;
             self.write_back_locked(dirty, part, mover)
         });
-        // Tasks with a turn wait for the locks here: those that hold one wait for devices, and for no turn.
+        // Tasks with a turn wait for locks here. The holders of these locks wait only for devices, never for
+        // a turn.
         let requests = all.len() as u32;
         let results = self.in_turn_together(mover, device, (requests, len), join_all(works)).await;
         results.into_iter().collect()
     }
 
-    /// Cuts blocks, in the order of their addresses, into what is written back at a time: what lies within 1
-    /// MiB, and on one device.
+    /// Splits blocks, in order of address, into groups for write-back: each within 1 MiB, with homes on one
+    /// device.
     pub fn to_write_back<'a>(
         &self,
         blocks: &'a [BlockId],
@@ -142,16 +143,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         cuts.into_iter().filter(|cut| !cut.is_empty()).map(|cut| &blocks[cut])
     }
 
-    /// How many blocks are written back at a time, at most.
+    /// Largest number of blocks in one write-back.
     fn most_written_back(&self) -> usize {
-        // A record for each block, and one for each extent.
+        // One record for each block, and one for each extent.
         (self.journal.most_pending() / ROOM_SHARE / 2).max(1)
     }
 
-    /// Keeps other write-backs from the extents of these blocks.
+    /// Keeps other write-backs out of the extents of the blocks.
     async fn keep_others_back(&self, blocks: &[BlockId]) -> Vec<RangeGuard> {
         let mut guards = Vec::new();
-        // In the order of addresses, so that no two wait for each other.
+        // Locks are taken in order of address, so no two tasks wait for each other.
         for blocks in self.in_extents(blocks) {
             let extent = self.shape.range_of(blocks[0]).extent;
             let whole = Bytes::ZERO..self.shape.extent_size;
@@ -190,10 +191,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// Takes the lock that those of these blocks need that are dirty still.
+    /// Locks the extent: exclusive if padding or gaps are written. Returns the blocks that are still dirty.
     ///
     /// # Errors
-    /// If others keep it.
+    /// `Io` if other tasks keep the lock for [`Deadline::BRIEFEST`].
     async fn lock_dirty(&self, wanted: &Dirty) -> Result<(LockGuard, Option<Dirty>)> {
         let lock = Self::lock_number(wanted.extent);
         let blocks: Vec<BlockId> = wanted.blocks.iter().map(|(block, _)| *block).collect();
@@ -212,7 +213,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok((guard, self.dirty_of(&blocks)))
     }
 
-    /// Those of these blocks of an extent that are dirty, if any are.
+    /// Returns the dirty ones of the given blocks of an extent, or `None`.
     fn dirty_of(&self, blocks: &[BlockId]) -> Option<Dirty> {
         let state = self.state.borrow();
         let is_dirty = |&block: &BlockId| {
@@ -240,7 +241,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(dirty)
     }
 
-    /// Whether one request for all is quicker than one for each run: on a disk, which has it all.
+    /// True if one request for all runs is faster than one for each run: on a disk, if all parts are valid
+    /// and no gap is too long.
     fn pays_to_fill(&self, dirty: &Dirty) -> bool {
         let parts = self.shape.parts_touched(&dirty.span());
         let gaps = dirty.runs.windows(2).map(|pair| pair[1].start - pair[0].end);
@@ -250,9 +252,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && gaps.max().is_some_and(|longest| longest <= LONGEST_FILLED)
     }
 
-    /// Reads dirty blocks, all at the same time, and writes them to the home.
+    /// Reads all dirty runs in parallel and writes the bytes to the home.
     async fn copy_home(self: &Rc<Self>, dirty: &Dirty, bytes: &Buf, mover: Mover) -> Result<()> {
-        // What lies between dirty blocks is read before these, over it all.
+        // The gaps are read first, together with the stale bytes of the blocks; the blocks then overwrite
+        // these.
         let filled = dirty.fills && self.read_home(dirty, bytes).await;
         let start = dirty.span().start;
         let reads = dirty.runs.iter().map(async |run| {
@@ -265,8 +268,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for source in sources.into_iter().map(|device| self.member(device)) {
             source.note_source();
             if source.has_lost_writes() {
-                // What was read may be what a failed flush left there: the home may hold better, durable
-                // bytes.
+                // A failed flush may have left older bytes: the home may hold newer, durable bytes.
                 let text = format!(
                     "{} lost writes: dirty blocks on it are not written back",
                     self.describe(source.id)
@@ -274,7 +276,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Err(Error::new(ErrorKind::Io, text));
             }
         }
-        // A copy of the home that is under way lacks this, whatever becomes of it.
+        // A concurrent copy of the home lacks the written bytes, even if the write fails.
         self.state.borrow_mut().disturb(dirty.extent);
         if !planted(Bug::WriteBackSkipped) {
             let whole = [dirty.span()];
@@ -282,22 +284,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.write_to_home(dirty, runs, bytes).await?;
         }
         let mut state = self.state.borrow_mut();
-        // Other tasks that share the lock may have made parts valid.
+        // Other holders of the shared lock may have made parts valid.
         let now = state.map.get(dirty.extent);
         let valid = dirty.runs.iter().fold(now.valid, |valid, run| valid | self.shape.parts_touched(run));
         state.set_extent(dirty.extent, Entry { valid, ..now });
         Ok(())
     }
 
-    /// Reads what the home holds from the first dirty byte to the last. False if it cannot be read: then the
-    /// dirty blocks alone are written.
+    /// Reads the home from the first dirty byte to the last. Returns false if the home cannot be read: then
+    /// only the dirty blocks are written.
     async fn read_home(&self, dirty: &Dirty, bytes: &Buf) -> bool {
         let (home, span) = (dirty.entry.home, dirty.span());
         let is_kept = || self.check_kept(dirty.extent, home, &span).is_ok();
         is_kept() && self.read_slot(home, span.clone(), bytes, Origin::Background).await.is_ok() && is_kept()
     }
 
-    /// The devices that hold dirty blocks.
+    /// Devices that hold dirty blocks.
     fn sources_of(&self, all: &[Dirty]) -> Vec<DeviceId> {
         let blocks = all.iter().flat_map(|dirty| &dirty.blocks);
         let mut devices: Vec<DeviceId> = blocks.map(|(_, extra)| self.device_of(extra.slot)).collect();
@@ -306,15 +308,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         devices
     }
 
-    /// An error if a device does not answer that holds dirty blocks: guests would wait with this task for it.
+    /// Returns an error if a device with dirty blocks is stuck: guests would wait for the device together
+    /// with the write-back.
     fn refuse_late_sources(&self, all: &[Dirty]) -> Result<()> {
         let sources = self.sources_of(all);
         let late = sources.into_iter().map(|device| self.member(device)).find(|member| member.is_stuck());
         late.map_or(Ok(()), |member| Err(self.late(member)))
     }
 
-    /// Writes runs of an extent: at the same time, for the disk to sort them; one after the other where each
-    /// makes zeros of what is not valid yet around it.
+    /// Writes runs of an extent to the home. Runs are written in parallel, for the disk to sort, or one after
+    /// another if zeros are written around them.
     async fn write_to_home(&self, dirty: &Dirty, runs: &[Range<Bytes>], bytes: &Buf) -> Result<()> {
         let (home, start) = (dirty.entry.home, dirty.span().start);
         assert_eq!(
@@ -338,8 +341,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all(writes).await.into_iter().collect()
     }
 
-    /// Drops the extra copies of these blocks, in the order of addresses, written back before where they are
-    /// dirty. A block that a guest writes to meanwhile keeps its copy.
+    /// Drops the extra copies of blocks, in order of address, after write-back of the dirty ones. A block
+    /// that a guest writes meanwhile keeps its copy.
     pub async fn demote(self: &Rc<Self>, blocks: &[BlockId], mover: Mover) -> Result<()> {
         for blocks in self.to_write_back(blocks) {
             self.write_back(blocks, mover).await?;
