@@ -312,7 +312,8 @@ impl Behind {
         self.spans.get(&span).is_some_and(unrecorded)
     }
 
-    /// True if the journal records the span as behind, at the opening or later.
+    /// True if the journal records a stale copy in this span. At the opening: as the last opening left the
+    /// journal.
     pub fn was_behind(&self, span: SpanId) -> bool {
         self.spans.get(&span).is_some_and(|s| s.recorded == Recorded::Is(Difference::Behind))
     }
