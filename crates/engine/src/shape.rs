@@ -108,7 +108,7 @@ impl Shape {
         self.within(offset) + len <= self.extent_size
     }
 
-    /// Piece of a range within one extent.
+    /// Piece for a range of the volume that lies within one extent.
     #[inline]
     pub(crate) fn one_piece(&self, offset: Bytes, len: Bytes) -> Piece {
         let start = self.within(offset);

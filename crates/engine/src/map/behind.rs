@@ -80,10 +80,10 @@ enum Recorded {
     Clearing(Difference),
 }
 
-/// Condition of a write to a span.
+/// Step required before a write may change a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Intent {
-    /// None: the write has begun, and ends by [`Behind::end_write`].
+    /// No step: the write has begun, and ends by [`Behind::end_write`].
     Begun,
     /// Have the journal record the wanted states, then ask again.
     Record,
@@ -184,7 +184,7 @@ impl Behind {
         (self.spans.len(), self.behind)
     }
 
-    /// Spans that are behind without the policy's wish, in order.
+    /// Spans that are behind and not deferred by the policy, in order.
     pub fn behind_spans(&self) -> Vec<SpanId> {
         let behind = self.spans.iter().filter(|(_, s)| s.difference == Difference::Behind && !s.deferred);
         let mut all: Vec<SpanId> = behind.map(|(&span, _)| span).collect();
@@ -205,7 +205,7 @@ impl Behind {
     }
 
     /// Restores a span from the journal at recovery. `recorded` is the journal's state, `difference` the
-    /// state to assume now.
+    /// state to assume now. If the two differ, the journal must record `difference`.
     pub fn restore(&mut self, span: SpanId, recorded: Difference, difference: Difference) {
         self.insert_restored(span, Span::new(recorded, difference));
         if recorded != difference {
@@ -319,7 +319,7 @@ impl Behind {
     }
 
     /// Takes the spans to record before a guest goes on, with their states. Spans being cleared by the
-    /// running commit stay for later: the commit's batch must not come after theirs.
+    /// running commit stay for later: the commit's batch must not come after the batch with the new state.
     pub fn take_wanted(&mut self) -> Vec<(SpanId, Difference)> {
         let (spans, mut taken) = (&self.spans, Vec::new());
         self.wanted.retain(|span| {
@@ -454,7 +454,7 @@ impl Behind {
         }
     }
 
-    /// Bytes of memory of the set.
+    /// Bytes of memory used by the set.
     pub fn memory(&self) -> usize {
         self.spans.capacity() * (size_of::<Span>() + size_of::<SpanId>() + 1)
             + self.ranges.memory()

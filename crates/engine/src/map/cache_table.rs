@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 pub(crate) struct CacheTables {
     /// Indexed by device; `None` if the device may hold no extra copies.
     tables: Vec<Option<Table>>,
-    /// Block slots in an extent slot.
+    /// Number of block slots in an extent slot.
     places: u64,
     /// Pages of entries older than the journal.
     stale: BTreeSet<CachePage>,

@@ -9,8 +9,8 @@ use braid_format::journal::Record;
 use braid_format::map_page;
 
 impl State {
-    /// Begins a commit of at most `most` changes and fills `records`. Returns true if a batch for all
-    /// changes, promised or not, left some pending.
+    /// Begins a commit of at most `most` changes and fills `records`. Returns true if changes are left
+    /// pending although `scope` is `All` or `Promised` and the batch is not empty.
     pub fn begin_commit(&mut self, scope: Scope, most: usize, records: &mut Vec<Record>) -> bool {
         assert!(
             self.committing.extents.is_empty() && self.committing.blocks.is_empty(),

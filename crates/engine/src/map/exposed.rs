@@ -13,7 +13,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::ops::Range;
 
-/// Pieces with a stale second copy whose home a status looks up, at most: 2 ms, or 2 GiB of 128 KiB extents.
+/// Maximum number of pieces with a stale second copy whose home a status looks up: 2 ms. With extents of 128
+/// KiB, 2 GiB.
 const LOOKED_UP: usize = 1 << 14;
 
 /// Written bytes of the volume by the device of the home and the device of the second copy; `None` for a
@@ -158,8 +159,8 @@ impl State {
     }
 
     /// Devices whose loss takes the newest bytes of a block, in addition to [`State::written_of`]. The device
-    /// of the dirty extra copy counts. The device of the home counts too if the block was never written
-    /// there: an extent with a lost home is lost with its extra copies.
+    /// of the dirty extra copy counts. The device of the home counts too if the block's parts on the home are
+    /// not all valid: an extent with a lost home is lost with its extra copies.
     fn dirty_of(
         &self,
         block: BlockId,

@@ -155,7 +155,7 @@ impl Map {
         all.filter(|(_, entry)| entry.home != SlotNumber::NONE)
     }
 
-    /// Bytes of memory of the map.
+    /// Bytes of memory used by the map.
     pub fn memory(&self) -> usize {
         let of_own = |own: &OwnAddresses| own.extras.capacity() * (size_of::<(ExtentId, u16)>() + 1);
         self.homes.capacity() * 8 + self.seconds.capacity() * 4 + self.own.as_ref().map_or(0, of_own)

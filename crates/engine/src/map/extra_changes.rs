@@ -44,9 +44,9 @@ impl State {
         changes.collect()
     }
 
-    /// Takes the blocks with a copy that left a place which a cache table may call dirty. From now on a
-    /// guest's write may make the home newer. Each comes with the batch from which on no table and no list
-    /// says dirty, or `u64::MAX` for a batch still to be written.
+    /// Takes the blocks with a copy that left a place which a cache table may call dirty, since the last
+    /// call. From now on a guest's write may make the home newer. Each block comes with the batch from which
+    /// on no table and no list says dirty; `u64::MAX` for a batch still to be written.
     pub fn take_left_dirty(&mut self) -> Vec<(BlockId, ExtentId, u64)> {
         let left = std::mem::take(&mut self.left_dirty);
         let listed = left.into_iter().filter_map(|(block, place)| {
@@ -215,7 +215,7 @@ impl State {
     }
 
     /// Retires the block slot that a block has just left. The slot is free at once, unless the journal may
-    /// still name the block there.
+    /// still name the block there, or a cache table may call the slot dirty until a checkpoint.
     pub fn retire_block(&mut self, block: BlockId, left: Extra) {
         let is_there = |before: &Extra| (before.slot, before.place) == (left.slot, left.place);
         let before = self.pending.blocks.get(&block).and_then(|change| change.before).filter(is_there);

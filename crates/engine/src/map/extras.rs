@@ -35,7 +35,7 @@ use std::ops::Range;
 
 /// Extra copy of each block, block in each block slot, and free block slots.
 pub(crate) struct Extras {
-    /// Block slots in an extent slot.
+    /// Number of block slots in an extent slot.
     places: u32,
     entries: Vec<[u8; ENTRY]>,
     links: Vec<u32>,
@@ -329,7 +329,7 @@ impl Extras {
         }
     }
 
-    /// Bytes of memory of the tables.
+    /// Bytes of memory used by the tables.
     pub fn memory(&self) -> usize {
         let cells = self.entries.capacity() * ENTRY + self.links.capacity() * 4 + self.heads.capacity() * 4;
         cells + self.groups.capacity() * size_of::<Group>() + self.by_slot.allocation_size()

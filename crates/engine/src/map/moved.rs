@@ -1,5 +1,5 @@
-//! Counters of moved copies. A read without the extent's lock may end after the copy has left its slot, when
-//! the slot may hold another extent.
+//! Counters of moved copies, for reads without the extent's lock. At the end of such a read, the copy may
+//! have left its slot, and the slot may hold another extent.
 //!
 //! Moves are counted by groups of extents: a move also discards reads of other extents in the same group. The
 //! cost is speed alone.

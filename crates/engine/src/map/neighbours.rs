@@ -32,7 +32,8 @@ enum Neighbour {
 const FAR: u32 = 16;
 
 impl State {
-    /// Takes a slot of a device for an extent. `None` for an adopted disk: its extents never move.
+    /// Takes a slot of a device for an extent. `None` if the volume is an adopted disk, with extents that
+    /// never move, or if the device has no free slot to give.
     pub fn take_for(&mut self, extent: ExtentId, device: DeviceId, arrival: Arrival) -> Option<SlotNumber> {
         if self.map.is_of_adopted() {
             return None;

@@ -83,7 +83,7 @@ impl Outdated {
     }
 
     /// Returns the batch with which the dirty copy in a place became clean or left; `None` if the cache table
-    /// has no such copy.
+    /// cannot have such a copy any more.
     pub fn was_dirty(&self, place: &Extra) -> Option<u64> {
         self.once_dirty.get(&(place.slot, place.place)).copied()
     }

@@ -65,7 +65,7 @@ pub(crate) struct Reader {
     pub found_owner: u64,
 }
 
-/// Identity of a log, and its start.
+/// Opening that a new log belongs to.
 #[derive(Clone, Copy)]
 pub(crate) struct Opening {
     pub volume: Uuid,
@@ -80,8 +80,9 @@ pub(crate) struct Opening {
 impl PendingLog {
     /// Begins an empty log with room for `pending` changes. Earlier content of the memory is void.
     ///
-    /// # Errors If there is not enough memory, or if the number of the opening or of its newest batch is not
-    /// below [`MOST_POSITION`].
+    /// # Errors
+    /// If there is not enough memory, or if the number of the opening or of its newest batch is not below
+    /// [`MOST_POSITION`].
     pub fn begin(memory: Rc<dyn LastingMemory>, opening: &Opening, pending: usize) -> io::Result<PendingLog> {
         let capacity = (PER_PENDING * pending as u64).clamp(1, MOST_ENTRIES);
         clear(&*memory);

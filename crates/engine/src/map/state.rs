@@ -40,7 +40,7 @@ pub(crate) struct State {
     pub(super) has_spans: bool,
     /// Number of dirty blocks by span, on an adopted disk.
     pub(super) dirty: HashMap<SpanId, u32, FixedState>,
-    /// Bytes by the devices that hold them.
+    /// Written bytes, counted by the devices of their copies.
     pub(super) exposed: Exposed,
     /// Changes since the last commit began.
     pub(super) pending: Changes,
@@ -73,7 +73,7 @@ pub(crate) struct State {
     /// Dirty blocks being written back, without a guest's write since the start.
     pub cleaning: HashSet<BlockId, FixedState>,
     /// Blocks with an extra copy that left a place which a cache table may call dirty, since the last
-    /// question.
+    /// [`State::take_left_dirty`].
     pub(super) left_dirty: Vec<(BlockId, Extra)>,
     /// Devices as seen by the policy. [`State::refresh`] updates `free`; `Core::begin` and `Core::end` update
     /// the load.
@@ -273,8 +273,8 @@ impl State {
         }
     }
 
-    /// True if a moved home would come back after a crash, or after the loss of the device that the home
-    /// left.
+    /// True if the home of an extent has moved, and a crash, or the loss of the old device, would undo the
+    /// move.
     pub fn is_move_pending(&self, extent: ExtentId) -> bool {
         has_moved_home(&self.durable_entry(extent), &self.map.get(extent))
     }
@@ -454,7 +454,7 @@ impl State {
         self.stale_intents.extend(intents);
     }
 
-    /// Bytes of memory of the tables.
+    /// Bytes of memory used by the tables.
     pub fn memory(&self) -> usize {
         self.map.memory() + self.extras.memory() + self.tables.memory() + self.behind.memory()
     }

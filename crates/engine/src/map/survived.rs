@@ -43,8 +43,8 @@ impl State {
         Some(true)
     }
 
-    /// End of the first extents with at most `most` pending changes, or of the first extent if it alone has
-    /// more. `None` if at most `most` changes are pending in all.
+    /// End of the first extents with at most `most` pending changes in all, or of the first extent if this
+    /// extent alone has more. `None` if at most `most` changes are pending.
     pub fn first_extents(&self, most: usize) -> Option<ExtentId> {
         if self.pending.len() <= most {
             return None;

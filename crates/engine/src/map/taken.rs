@@ -4,8 +4,8 @@
 
 /// Taken and free slots of a device.
 pub(super) struct Taken {
-    /// Lowest level first. A bit is 1 for a taken slot or a full word. Bits beyond the last slot are always
-    /// 1. The highest level is one word.
+    /// Lowest level first. A set bit is a taken slot or a full word. Bits beyond the last slot stay set. The
+    /// highest level is one word.
     levels: Vec<Vec<u64>>,
 }
 

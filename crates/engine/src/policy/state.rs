@@ -24,7 +24,7 @@ use std::cell::RefCell;
 /// Policy states read and written by this opening.
 pub(crate) struct PolicyStates {
     newest: RefCell<Newest>,
-    /// One task writes at a time.
+    /// Lock: one task writes at a time.
     alone: Semaphore,
 }
 
@@ -38,8 +38,8 @@ struct Newest {
     state: Vec<u8>,
 }
 
-/// Time between writes: a power cut forgets at most so much learning. A state is up to 255 KiB, so the rate
-/// is less than 1 KiB/s.
+/// Time between writes: a power cut forgets at most five minutes of learning. A state is up to 255 KiB, so
+/// the rate is less than 1 KiB/s.
 const SAVE_EVERY: Nanos = Nanos::from_secs(300);
 
 const _: () = assert!(LONGEST_STATE.as_usize() <= policy_state::MOST_STATE);

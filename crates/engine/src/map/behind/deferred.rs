@@ -34,8 +34,8 @@ impl Behind {
         true
     }
 
-    /// Ends a deferred write: its range is stale as any other. The same holds for another deferred write in
-    /// flight in the same block.
+    /// Ends a deferred write: its range is stale like any other. Overlapping parts of other deferred writes
+    /// in flight become stale likewise.
     pub fn end_deferred_write(&mut self, range: Range<Bytes>) {
         self.stop_deferring(&range);
         self.begun.remove(range);

@@ -83,7 +83,7 @@ impl Behind {
             < self.begun.missing(bytes) + self.undecided.missing(bytes)
     }
 
-    /// Makes undecided parts of a range of one span stale: the first copy counts.
+    /// Makes undecided parts of a range of one span stale: the home's bytes count.
     pub fn end_undecided_in(&mut self, span: SpanId, range: &Range<Bytes>) {
         while let Some(next) = self.undecided.next(range.start).filter(|next| next.start < range.end) {
             self.mark_behind(span, next.start.max(range.start)..next.end.min(range.end));
@@ -96,7 +96,7 @@ impl Behind {
         self.undecided.remove(range);
     }
 
-    /// Makes deferred writes in flight in an extent stale as any other range.
+    /// Makes the ranges of deferred writes in flight in an extent stale like any other.
     pub fn end_deferred_in(&mut self, extent: ExtentId) {
         let (span, bytes) = (self.shape.span_of(extent), self.shape.bytes_of(extent));
         while let Some(next) = self.begun.next(bytes.start).filter(|next| next.start < bytes.end) {
