@@ -1,27 +1,27 @@
-//! Background jobs: how they begin, how they wake, and how they end.
+//! Background jobs: their begin, their wakeups, and their end.
 
 use braid_runtime::Event;
 use std::cell::Cell;
 
-/// The background jobs of a volume.
+/// Background jobs of a volume.
 #[derive(Default)]
 pub(crate) struct Jobs {
-    /// Those that have not ended.
+    /// Number of running jobs.
     running: Cell<usize>,
     ending: Cell<bool>,
     attention: Event,
 }
 
-/// A job that a guest waits for, until it is dropped.
+/// Job with a guest waiting; ends when dropped.
 pub(crate) struct Job<'a>(&'a Jobs);
 
 impl Jobs {
-    /// One more runs, until [`Jobs::end`].
+    /// Counts a job as running until [`Jobs::end`].
     pub fn begin(&self) {
         self.running.set(self.running.get() + 1);
     }
 
-    /// One that a guest waits for. `None` if the volume closes.
+    /// Begins a job with a guest waiting. `None` if the volume closes.
     pub fn begin_for_guest(&self) -> Option<Job<'_>> {
         (!self.are_ending()).then(|| {
             self.begin();
@@ -29,34 +29,34 @@ impl Jobs {
         })
     }
 
-    /// One has ended.
+    /// Ends a job, and wakes all waiting jobs.
     pub fn end(&self) {
         self.running.set(self.running.get() - 1);
         self.wake();
     }
 
-    /// There may be something to do.
+    /// Wakes waiting jobs: there may be work.
     pub fn wake(&self) {
         self.attention.notify();
     }
 
-    /// From now on all end as soon as they can.
+    /// Has all jobs end as soon as possible.
     pub fn stop(&self) {
         self.ending.set(true);
         self.wake();
     }
 
-    /// Whether the volume closes: jobs end, and none begins.
+    /// True if the volume closes: jobs end, and no job begins.
     pub fn are_ending(&self) -> bool {
         self.ending.get()
     }
 
-    /// Waits until all have ended.
+    /// Waits until all jobs have ended.
     pub async fn ended(&self) {
         self.wait_for(|| (self.running.get() == 0).then_some(())).await;
     }
 
-    /// Waits until `ready` gives something: asked now, and whenever jobs are woken.
+    /// Waits until `ready` returns a value. `ready` is asked at once and at each wakeup.
     pub async fn wait_for<T>(&self, ready: impl FnMut() -> Option<T>) -> T {
         self.attention.wait_for(ready).await
     }

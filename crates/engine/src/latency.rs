@@ -1,10 +1,10 @@
 //! Response times in memory of a fixed size: a histogram with steps that grow with the time, in the manner of
-//! Gil Tene's HdrHistogram. Recording is a few instructions, for every request is recorded more than once.
+//! Gil Tene's HdrHistogram. Recording takes a few instructions, because every request is recorded more than
+//! once.
 
 use braid_base::Nanos;
 
-/// Response times: each is counted within one per cent of its length, up to 1,000 s. Mean and maximum are
-/// exact.
+/// Response times, each counted within one per cent of its length, up to 1,000 s. Mean and maximum are exact.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
     counts: Box<[u64]>,
@@ -13,13 +13,12 @@ pub struct Latency {
     max: Nanos,
 }
 
-/// Steps between one power of two and the next: each is less than one per cent of the time that it stands
-/// for.
+/// Steps between one power of two and the next: each is less than one per cent of its time.
 const STEPS: u64 = 128;
 const STEP_BITS: u32 = STEPS.ilog2();
-/// Times below this have a step each.
+/// Times below 256 ns have a step each.
 const EXACT: u64 = 2 * STEPS;
-/// Longer times count as this long.
+/// Longer times count as 1,000 s.
 const LONGEST: u64 = 1_000_000_000_000;
 const COUNTS: usize = place_of(LONGEST) + 1;
 
@@ -39,39 +38,39 @@ impl Latency {
         self.max = self.max.max(time);
     }
 
-    /// Counts `count` requests that took no time.
+    /// Counts `count` requests without delay.
     pub fn record_zeros(&mut self, count: u64) {
         self.counts[0] += count;
         self.len += count;
     }
 
-    /// How many were counted.
+    /// Number of counted times.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether none was counted.
+    /// True if no time was counted.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All times together.
+    /// Sum of all times.
     pub fn sum(&self) -> Nanos {
         self.sum
     }
 
-    /// The mean in nanoseconds; zero where nothing was counted.
+    /// Mean in nanoseconds; zero if no time was counted.
     pub fn mean(&self) -> f64 {
         self.sum.0 as f64 / self.len.max(1) as f64
     }
 
-    /// The longest time.
+    /// Longest time.
     pub fn max(&self) -> Nanos {
         self.max
     }
 
-    /// The time that a share of all requests did not exceed, rounded up to the end of its step; zero where
-    /// nothing was counted.
+    /// Time not exceeded by a share of all requests, rounded up to the end of its step; zero if no time was
+    /// counted.
     pub fn quantile(&self, share: f64) -> Nanos {
         let wanted = ((share * self.len as f64).ceil() as u64).clamp(1, self.len.max(1));
         let mut passed = 0;
@@ -84,13 +83,13 @@ impl Latency {
         Nanos::ZERO
     }
 
-    /// What was counted, in order of time: the end of each step that counted any, and how many.
+    /// Counted times in order: the end of each step in use, and its count. No end exceeds the longest time.
     pub fn counts(&self) -> impl Iterator<Item = (Nanos, u64)> {
         let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         counted.map(|(place, count)| (Nanos(end_of(place)).min(self.max), *count))
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Latency) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
         self.len += other.len;
@@ -98,7 +97,8 @@ impl Latency {
         self.max = self.max.max(other.max);
     }
 
-    /// What was counted since `earlier`, a copy of this. The longest time is then known within its step.
+    /// Times counted since `earlier`, a former copy of this histogram. If the longest time is older, the
+    /// longest time since is known within its step.
     pub fn since(&self, earlier: &Latency) -> Latency {
         let counts = self.counts.iter().zip(&earlier.counts).map(|(now, then)| now - then).collect();
         let (len, sum) = (self.len - earlier.len, self.sum - earlier.sum);
@@ -110,7 +110,7 @@ impl Latency {
     }
 }
 
-/// The place of a time: the time itself, or its first eight bits and how many follow.
+/// Index of a time: the time itself, or its first eight bits and the number of bits after.
 const fn place_of(time: u64) -> usize {
     if time < EXACT {
         return time as usize;
@@ -119,7 +119,7 @@ const fn place_of(time: u64) -> usize {
     ((time >> shift) + (shift as u64) * STEPS) as usize
 }
 
-/// The longest time of a place.
+/// Longest time of an index.
 const fn end_of(place: usize) -> u64 {
     let place = place as u64;
     if place < EXACT {

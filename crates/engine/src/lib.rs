@@ -1,4 +1,4 @@
-//! The volume: one block device out of several, whose copies a policy places.
+//! The volume: one block device made of several, with copies placed by a policy.
 //!
 //! ```text
 //! volume.rs   the public face             request/   the life of a read, a write, a discard
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Durability: data before record, record before map page, flush before promise. A slot is not used again
-//! until the record that freed it is durable. After a crash every block reads as its last flushed bytes or as
-//! a later write.
+//! until the record that freed the slot is durable. After a crash every block reads as its last flushed bytes
+//! or as a later write.
 #![forbid(unsafe_code)]
 
 mod adopted;

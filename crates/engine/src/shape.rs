@@ -1,34 +1,34 @@
-//! The sizes of a volume and the arithmetic of ranges within its extents.
+//! Sizes of a volume, and the arithmetic of ranges within its extents.
 
 use braid_base::{BlockId, Bytes, ExtentId};
 use braid_format::superblock::{Mapping, Superblock};
 use braid_format::{SpanId, layout};
 use std::ops::Range;
 
-/// The sizes of a volume, fixed at creation.
+/// Sizes of a volume, fixed at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What the guest can address.
+    /// Bytes that a guest can address.
     pub volume_size: Bytes,
-    /// The unit of placement.
+    /// Unit of placement.
     pub extent_size: Bytes,
-    /// The unit of caching.
+    /// Unit of caching.
     pub block_size: Bytes,
-    /// The unit in which the map knows what was written.
+    /// Unit of the map's record of written bytes.
     pub part_size: Bytes,
-    /// Required copies of each extent.
+    /// Number of required copies of each extent.
     pub copies: u8,
-    /// Where what homes hold ends: at the end of the last extent, which may lie behind the volume's; but of
-    /// an adopted disk the last extent is short.
+    /// End of the homes: the end of the last extent, possibly after the end of the volume. On an adopted disk
+    /// the last extent is short, and `end` is the size of the volume.
     end: Bytes,
-    /// The sizes as powers of two: on the path of every request a shift stands for a division.
+    /// Sizes as powers of two: every request shifts instead of dividing.
     extent_bits: u32,
     block_bits: u32,
     part_bits: u32,
     span_bits: u32,
 }
 
-/// A range within one extent.
+/// Range within one extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub extent: ExtentId,
@@ -43,7 +43,7 @@ impl Piece {
 }
 
 impl Shape {
-    /// The sizes of the volume that a superblock describes.
+    /// Sizes of the volume in a superblock.
     pub(crate) fn of(superblock: &Superblock) -> Shape {
         let Superblock { volume_size, extent_size, block_size, copies, span_extents, .. } = *superblock;
         let shape = Shape::new(volume_size, extent_size, block_size, copies, span_extents);
@@ -81,34 +81,34 @@ impl Shape {
         }
     }
 
-    /// Extents of the volume.
+    /// Number of extents of the volume.
     pub fn extents(&self) -> u32 {
         self.volume_size.0.div_ceil(self.extent_size.0) as u32
     }
 
-    /// Blocks that can have an extra copy.
+    /// Number of blocks that can have an extra copy.
     pub(crate) fn blocks(&self) -> u64 {
         self.end.0.div_ceil(self.block_size.0)
     }
 
-    /// Whether an extent has the size of all but the last one of an adopted disk.
+    /// True if an extent has the full size. Only the last extent of an adopted disk may be shorter.
     #[inline]
     pub(crate) fn is_whole(&self, extent: ExtentId) -> bool {
         self.bytes_of(extent).end <= self.end
     }
 
-    /// The extent that holds the byte at `offset`.
+    /// Extent of the byte at `offset`.
     pub fn extent_of(&self, offset: Bytes) -> ExtentId {
         ExtentId((offset.0 >> self.extent_bits) as u32)
     }
 
-    /// Whether a range of the volume lies within one extent.
+    /// True if a range of the volume lies within one extent.
     #[inline]
     pub(crate) fn is_one_piece(&self, offset: Bytes, len: Bytes) -> bool {
         self.within(offset) + len <= self.extent_size
     }
 
-    /// A range of the volume that lies within one extent.
+    /// Piece for a range of the volume that lies within one extent.
     #[inline]
     pub(crate) fn one_piece(&self, offset: Bytes, len: Bytes) -> Piece {
         let start = self.within(offset);
@@ -119,7 +119,7 @@ impl Shape {
         Bytes(offset.0 & (self.extent_size.0 - 1))
     }
 
-    /// Cuts a range of the volume where extents meet, in order.
+    /// Cuts a range of the volume at the bounds of extents, in order.
     pub(crate) fn pieces(&self, offset: Bytes, len: Bytes) -> impl Iterator<Item = Piece> + use<> {
         let (size, end) = (self.extent_size, offset + len);
         let mut at = offset;
@@ -135,36 +135,36 @@ impl Shape {
         })
     }
 
-    /// The valid bits of an extent that was written whole.
+    /// Valid bits of an extent written as a whole.
     pub(crate) fn all_parts(&self) -> u16 {
         mask(0, self.extent_size / self.part_size)
     }
 
-    /// The parts that a range touches.
+    /// Parts touched by a range.
     pub(crate) fn parts_touched(&self, range: &Range<Bytes>) -> u16 {
         mask(range.start.0 >> self.part_bits, (range.end.0 + self.part_size.0 - 1) >> self.part_bits)
     }
 
-    /// The parts that a range covers whole.
+    /// Parts covered as a whole by a range.
     pub(crate) fn parts_covered(&self, range: &Range<Bytes>) -> u16 {
         let first = (range.start.0 + self.part_size.0 - 1) >> self.part_bits;
         let end = range.end.0 >> self.part_bits;
         if first < end { mask(first, end) } else { 0 }
     }
 
-    /// The parts that a piece covers whole, as far as they lie in the volume.
+    /// Parts covered as a whole by a piece. The end of the volume counts as the end of the extent.
     pub(crate) fn parts_covered_of(&self, piece: &Piece) -> u16 {
         let end =
             if piece.range.end == self.len_of(piece.extent) { self.extent_size } else { piece.range.end };
         self.parts_covered(&(piece.range.start..end))
     }
 
-    /// Whether a piece is all of its extent that lies in the volume.
+    /// True if a piece is all of its extent within the volume.
     pub(crate) fn is_all_of(&self, piece: &Piece) -> bool {
         piece.range == (Bytes::ZERO..self.len_of(piece.extent))
     }
 
-    /// Whether these are all parts of an extent that lie in the volume.
+    /// True if `parts` contains all parts of an extent within the volume.
     pub(crate) fn are_all_parts(&self, extent: ExtentId, parts: u16) -> bool {
         let all = self.parts_touched(&(Bytes::ZERO..self.len_of(extent)));
         parts & all == all
@@ -174,7 +174,8 @@ impl Shape {
         self.extent_size.min(self.volume_size - self.bytes_of(extent).start)
     }
 
-    /// The longest run from `at`, up to `end`, of parts that are all valid or all not; and which.
+    /// Longest run of parts from `at`, at most to `end`, with equal validity. Returns the validity and the
+    /// end of the run.
     pub(crate) fn run(&self, valid: u16, at: Bytes, end: Bytes) -> (bool, Bytes) {
         let part_valid = |at: Bytes| valid >> (at.0 >> self.part_bits) & 1 == 1;
         let first = part_valid(at);
@@ -185,56 +186,56 @@ impl Shape {
         (first, reach)
     }
 
-    /// The block that holds the byte at `at` within an extent.
+    /// Block of the byte at `at` within an extent.
     pub(crate) fn block_of(&self, extent: ExtentId, at: Bytes) -> BlockId {
         let blocks = u64::from(extent.0) << (self.extent_bits - self.block_bits);
         BlockId(blocks + (at.0 >> self.block_bits))
     }
 
-    /// The blocks of an extent.
+    /// Blocks of an extent.
     pub(crate) fn blocks_of(&self, extent: ExtentId) -> impl Iterator<Item = BlockId> + use<> {
         let per_extent = 1u64 << (self.extent_bits - self.block_bits);
         (u64::from(extent.0) * per_extent..(u64::from(extent.0) + 1) * per_extent).map(BlockId)
     }
 
-    /// The span that an extent belongs to.
+    /// Span of an extent.
     #[inline]
     pub(crate) fn span_of(&self, extent: ExtentId) -> SpanId {
         SpanId(extent.0 >> self.span_bits)
     }
 
-    /// The bytes of the volume that an extent holds.
+    /// Bytes of the volume in an extent, full size even at the end of the volume.
     #[inline]
     pub(crate) fn bytes_of(&self, extent: ExtentId) -> Range<Bytes> {
         let start = Bytes(u64::from(extent.0) << self.extent_bits);
         start..start + self.extent_size
     }
 
-    /// The bytes of the volume that a span holds, up to the end of the last extent.
+    /// Bytes of the volume in a span, at most to the end of the last extent.
     pub(crate) fn bytes_of_span(&self, span: SpanId) -> Range<Bytes> {
         let (size, end) = (self.span_size(), self.extent_size * u64::from(self.extents()));
         size * u64::from(span.0)..(size * (u64::from(span.0) + 1)).min(end)
     }
 
-    /// How much of the volume a span is.
+    /// Bytes of a full span.
     pub(crate) fn span_size(&self) -> Bytes {
         Bytes(self.extent_size.0 << self.span_bits)
     }
 
-    /// The extents of a span.
+    /// Extents of a span.
     pub(crate) fn extents_of(&self, span: SpanId) -> impl DoubleEndedIterator<Item = ExtentId> + use<> {
         let (first, end) = (u64::from(span.0) << self.span_bits, (u64::from(span.0) + 1) << self.span_bits);
         (first as u32..end.min(u64::from(self.extents())) as u32).map(ExtentId)
     }
 
-    /// How many blocks a piece touches.
+    /// Number of blocks touched by a piece.
     #[inline]
     pub(crate) fn blocks_touched(&self, piece: &Piece) -> u64 {
         let end = (piece.range.end.0 + self.block_size.0 - 1) >> self.block_bits;
         end - (piece.range.start.0 >> self.block_bits)
     }
 
-    /// The extent of a block, and the block's range within it. The last block of an adopted disk may be
+    /// Extent of a block, and the block's range within the extent. The last block of an adopted disk may be
     /// short.
     pub(crate) fn range_of(&self, block: BlockId) -> Piece {
         let per_extent = self.extent_size / self.block_size;

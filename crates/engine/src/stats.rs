@@ -1,13 +1,13 @@
-//! Counters of a volume and its devices: plain cells, added to on the way, read by status.
+//! Counters of a volume and its devices: plain cells, increased by requests and read by status.
 
 use crate::Latency;
 use braid_base::Nanos;
 use braid_policy::{Completion, Direction, Origin};
 
-/// What a device has done since the volume was opened.
+/// Counters of a device since the opening of the volume.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceStats {
-    /// Reads and writes of guests.
+    /// Reads of guests.
     pub guest_reads: u64,
     /// Writes of guests.
     pub guest_writes: u64,
@@ -19,11 +19,11 @@ pub struct DeviceStats {
     pub background_bytes: u64,
     /// Flushes.
     pub flushes: u64,
-    /// How long those that succeeded took, all together.
+    /// Total time of all successful flushes.
     pub flush_time: Nanos,
-    /// Requests that failed.
+    /// Failed requests.
     pub errors: u64,
-    /// What the last of them said.
+    /// Message of the last failed request.
     pub last_error: Option<String>,
     /// Response times of guests' requests.
     pub latency: Latency,
@@ -50,14 +50,14 @@ impl DeviceStats {
     }
 }
 
-/// What guests did since the volume was opened.
+/// Counters of guests' requests since the opening of the volume.
 #[derive(Clone, Debug, Default)]
 pub struct GuestStats {
-    /// Requests to read.
+    /// Read requests.
     pub reads: u64,
-    /// Requests to write.
+    /// Write requests.
     pub writes: u64,
-    /// Requests to flush.
+    /// Flush requests.
     pub flushes: u64,
     /// Requests to discard or write zeros.
     pub discards: u64,
@@ -65,13 +65,13 @@ pub struct GuestStats {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Pieces of reads that the memory cache served.
+    /// Pieces of reads served by the memory cache.
     pub cache_hits: u64,
-    /// Pieces of reads that it did not.
+    /// Pieces of reads not served by the memory cache.
     pub cache_misses: u64,
-    /// Of these, pieces of extents without a home: they read as zeros without touching a device.
+    /// Misses in extents without a home: these read as zeros without access to a device.
     pub unwritten: u64,
-    /// Requests that failed.
+    /// Failed requests.
     pub errors: u64,
     /// Response times of reads.
     pub read_latency: Latency,
@@ -81,38 +81,38 @@ pub struct GuestStats {
     pub flush_latency: Latency,
 }
 
-/// What happened behind the scenes since the volume was opened.
+/// Counters of background work since the opening of the volume.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BackgroundStats {
-    /// Extents that got a new home.
+    /// Extents with a new home.
     pub migrations: u64,
-    /// Of these, extents that the memory cache held, so that no device was read.
+    /// Migrations of extents in the memory cache, without a read of a device.
     pub migrations_from_memory: u64,
-    /// Migrations that gave way to a guest's write or found no room.
+    /// Migrations stopped by a guest's write or for lack of room.
     pub migrations_stopped: u64,
     /// Bytes copied by migrations.
     pub migrated_bytes: u64,
     /// Second copies made.
     pub mirrors: u64,
-    /// Bytes copied for them.
+    /// Bytes copied for second copies.
     pub mirrored_bytes: u64,
     /// Extra copies made.
     pub promotions: u64,
-    /// Bytes written for them.
+    /// Bytes written for extra copies.
     pub promoted_bytes: u64,
-    /// Blocks that got none, as no block slot was free.
+    /// Blocks left without an extra copy because no block slot was free.
     pub promotions_skipped: u64,
     /// Dirty blocks written back.
     pub write_backs: u64,
-    /// Bytes copied for them.
+    /// Bytes copied by write back.
     pub written_back_bytes: u64,
-    /// Probes of devices without guests.
+    /// Probes of devices without guest requests.
     pub probes: u64,
-    /// Bytes read and written by them.
+    /// Bytes read and written by probes.
     pub probed_bytes: u64,
-    /// Bad places that were written again from another copy.
+    /// Bad places rewritten from another copy.
     pub repairs: u64,
-    /// Bytes copied to copies that were behind.
+    /// Bytes copied to stale copies.
     pub resynced_bytes: u64,
     /// Commits of the journal.
     pub commits: u64,
@@ -120,6 +120,6 @@ pub struct BackgroundStats {
     pub journal_bytes: u64,
     /// Checkpoints.
     pub checkpoints: u64,
-    /// Bytes of map pages written by them.
+    /// Bytes of map pages written by checkpoints.
     pub map_bytes: u64,
 }

@@ -1,14 +1,13 @@
-//! The set of spans in which the copies of an extent may differ, and what the journal says of it.
+//! Spans with copies that may differ, and the journal's state of each.
 //!
-//! A span is a run of extents. Before the first write to a clean span, the journal says that its copies may
-//! differ ([`Difference::Dirty`]); that entry stays while guests go on writing there, so a busy mirror pays
-//! for it once. A copy that missed a write is [`Difference::Behind`]. Which copy that is follows from the
-//! devices: the one on a device that is not current, else the second one.
+//! A span is a run of extents. Before the first write to a clean span, the journal records that the copies
+//! may differ ([`Difference::Dirty`]). The record stays while guests go on writing in the span, so a busy
+//! mirror pays once. If a copy missed a write, the span is [`Difference::Behind`]. The stale copy is the copy
+//! on a device that is not current, else the second copy.
 //!
-//! The journal speaks of whole spans. Memory knows which ranges of them lack something, so that a resync
-//! copies these and no others, and an extent is read from both copies again once nothing of it is left. A
-//! crash forgets that: then all of a span that was behind is behind, and all of one that was dirty is
-//! [`undecided`].
+//! The journal names whole spans; memory knows the stale ranges. So a resync copies stale ranges alone, and
+//! an extent without stale ranges is read from both copies again. A crash forgets the ranges: all of a span
+//! that was behind is stale, and all of a span that was dirty is [`undecided`].
 //!
 //! ```text
 //! clean ── first write, once the journal has it ──> dirty ── a copy missed a write ──> behind
@@ -29,66 +28,66 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::ops::Range;
 
-/// Ranges that are remembered: beyond that all of a span is behind where anything is. Some 40 bytes of memory
-/// each.
+/// Limit of remembered ranges, about 40 bytes of memory each. Beyond the limit, a new range is widened to its
+/// whole span, unless a remembered range overlaps.
 const MOST_RANGES: usize = 1 << 20;
 
-/// The spans that are not clean.
+/// Spans that are not clean.
 pub(crate) struct Behind {
     shape: Shape,
     spans: HashMap<SpanId, Span, FixedState>,
-    /// How many of them are behind: those in which a range is.
+    /// Number of spans with [`Difference::Behind`].
     behind: usize,
-    /// What a copy lacks, as bytes of the volume.
+    /// Stale ranges, as bytes of the volume.
     ranges: Ranges,
-    /// Of that, what is behind for no other reason than deferred writes under way.
+    /// Part of `ranges`: stale because of deferred writes in flight alone.
     begun: Ranges,
-    /// Of that, what is undecided.
+    /// Part of `ranges`: undecided.
     undecided: Ranges,
-    /// The ranges of deferred writes under way: at most as many as guests have requests.
+    /// Ranges of deferred writes in flight: at most as many as guests have requests.
     deferring: Vec<Range<Bytes>>,
-    /// Spans whose state waits to be recorded in a batch of its own, ahead of a write.
+    /// Spans with a state to be recorded in a separate batch, ahead of a write.
     wanted: Vec<SpanId>,
-    /// Spans that such a batch speaks of which is on its way.
+    /// Spans named by such a batch in flight.
     recording: Vec<SpanId>,
 }
 
 #[derive(Clone, Copy)]
 struct Span {
-    /// What the journal says, and what is true now.
+    /// State in the journal, and actual state.
     recorded: Recorded,
     difference: Difference,
-    /// Whether all that is behind in it is undecided: the journal goes on calling it dirty.
+    /// True if all stale ranges of the span are undecided: the journal keeps calling the span dirty.
     undecided: bool,
-    /// Whether the policy wanted it behind, and resynchronises it when it wants to.
+    /// True if the policy deferred the second copy, and asks for the resync itself.
     deferred: bool,
-    /// Writes in flight.
+    /// Number of writes in flight.
     writes: u32,
-    /// When the last write completed.
+    /// Time of the last completed write.
     written: Nanos,
-    /// How often an extent was put behind, because what a device holds was not known any more: what was
-    /// copied before that does not count.
+    /// How often an extent became stale because a device's content was in doubt. A copy begun before the last
+    /// doubt does not count.
     doubts: u32,
-    /// How often a copy came to be behind.
+    /// How often the span became [`Difference::Behind`].
     lapses: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Recorded {
-    /// This, durably.
+    /// Durably recorded.
     Is(Difference),
-    /// This, and a commit that runs removes it: a new write must wait for the end of that commit.
+    /// Recorded, but the running commit removes the record: a new write must wait for the end of the commit.
     Clearing(Difference),
 }
 
-/// What a write must do before it may change a span.
+/// Step required before a write may change a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Intent {
-    /// Nothing: it has begun, and ends by [`Behind::end_write`].
+    /// No step: the write has begun, and ends by [`Behind::end_write`].
     Begun,
-    /// Have the journal record what is wanted, and ask again.
+    /// Have the journal record the wanted states, then ask again.
     Record,
-    /// Wait for the commit that runs, and ask again.
+    /// Wait for the running commit, then ask again.
     Wait,
 }
 
@@ -106,7 +105,7 @@ impl Span {
         }
     }
 
-    /// Dirty, with nothing under way.
+    /// True if the span is dirty, recorded, and without writes in flight.
     fn is_idle(&self) -> bool {
         let known = matches!(self.recorded, Recorded::Is(Difference::Dirty | Difference::Behind));
         let is_quiet = self.writes == 0 || planted(Bug::ClearedWhileWriting);
@@ -129,33 +128,33 @@ impl Behind {
         }
     }
 
-    /// Whether a copy may be behind anywhere.
+    /// True if any span is behind.
     #[inline]
     pub fn any_behind(&self) -> bool {
         self.behind > 0
     }
 
-    /// Whether a copy of any extent in this span may lack a write.
+    /// True if a copy of any extent in this span may lack a write.
     pub fn is_any_behind(&self, span: SpanId) -> bool {
         self.behind > 0 && self.spans.get(&span).is_some_and(|s| s.difference == Difference::Behind)
     }
 
-    /// The first range from `from` on that a copy may lack. It may go on over several spans.
+    /// First stale range at or after `from`. May extend over several spans.
     pub fn next(&self, from: Bytes) -> Option<Range<Bytes>> {
         self.ranges.next(from)
     }
 
-    /// What a copy may lack.
+    /// Stale ranges.
     pub fn ranges(&self) -> &Ranges {
         &self.ranges
     }
 
-    /// How much a copy may lack in all.
+    /// Number of stale bytes.
     pub fn total(&self) -> Bytes {
         self.ranges.total()
     }
 
-    /// How much of that the policy wants behind.
+    /// Number of stale bytes in spans deferred by the policy.
     pub fn deferred(&self) -> Bytes {
         let deferred = |(span, s): (&SpanId, &Span)| {
             let range = self.shape.bytes_of_span(*span);
@@ -165,27 +164,27 @@ impl Behind {
         self.spans.iter().filter_map(deferred).fold(Bytes::ZERO, |sum, bytes| sum + bytes)
     }
 
-    /// Whether a copy of an extent may lack a write.
+    /// True if a copy of an extent may lack a write.
     #[inline]
     pub fn is_behind(&self, extent: ExtentId) -> bool {
         self.behind > 0 && self.ranges.intersects(&self.shape.bytes_of(extent))
     }
 
-    /// Whether a copy of an extent may lack more than deferred writes that are under way: what a guest may
-    /// count on, or have read. Until such a write ends, readers of its range wait for it
-    /// ([`crate::request`]), so the copy that lacks no more than these still serves.
+    /// True if a copy of an extent may lack more than deferred writes in flight: bytes that a guest may count
+    /// on, or has read. Readers of a deferred range wait for the end of the write ([`crate::request`]), so
+    /// until then the copy still serves reads.
     pub fn lacks_completed(&self, extent: ExtentId) -> bool {
         let bytes = self.shape.bytes_of(extent);
-        // What has begun is a part of what is behind.
+        // `begun` is a part of `ranges`.
         self.is_behind(extent) && self.ranges.missing(&bytes) < self.begun.missing(&bytes)
     }
 
-    /// Spans whose copies may differ, and how many of them are behind.
+    /// Number of spans with copies that may differ, and number of spans that are behind.
     pub fn len(&self) -> (usize, usize) {
         (self.spans.len(), self.behind)
     }
 
-    /// Spans in which a copy is behind though no policy wanted that, in order.
+    /// Spans that are behind and not deferred by the policy, in order.
     pub fn behind_spans(&self) -> Vec<SpanId> {
         let behind = self.spans.iter().filter(|(_, s)| s.difference == Difference::Behind && !s.deferred);
         let mut all: Vec<SpanId> = behind.map(|(&span, _)| span).collect();
@@ -193,19 +192,20 @@ impl Behind {
         all
     }
 
-    /// The spans whose copies may differ, in order.
+    /// Spans with copies that may differ, in order.
     pub fn all(&self) -> Vec<SpanId> {
         let mut all: Vec<SpanId> = self.spans.keys().copied().collect();
         all.sort_unstable();
         all
     }
 
-    /// Whether the copies of a span may differ.
+    /// True if the copies of a span may differ.
     pub fn is_known(&self, span: SpanId) -> bool {
         self.spans.contains_key(&span)
     }
 
-    /// What recovery found in the journal: `difference` is what must be assumed now.
+    /// Restores a span from the journal at recovery. `recorded` is the journal's state, `difference` the
+    /// state to assume now. If the two differ, the journal must record `difference`.
     pub fn restore(&mut self, span: SpanId, recorded: Difference, difference: Difference) {
         self.insert_restored(span, Span::new(recorded, difference));
         if recorded != difference {
@@ -228,7 +228,8 @@ impl Behind {
         }
     }
 
-    /// A guest is about to write to both copies of an extent in this span.
+    /// Begins a guest write to both copies of an extent in this span. The write has begun only if
+    /// [`Intent::Begun`] is returned.
     pub fn begin_write(&mut self, span: SpanId) -> Intent {
         let entry = self.spans.entry(span).or_insert(Span::new(Difference::None, Difference::None));
         match entry.recorded {
@@ -249,13 +250,13 @@ impl Behind {
         }
     }
 
-    /// Begins a write of which the journal says nothing yet: a bug on purpose.
+    /// Begins a write without a record in the journal: a planted bug. Panics if the span is unknown.
     pub fn begin_unrecorded(&mut self, span: SpanId) {
         self.spans.get_mut(&span).expect("a write has asked for it").writes += 1;
     }
 
-    /// A write has ended. `missed` is what a copy lacks of it: then the caller has the journal record that
-    /// before the guest hears of success. What is undecided beside the write stays so
+    /// Ends a write. `missed` is the range that a copy lacks. The caller must record the range in the journal
+    /// before the guest hears of success. Undecided blocks beside the write stay undecided
     /// ([`Behind::decided_by_write`]).
     pub fn end_write(&mut self, span: SpanId, missed: Option<Range<Bytes>>, now: Nanos) {
         let entry = self.spans.get_mut(&span).expect("a write that ends in a span has begun there");
@@ -267,7 +268,7 @@ impl Behind {
         }
     }
 
-    /// What a copy has of an extent is not known any more: all of it is behind from now on.
+    /// Marks an extent as stale, because the content of a copy is in doubt.
     pub fn doubt_extent(&mut self, extent: ExtentId) {
         let span = self.shape.span_of(extent);
         self.mark_behind(span, self.shape.bytes_of(extent));
@@ -276,7 +277,7 @@ impl Behind {
         }
     }
 
-    /// From now on a copy lacks this range of a span, and is not read until that has been resynchronised.
+    /// Marks a range of a span as stale: not read from the stale copy until a resync.
     pub fn mark_behind(&mut self, span: SpanId, range: Range<Bytes>) {
         self.begun.remove(range.clone());
         self.undecided.remove(range.clone());
@@ -300,7 +301,8 @@ impl Behind {
         }
     }
 
-    /// Whether a copy of this span is behind, and the journal does not say so yet.
+    /// True if a span is behind and the journal does not record the state yet. False while all stale ranges
+    /// are undecided.
     pub fn is_unrecorded(&self, span: SpanId) -> bool {
         let unrecorded = |s: &Span| {
             s.difference == Difference::Behind
@@ -310,13 +312,14 @@ impl Behind {
         self.spans.get(&span).is_some_and(unrecorded)
     }
 
-    /// Whether the journal said at the opening that a copy of this span was behind.
+    /// True if the journal records a stale copy in this span. At the opening: as the last opening left the
+    /// journal.
     pub fn was_behind(&self, span: SpanId) -> bool {
         self.spans.get(&span).is_some_and(|s| s.recorded == Recorded::Is(Difference::Behind))
     }
 
-    /// Spans whose state the journal must say before a guest goes on, with that state. Those that the commit
-    /// which runs removes stay for later: its batch must not come after theirs.
+    /// Takes the spans to record before a guest goes on, with their states. Spans being cleared by the
+    /// running commit stay for later: the commit's batch must not come after the batch with the new state.
     pub fn take_wanted(&mut self) -> Vec<(SpanId, Difference)> {
         let (spans, mut taken) = (&self.spans, Vec::new());
         self.wanted.retain(|span| {
@@ -331,12 +334,12 @@ impl Behind {
         taken
     }
 
-    /// Whether the journal must say something before a guest goes on.
+    /// True if the journal must record a state before a guest goes on.
     pub fn has_wanted(&self) -> bool {
         !self.wanted.is_empty()
     }
 
-    /// The journal says this now.
+    /// Notes the states now durable in the journal.
     pub fn recorded(&mut self, spans: &[(SpanId, Difference)]) {
         for (span, difference) in spans {
             self.recording.retain(|recording| recording != span);
@@ -346,13 +349,13 @@ impl Behind {
         }
     }
 
-    /// How often an extent of this span was put behind as a whole so far.
+    /// How often an extent of this span was put in doubt so far.
     pub fn doubts(&self, span: SpanId) -> u32 {
         self.spans.get(&span).map_or(0, |s| s.doubts)
     }
 
-    /// Both copies have a range of a span again, unless an extent was put behind since `doubts` was asked
-    /// for. They are not flushed yet.
+    /// Notes that both copies have a range again, not flushed yet. Ignored if an extent was put in doubt
+    /// since `doubts` was read.
     pub fn copied(&mut self, span: SpanId, range: Range<Bytes>, doubts: u32) {
         if self.doubts(span) != doubts || !self.spans.contains_key(&span) {
             return;
@@ -363,7 +366,7 @@ impl Behind {
         self.note_caught_up(span);
     }
 
-    /// A span is behind no more once none of its ranges is.
+    /// Returns a span to dirty if no stale range is left.
     fn note_caught_up(&mut self, span: SpanId) {
         let is_behind = self.ranges.intersects(&self.shape.bytes_of_span(span));
         let entry = self.spans.get_mut(&span).filter(|entry| entry.difference == Difference::Behind);
@@ -374,8 +377,8 @@ impl Behind {
         }
     }
 
-    /// Spans of which the journal says that a copy is behind, though none is any more; with how often one
-    /// was.
+    /// Resynchronised spans still recorded as behind, with their number of lapses. Spans deferred by the
+    /// policy are left out.
     pub fn caught_up(&self) -> Vec<(SpanId, u32)> {
         let caught_up = |s: &Span| {
             let said = s.recorded == Recorded::Is(Difference::Behind);
@@ -384,23 +387,22 @@ impl Behind {
         self.spans.iter().filter(|(_, s)| caught_up(s)).map(|(&span, s)| (span, s.lapses)).collect()
     }
 
-    /// What was copied to these is durable: the journal is to say that the copies differ at most by what is
-    /// being written. Else a crash would leave the copy that was behind as one that cannot do without the
-    /// other.
+    /// Has the journal record spans as dirty once their resync is durable. Otherwise the resynchronised copy
+    /// would be stale after a crash, and useless without the other copy. Skips spans with another lapse
+    /// since.
     pub fn end_lapses(&mut self, spans: &[(SpanId, u32)]) {
         for &(span, lapses) in spans {
             let Some(entry) = self.spans.get_mut(&span) else { continue };
             let said = entry.recorded == Recorded::Is(Difference::Behind);
             if said && entry.difference == Difference::Dirty && entry.lapses == lapses {
-                // From now on, so that a copy that comes to be behind again is recorded anew.
+                // Set at once: if a copy becomes stale again, the state is recorded anew.
                 entry.recorded = Recorded::Is(Difference::Dirty);
                 self.wanted.push(span);
             }
         }
     }
 
-    /// Spans that nothing was written to since `before`, at most so many, the oldest first: a commit may call
-    /// them clean.
+    /// Idle spans without a write since `before`, at most `most`, the oldest first. A commit may clear these.
     pub fn idle_since(&self, before: Nanos, most: usize) -> Vec<SpanId> {
         let idle = |s: &Span| s.is_idle() && s.written <= before;
         let mut all: Vec<(Nanos, SpanId)> =
@@ -410,14 +412,14 @@ impl Behind {
         all.into_iter().map(|(_, span)| span).collect()
     }
 
-    /// Whether no guest wrote anywhere since `before`.
+    /// True if no guest wrote anywhere since `before`.
     pub fn is_idle_since(&self, before: Nanos) -> bool {
         self.spans.values().all(|s| s.writes == 0 && s.written <= before)
     }
 
-    /// A commit that begins now flushes both copies and then removes these from the journal's set. Gives
-    /// those for which that is right: no write is in flight, no copy is behind, and no batch that says so is
-    /// on its way. A write that comes meanwhile waits for the end of the commit.
+    /// Begins to clear spans: the commit flushes both copies, then removes the spans from the journal's set.
+    /// Returns the spans that may be cleared: no write in flight, no stale copy, and no batch in flight that
+    /// names the span. A write that comes meanwhile waits for the end of the commit.
     pub fn begin_clearing(&mut self, spans: &[SpanId]) -> Vec<SpanId> {
         let still = |span: &SpanId| {
             let entry = self.spans.get_mut(span)?;
@@ -429,8 +431,8 @@ impl Behind {
         spans.iter().filter_map(still).collect()
     }
 
-    /// The commit that was to remove these has ended. If the journal has its batch, or may have it, they are
-    /// clean, but for those of which a copy is behind now.
+    /// Ends the clearing of spans. If the batch is recorded, or may be, the spans are clean, except for spans
+    /// that are behind now.
     pub fn end_clearing(&mut self, spans: &[SpanId], recorded: bool) {
         for span in spans {
             let Some(entry) = self.spans.get_mut(span) else { continue };
@@ -443,7 +445,7 @@ impl Behind {
         }
     }
 
-    /// What the journal says of each span now, for a checkpoint: a span that is being cleared is still in it.
+    /// Durable state of a span, for a checkpoint. A span being cleared still counts as recorded.
     pub fn durable(&self, span: SpanId) -> Difference {
         match self.spans.get(&span).map(|s| s.recorded) {
             None => Difference::None,
@@ -452,7 +454,7 @@ impl Behind {
         }
     }
 
-    /// Bytes of memory that the set takes.
+    /// Bytes of memory used by the set.
     pub fn memory(&self) -> usize {
         self.spans.capacity() * (size_of::<Span>() + size_of::<SpanId>() + 1)
             + self.ranges.memory()

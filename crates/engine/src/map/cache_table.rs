@@ -1,8 +1,8 @@
-//! The cache tables: which of their pages are older than what the volume knows, and which were ever written.
+//! Cache tables: the stale pages and the pages ever written.
 //!
-//! A device has one if it may hold extra copies. Its entries are numbered by cache slot (see `extra_page.rs`
-//! of the format), so where an entry lies follows from the block slot alone. An entry changes with a commit,
-//! and the next checkpoint writes its page.
+//! A device has a cache table if the device may hold extra copies. Entries are numbered by cache slot (see
+//! `extra_page.rs` of the format), so the block slot alone determines the position of its entry. An entry
+//! changes with a commit. The next checkpoint writes the page.
 
 use braid_base::{DeviceId, Slot};
 use braid_format::extra_directory::{self, Content};
@@ -11,19 +11,19 @@ use braid_format::layout;
 use braid_format::superblock::{RegionKind, Superblock};
 use std::collections::BTreeSet;
 
-/// The tables of all devices.
+/// Cache tables of all devices.
 pub(crate) struct CacheTables {
-    /// By device; none if it may hold no extra copies.
+    /// Indexed by device; `None` if the device may hold no extra copies.
     tables: Vec<Option<Table>>,
-    /// Block slots of an extent slot.
+    /// Number of block slots in an extent slot.
     places: u64,
-    /// Pages of entries that are older than the journal says.
+    /// Pages of entries older than the journal.
     stale: BTreeSet<CachePage>,
-    /// Pages of directories that are older than the pages of entries.
+    /// Directory pages older than the pages of entries.
     stale_directories: BTreeSet<CachePage>,
 }
 
-/// A page of a device's table: of its entries, or of its directory.
+/// Page of a device's table: of entries, or of the directory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct CachePage {
     pub device: DeviceId,
@@ -31,7 +31,8 @@ pub(crate) struct CachePage {
 }
 
 struct Table {
-    /// What the directory says or is to say of each page of entries.
+    /// Directory content for each page of entries: as on the device, or as the next write of the directory
+    /// will say.
     contents: Vec<Content>,
 }
 
@@ -55,7 +56,7 @@ impl CacheTables {
         }
     }
 
-    /// A device has the table that the superblock says now, in which nothing was written yet, or none.
+    /// Replaces a device's table by an empty one as the superblock describes, or by none.
     pub fn set_device(&mut self, superblock: &Superblock, device: DeviceId) {
         let CacheTables { mut tables, .. } = CacheTables::new(superblock);
         self.stale.retain(|page| page.device != device);
@@ -64,71 +65,70 @@ impl CacheTables {
         self.tables[device.index()] = tables[device.index()].take();
     }
 
-    /// Whether a device has a table, and so may hold extra copies.
+    /// True if a device has a table, so that the device may hold extra copies.
     pub fn has(&self, device: DeviceId) -> bool {
         self.tables[device.index()].is_some()
     }
 
-    /// Whether all block slots of an extent slot have entries.
+    /// True if all block slots of an extent slot have entries.
     pub fn describes(&self, slot: Slot) -> bool {
         let last = (u64::from(slot.index) + 1) * self.places - 1;
         last / u64::from(SLOTS_PER_PAGE) < u64::from(self.pages(slot.device))
     }
 
-    /// Whether a block slot, as bytes from a device name it, is one and has an entry.
+    /// True if a block slot named by bytes from a device exists and has an entry.
     pub fn describes_place(&self, slot: Slot, place: u16) -> bool {
         self.has(slot.device) && u64::from(place) < self.places && self.describes(slot)
     }
 
-    /// Pages of entries of a device's table; 0 if it has none.
+    /// Number of pages of entries in a device's table; 0 without a table.
     pub fn pages(&self, device: DeviceId) -> u32 {
         self.tables[device.index()].as_ref().map_or(0, |table| table.contents.len() as u32)
     }
 
-    /// Pages of its directory.
+    /// Number of directory pages of a device.
     pub fn directory_pages(&self, device: DeviceId) -> u32 {
         extra_directory::pages(self.pages(device))
     }
 
-    /// The page that describes a block slot, of a device that has a table.
+    /// Page with the entry of a block slot. The device must have a table.
     pub fn page_of(&self, slot: Slot, place: u16) -> CachePage {
         let cache_slot = u64::from(slot.index) * self.places + u64::from(place);
         CachePage { device: slot.device, page: (cache_slot / u64::from(SLOTS_PER_PAGE)) as u32 }
     }
 
-    /// The block slots that a page describes, by their places in it: the index of the extent slot on the
-    /// device, and the place there.
+    /// Block slots described by a page, in order of the entries: index of the extent slot on the device, and
+    /// place inside.
     pub fn slots_of(&self, page: u32) -> impl Iterator<Item = (u32, u16)> {
         let (first, places) = (u64::from(page) * u64::from(SLOTS_PER_PAGE), self.places);
         (first..first + u64::from(SLOTS_PER_PAGE)).map(move |n| ((n / places) as u32, (n % places) as u16))
     }
 
-    /// What the directory says of a page.
+    /// Directory content for a page of entries.
     pub fn content(&self, page: CachePage) -> Content {
         let table = self.tables[page.device.index()].as_ref();
         table.and_then(|table| table.contents.get(page.page as usize)).copied().unwrap_or_default()
     }
 
-    /// A page of entries is older than the journal says.
+    /// Marks a page of entries as older than the journal.
     pub fn mark_stale(&mut self, page: CachePage) {
         self.stale.insert(page);
     }
 
-    /// The directory says this of a page: as it was read, or since the page was written. Whether that is
-    /// news.
+    /// Sets the directory content of a page, as read or as just written. Returns true if the content changed.
     pub fn set_content(&mut self, page: CachePage, content: Content) -> bool {
         let table = self.tables[page.device.index()].as_mut();
         let known = table.and_then(|table| table.contents.get_mut(page.page as usize));
         known.is_some_and(|known| std::mem::replace(known, content) != content)
     }
 
-    /// The page of the directory that describes a page of entries is older than that.
+    /// Marks the directory page of a page of entries as stale.
     pub fn mark_directory_stale(&mut self, page: CachePage) {
         let CachePage { device, page } = page;
         self.stale_directories.insert(CachePage { device, page: page / extra_directory::PAGES_PER_PAGE });
     }
 
-    /// Nothing that a device's table says counts: its directory is written anew, with nothing in it.
+    /// Discards a device's table: the directory is stale, and its next write names no page of entries.
     pub fn forget(&mut self, device: DeviceId) {
         let Some(table) = &mut self.tables[device.index()] else { return };
         table.contents.fill(Content::Unwritten);
@@ -137,7 +137,7 @@ impl CacheTables {
         self.stale_directories.extend(directory.map(|page| CachePage { device, page }));
     }
 
-    /// All that was ever written is written again.
+    /// Marks every page ever written, and all directories, as stale.
     pub fn mark_all_stale(&mut self) {
         for device in (0..self.tables.len() as u16).map(DeviceId) {
             for page in (0..self.pages(device)).map(|page| CachePage { device, page }) {
@@ -150,18 +150,18 @@ impl CacheTables {
         }
     }
 
-    /// Pages that are older than the journal says.
+    /// Number of stale pages: of entries and of directories.
     pub fn stale_pages(&self) -> usize {
         self.stale.len() + self.stale_directories.len()
     }
 
-    /// Takes all stale pages of entries, for a checkpoint; those that it could not write come back by
+    /// Takes all stale pages of entries for a checkpoint. Pages not written come back by
     /// [`CacheTables::put_back`].
     pub fn take_stale(&mut self) -> Vec<CachePage> {
         std::mem::take(&mut self.stale).into_iter().collect()
     }
 
-    /// Takes all stale pages of directories likewise.
+    /// Takes all stale directory pages, as [`CacheTables::take_stale`].
     pub fn take_stale_directories(&mut self) -> Vec<CachePage> {
         std::mem::take(&mut self.stale_directories).into_iter().collect()
     }
@@ -176,7 +176,7 @@ impl CacheTables {
         self.stale_directories.extend(directories);
     }
 
-    /// Bytes of memory that they take.
+    /// Bytes of memory in use.
     pub fn memory(&self) -> usize {
         self.tables.iter().flatten().map(|table| table.contents.capacity() * size_of::<Content>()).sum()
     }

@@ -1,8 +1,8 @@
-//! Changes that are not in the journal yet, and which of them a batch takes.
+//! Pending changes, and the selection for a batch.
 //!
-//! Most of them a flush promises. What only makes a cache warmer after a crash, that a clean extra copy comes
-//! or goes and that copies are alike again, waits for the next batch that is written anyway, or for the time
-//! in which every change is committed.
+//! A flush promises most changes. Some only keep a cache warm after a crash: a clean extra copy comes or
+//! goes, or the copies of a span are alike again. Such a change waits for the next batch written for another
+//! reason, or for the longest time before every change is committed.
 
 use super::Extras;
 use braid_base::{BlockId, ExtentId};
@@ -12,57 +12,57 @@ use braid_format::{SlotNumber, SpanId};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// Changes that are not in the journal yet.
+/// Pending changes: not in the journal yet.
 #[derive(Default)]
 pub(super) struct Changes {
-    /// Changed extents, with what the journal still says of them.
+    /// Changed extents, with the entry still in the journal.
     pub extents: HashMap<ExtentId, Before, FixedState>,
     /// Changed blocks.
     pub blocks: HashMap<BlockId, ExtraChange, FixedState>,
-    /// Whether a dirty extra copy is among them, or was.
+    /// True if a dirty extra copy is or was among the changed blocks.
     pub any_dirty: bool,
-    /// Slots that nothing uses once these changes are durable.
+    /// Slots unused once these changes are durable.
     pub freed: Vec<SlotNumber>,
-    /// Block slots likewise, with the blocks that left them.
+    /// Block slots unused once these changes are durable, with the blocks that left.
     pub freed_blocks: Vec<(BlockId, Extra)>,
-    /// Spans whose copies are alike once all devices have been flushed.
+    /// Spans to be recorded as clean after a flush of all devices.
     pub cleared: Vec<SpanId>,
 }
 
-/// What the journal says of an extent that has changed since.
+/// Journal's entry of an extent before the pending change.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Before {
     pub entry: Entry,
-    /// Whether it said, when the extent changed first, that a copy is behind. If not, both had all that any
-    /// flush had promised, and none has promised more of the extent since.
+    /// True if the journal recorded a stale copy when the extent changed first. If false, both copies had
+    /// everything promised by a flush, and no flush has promised more of the extent since.
     pub was_behind: bool,
 }
 
-/// The extra copy of a block that is changed.
+/// Pending change of a block's extra copy.
 #[derive(Clone, Copy)]
 pub(super) struct ExtraChange {
-    /// What the journal still says.
+    /// Extra copy still in the journal.
     pub before: Option<Extra>,
-    /// What the batch that is being written says.
+    /// Extra copy in the batch being written.
     pub after: Option<Extra>,
 }
 
-/// Which changes a batch takes.
+/// Selection of changes for a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {
-    /// All of them, if a flush promises any.
+    /// All changes, if a flush promises any.
     Promised,
-    /// All of them.
+    /// All changes.
     All,
-    /// Clean extra copies that have gone: these speak of no data.
+    /// Dropped clean extra copies: no data depends on these records.
     Left,
-    /// Those of the extents before this one, whose first block this is: in an opening that has more changes
-    /// than one batch has room for. What they freed stays taken.
+    /// Changes of the extents before this extent, given with its first block. For an opening with more
+    /// changes than fit one batch. Slots freed by these changes stay taken.
     Below(ExtentId, BlockId),
 }
 
 impl ExtraChange {
-    /// Whether it says where newer bytes lie than at the home, or lay.
+    /// True if the extra copy is or was dirty: newer than the home.
     pub fn concerns_data(&self) -> bool {
         [self.before, self.after].into_iter().flatten().any(|extra| extra.dirty)
     }
@@ -73,22 +73,23 @@ impl ExtraChange {
 }
 
 impl Changes {
-    /// How many there are.
+    /// Number of pending changes.
     pub fn len(&self) -> usize {
         self.extents.len() + self.blocks.len() + self.cleared.len()
     }
 
-    /// An extent has changed, of which the journal says `entry`.
+    /// Notes a changed extent with its journal entry; only the first change counts.
     pub fn note_extent(&mut self, extent: ExtentId, entry: Entry, was_behind: impl FnOnce() -> bool) {
         self.extents.entry(extent).or_insert_with(|| Before { entry, was_behind: was_behind() });
     }
 
-    /// Whether a flush promises any.
+    /// True if a flush promises any of the changes.
     pub fn is_promised(&self) -> bool {
         !self.extents.is_empty() || self.any_dirty
     }
 
-    /// Takes those that a batch is to say, which takes so many at most.
+    /// Takes the changes for a batch with room for `most`. `Promised` and `All` are split only if extents are
+    /// pending.
     pub fn take(
         &mut self,
         scope: Scope,
@@ -98,8 +99,8 @@ impl Changes {
     ) -> Changes {
         match scope {
             Scope::Promised if !self.is_promised() => Changes::default(),
-            // More than room was reserved for: with a device that is lost, extents of a commit under way come
-            // to those that wait.
+            // More than the reserved room: after the loss of a device, extents of the running commit become
+            // pending again, beside the changes already pending.
             Scope::Promised | Scope::All if self.len() > most && !self.extents.is_empty() => {
                 self.take_extents(most, extent_of)
             }
@@ -113,9 +114,9 @@ impl Changes {
         }
     }
 
-    /// Takes extents with the changes of their blocks, `most` changes, or one extent with more. No crash
-    /// leaves an extent without its blocks: what was discarded would have a dirty extra copy. Slots are free
-    /// only with the last change, so no batch frees one that another record still names.
+    /// Takes extents with the changes of their blocks: at most `most` changes, or one extent with more. An
+    /// extent and its blocks share a batch, so no crash leaves a discarded extent with dirty extra copies.
+    /// Freed slots go with the last change, so no batch frees a slot still named by another record.
     fn take_extents(&mut self, most: usize, extent_of: impl Fn(BlockId) -> ExtentId) -> Changes {
         let mut of_extent: HashMap<ExtentId, usize, FixedState> =
             self.extents.keys().map(|&e| (e, 1)).collect();
@@ -137,8 +138,8 @@ impl Changes {
         Changes { extents, blocks, ..Changes::default() }
     }
 
-    /// Of a block that has left its block slot, the journal says that it is there: so it is among the changed
-    /// ones.
+    /// Takes clean extra copies no longer present, with their freed block slots. The journal still names the
+    /// old block slot, so the block is among the changed blocks.
     fn take_left(&mut self, extras: &Extras) -> Changes {
         let mut left = Changes::default();
         self.freed_blocks.retain(|&(block, slot)| {
@@ -153,8 +154,7 @@ impl Changes {
         left
     }
 
-    /// Whether the journal says that a block has a clean extra copy, or may say it after the batch that is
-    /// being written.
+    /// True if the journal records a clean extra copy of a block, or may do so after the batch being written.
     pub fn may_say_clean(&self, block: BlockId) -> bool {
         self.blocks.get(&block).is_some_and(ExtraChange::may_be_clean)
     }
@@ -202,8 +202,8 @@ mod tests {
         assert_eq!(changes.len(), 0);
     }
 
-    /// When a device is lost, the extents of a commit under way wait for the next one, beside as many as wait
-    /// already: the batch was longer than its buffer.
+    /// After the loss of a device, extents of the running commit wait for the next commit, beside the extents
+    /// already pending. The batch was longer than its buffer.
     #[test]
     fn what_one_batch_does_not_hold_waits_for_the_next_with_the_slots_that_it_frees() {
         let (mut changes, extras) = changes();
@@ -217,8 +217,8 @@ mod tests {
         assert_eq!((last.len(), last.freed, changes.len()), (3, vec![SLOT], 0));
     }
 
-    /// Batches took extents first, and their blocks with the last one: after a power cut between them a
-    /// discarded extent had dirty extra copies.
+    /// The bug: batches took extents first, and all blocks with the last batch. After a power cut between two
+    /// batches, a discarded extent had dirty extra copies.
     #[test]
     fn an_extent_and_its_blocks_are_in_the_same_batch() {
         for most in 1..12 {
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(left.freed_blocks, [(BlockId(1), clean(1))]);
         assert_eq!(changes.freed_blocks, [(BlockId(2), clean(2))]);
         assert!(changes.may_say_clean(BlockId(2)) && !changes.may_say_clean(BlockId(1)));
-        // What was dirty, a record alone does not make good.
+        // A record alone does not make a dirty block clean.
         let dirty = ExtraChange { before: Some(Extra { dirty: true, ..clean(1) }), after: None };
         changes.blocks.insert(BlockId(1), dirty);
         changes.freed_blocks.push((BlockId(1), clean(1)));

@@ -1,4 +1,4 @@
-//! How changes become a commit, and what its end frees: a part of [`State`].
+//! Commits: the choice of changes, and the slots freed at the end. Part of [`State`].
 
 use super::State;
 use super::changes::{ExtraChange, Scope};
@@ -9,8 +9,8 @@ use braid_format::journal::Record;
 use braid_format::map_page;
 
 impl State {
-    /// Begins a commit of so many changes at most: the records of those so far that it takes, into `records`.
-    /// Whether others are left.
+    /// Begins a commit of at most `most` changes and fills `records`. Returns true if changes are left
+    /// pending although `scope` is `All` or `Promised` and the batch is not empty.
     pub fn begin_commit(&mut self, scope: Scope, most: usize, records: &mut Vec<Record>) -> bool {
         assert!(
             self.committing.extents.is_empty() && self.committing.blocks.is_empty(),
@@ -18,7 +18,8 @@ impl State {
         );
         let extent_of = |block| self.shape.range_of(block).extent;
         self.committing = self.pending.take(scope, most, &self.extras, extent_of);
-        // What is in no batch stays in the log.
+        // Changes outside the batch stay in the pending log, so nothing is forgotten unless all changes are
+        // taken.
         let takes_all = self.pending.len() == 0;
         self.committing_log = if takes_all { self.begin_log_commit() } else { None };
         if planted(Bug::LogForgottenEarly) {
@@ -45,7 +46,7 @@ impl State {
         takes_part
     }
 
-    /// The commit is durable, with batch `newest`: what it freed is free, or waits for a checkpoint.
+    /// Ends a durable commit with batch `newest`. Freed slots are free at once, or held until a checkpoint.
     pub fn end_commit(&mut self, newest: u64) {
         let mut done = std::mem::take(&mut self.committing);
         let number = self.committing_log.take();
@@ -75,8 +76,8 @@ impl State {
         self.free(freed);
     }
 
-    /// The pages contain all batches up to `done`, on every device that has them: what these batches freed is
-    /// free.
+    /// Ends a checkpoint: the pages contain all batches up to `done`, on every device with pages. Slots freed
+    /// by these batches become free.
     pub fn end_checkpoint(&mut self, done: u64) {
         let freed = self.outdated.end_checkpoint(done, &self.space);
         self.free(freed);
@@ -87,14 +88,15 @@ impl State {
         blocks.into_iter().for_each(|extra| self.release_block(extra));
     }
 
-    /// The commit failed, or a device did while it ran: spans that it was to clear stay as they were.
+    /// Keeps the state of the spans to be cleared: the commit failed, or a device failed meanwhile.
     pub fn keep_spans(&mut self) {
         let kept = std::mem::take(&mut self.committing.cleared);
         self.behind.end_clearing(&kept, false);
     }
 
-    /// The batch of a commit may be on a device or not, and no other one follows. Spans that it was to clear
-    /// may be clean for the next opening, so from now on nothing is written to both copies there.
+    /// Treats the spans to be cleared as clean: the batch may be on a device or not, and no other batch
+    /// follows. The next opening may find these spans clean, so nothing is written to both copies there from
+    /// now on.
     pub fn doubt_spans(&mut self) {
         let doubted = std::mem::take(&mut self.committing.cleared);
         self.behind.end_clearing(&doubted, true);

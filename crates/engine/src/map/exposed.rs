@@ -1,8 +1,8 @@
-//! What the loss of each device would cost: a part of [`State`].
+//! Cost of the loss of each device. Part of [`State`].
 //!
-//! Counters of written bytes by the devices of their required copies change with the map, so that a status
-//! scans nothing. The audit counts anew and compares. Beside them, ranges of which the second copy is behind
-//! are looked up, [`LOOKED_UP`] pieces at most.
+//! Written bytes are counted by the devices of their required copies. The counters change with the map, so a
+//! status scans nothing. The audit counts anew and compares. In addition, ranges with a stale second copy are
+//! looked up, at most [`LOOKED_UP`] pieces.
 
 use super::State;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
@@ -13,22 +13,21 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::ops::Range;
 
-/// Pieces of extents with a second copy that is behind whose home is looked up for a status: 2 ms. Of 128 KiB
-/// extents these are 2 GiB.
+/// Maximum number of pieces with a stale second copy whose home a status looks up: 2 ms. With extents of 128
+/// KiB, 2 GiB.
 const LOOKED_UP: usize = 1 << 14;
 
-/// Written bytes of the volume by the device that holds them, and the device of their second copy; none for
-/// bytes that have one copy.
+/// Written bytes of the volume by the device of the home and the device of the second copy; `None` for a
+/// single copy.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Exposed(HashMap<(DeviceId, Option<DeviceId>), u64, FixedState>);
 
-/// What the loss of a device would cost.
+/// Cost of the loss of a device.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Exposure {
-    /// Bytes that no other device has: homes without a second copy on a current device, and dirty extra
-    /// copies.
+    /// Bytes on no other device: homes without a second copy on a current device, and dirty extra copies.
     pub alone: Bytes,
-    /// Bytes of homes that the second copy lacks, at most: exact up to [`LOOKED_UP`] pieces.
+    /// Upper bound for bytes of homes with a stale second copy. Exact up to [`LOOKED_UP`] pieces.
     pub behind: Bytes,
 }
 
@@ -43,7 +42,7 @@ impl Exposed {
     }
 }
 
-/// Whether two counts are the same.
+/// Equal if all counts are equal; a missing entry counts as 0.
 impl PartialEq for Exposed {
     fn eq(&self, other: &Exposed) -> bool {
         let has = |of: &Exposed, devices, bytes| of.0.get(devices).copied().unwrap_or_default() == bytes;
@@ -53,7 +52,7 @@ impl PartialEq for Exposed {
 }
 
 impl State {
-    /// The required copies of an extent change.
+    /// Counts a change of an extent's required copies.
     pub(super) fn count_exposed(&mut self, extent: ExtentId, before: &Entry, now: &Entry) {
         if let Some((devices, bytes)) = self.written_of(extent, before) {
             self.exposed.take(devices, bytes);
@@ -70,7 +69,7 @@ impl State {
         }
     }
 
-    /// The extra copy of a block changes, or the required copies of its extent.
+    /// Counts a change of a block's extra copy, or of the required copies of the block's extent.
     pub(super) fn count_exposed_block(
         &mut self,
         block: BlockId,
@@ -85,20 +84,20 @@ impl State {
         }
     }
 
-    /// Counts what recovery found.
+    /// Counts everything found by recovery.
     pub fn count_all_exposed(&mut self) {
         self.exposed = self.exposed_anew();
     }
 
-    /// Whether the counters are what a count of the whole map gives. For audits.
+    /// True if the counters equal a count of the whole map. For audits.
     pub fn is_exposed_counted(&self) -> bool {
         self.exposed == self.exposed_anew()
     }
 
-    /// What the loss of each device would cost. A device that is not current is lost already.
+    /// Returns the cost of the loss of each device. A device that is not current is lost already.
     pub fn exposures(&self, is_current: impl Fn(DeviceId) -> bool) -> Vec<Exposure> {
         let mut exposures = vec![Exposure::default(); self.views.len()];
-        // Homes whose second copy is on a current device.
+        // Homes with a second copy on a current device.
         let mut paired = vec![Bytes::ZERO; self.views.len()];
         for (&(home, second), &bytes) in &self.exposed.0 {
             match (is_current(home), second.filter(|&second| is_current(second))) {
@@ -152,16 +151,16 @@ impl State {
         exposed
     }
 
-    /// The devices that hold an extent, and how much of it was written.
+    /// Devices of an extent's required copies, and the number of written bytes.
     fn written_of(&self, extent: ExtentId, entry: &Entry) -> Option<((DeviceId, Option<DeviceId>), Bytes)> {
         let home = self.device_of(entry.home)?;
         let bytes = self.valid_within(extent, entry, &(Bytes::ZERO..self.shape.extent_size));
         Some(((home, self.device_of(entry.second)), bytes))
     }
 
-    /// The devices whose loss takes the newest bytes of a block, beside what [`State::written_of`] counts:
-    /// the device of the dirty extra copy; and the device of the home, if the block was never written there,
-    /// as an extent whose home is lost is lost with its extra copies.
+    /// Devices whose loss takes the newest bytes of a block, in addition to [`State::written_of`]. The device
+    /// of the dirty extra copy counts. The device of the home counts too if the block's parts on the home are
+    /// not all valid: an extent with a lost home is lost with its extra copies.
     fn dirty_of(
         &self,
         block: BlockId,
@@ -178,7 +177,7 @@ impl State {
         of_extra.into_iter().chain(of_home).map(move |device| (device, len))
     }
 
-    /// How much of a range of an extent was written.
+    /// Number of written bytes in a range of an extent.
     fn valid_within(&self, extent: ExtentId, entry: &Entry, range: &Range<Bytes>) -> Bytes {
         let (mut at, mut sum) = (range.start, Bytes::ZERO);
         while at < range.end {
@@ -191,7 +190,7 @@ impl State {
         sum
     }
 
-    /// How much of a range of an extent guests can address.
+    /// Number of bytes in a range of an extent within the volume's size.
     fn within_volume(&self, extent: ExtentId, range: &Range<Bytes>) -> Bytes {
         let end = self.shape.volume_size.saturating_sub(self.shape.bytes_of(extent).start).min(range.end);
         end.saturating_sub(range.start)

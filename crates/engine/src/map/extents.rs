@@ -1,5 +1,5 @@
-//! The extents' required copies. Eight bytes of memory for each extent with one copy, twelve with two, and
-//! none on an adopted disk.
+//! Required copies of the extents. Memory: eight bytes for each extent with one copy, twelve with two, none
+//! on an adopted disk.
 
 use braid_base::ExtentId;
 use braid_format::SlotNumber;
@@ -7,55 +7,55 @@ use braid_format::map_page::Entry;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// Where the required copies of every extent lie. Changed only through [`super::State`], which keeps what the
-/// journal has to record.
+/// Places of the required copies of every extent. Only [`super::State`] changes the map, and notes each
+/// change for the journal.
 pub(crate) struct Map {
-    /// Home in the low half, above it the valid parts, above these how many blocks have an extra copy, and
-    /// whether it is partly lost.
+    /// By extent: home in the low half, above it the valid parts, then the number of blocks with an extra
+    /// copy, and at the top the flag for partly lost extents.
     homes: Vec<u64>,
-    /// Second copies, by extent; empty for a volume that requires one copy.
+    /// Second copies, by extent; empty for a volume with one required copy.
     seconds: Vec<u32>,
-    /// Which chunks of [`CHUNK`] extents ever had a home, so that nothing reads the memory of the others.
+    /// Chunks of [`CHUNK`] extents with a home at any time. The memory of other chunks is never read.
     used: Vec<bool>,
     mapped: u32,
     lost: u32,
-    /// Of an adopted disk, where nothing is stored.
+    /// Set for an adopted disk: the homes are computed, not stored.
     own: Option<OwnAddresses>,
 }
 
-/// Each extent lies in the slot of its own number, valid from the start.
+/// Map of an adopted disk: each extent lies in the slot of its own number, always valid.
 struct OwnAddresses {
     first: SlotNumber,
     extents: u32,
-    /// The parts of a whole extent.
+    /// All parts of an extent.
     valid: u16,
-    /// How many blocks of an extent have an extra copy, if any.
+    /// Number of blocks with an extra copy, by extent; no entry for zero.
     extras: HashMap<ExtentId, u16, FixedState>,
 }
 
-/// One extra copy: an extent has at most 16,384 blocks.
+/// Counter unit for one extra copy: an extent has at most 16,384 blocks.
 const EXTRA: u64 = 1 << 48;
-/// Extents whose homes lie in one page of the machine's memory.
+/// Extents with their homes in one memory page of the machine.
 const CHUNK: u32 = 512;
-/// The parts that are not valid are lost.
+/// Flag: the parts that are not valid are lost.
 const PARTLY_LOST: u64 = 1 << 63;
 
 impl Map {
     pub fn new(extents: u32, copies: u8) -> Map {
         let seconds = if copies > 1 { vec![0; extents as usize] } else { Vec::new() };
-        // Zeros that are allocated take no memory until something reads or writes them.
+        // Allocated zeros take no memory until the first access.
         let (homes, used) = (vec![0; extents as usize], vec![false; extents.div_ceil(CHUNK) as usize]);
         Map { homes, seconds, used, mapped: 0, lost: 0, own: None }
     }
 
-    /// The map of an adopted disk with this first slot; all parts of its extents are valid.
+    /// Map of an adopted disk from its first slot; all parts of the extents are valid.
     pub fn of_adopted(first: SlotNumber, extents: u32, valid: u16) -> Map {
         let own = OwnAddresses { first, extents, valid, extras: HashMap::default() };
         let (homes, seconds, used) = (Vec::new(), Vec::new(), Vec::new());
         Map { homes, seconds, used, mapped: extents, lost: 0, own: Some(own) }
     }
 
-    /// Whether every extent lies at its own address on an adopted disk, and stays there.
+    /// True if every extent lies at its own address on an adopted disk, and stays there.
     #[inline]
     pub fn is_of_adopted(&self) -> bool {
         self.own.is_some()
@@ -65,12 +65,12 @@ impl Map {
         self.own.as_ref().map_or(self.homes.len() as u32, |own| own.extents)
     }
 
-    /// Extents that have a home.
+    /// Number of extents with a home.
     pub fn mapped(&self) -> u32 {
         self.mapped
     }
 
-    /// Extents whose bytes are lost.
+    /// Extents with all bytes lost.
     pub fn lost(&self) -> Vec<ExtentId> {
         match self.lost {
             0 => Vec::new(),
@@ -78,7 +78,7 @@ impl Map {
         }
     }
 
-    /// Extents of which some parts are lost.
+    /// Extents with some parts lost.
     pub fn partly_lost(&self) -> Vec<ExtentId> {
         match self.lost {
             0 => Vec::new(),
@@ -98,7 +98,7 @@ impl Map {
         Entry { home: SlotNumber(word as u32), valid: (word >> 32) as u16, second, partly_lost }
     }
 
-    /// Sets the required copies of an extent; the count of extra copies stays.
+    /// Sets the required copies of an extent. The count of extra copies stays. Panics on an adopted disk.
     pub fn set(&mut self, extent: ExtentId, entry: Entry) {
         assert!(!self.is_of_adopted(), "no home of an adopted disk moves: {extent:?} to {entry:?}");
         self.used[(extent.0 / CHUNK) as usize] |= entry.home != SlotNumber::NONE;
@@ -117,7 +117,7 @@ impl Map {
         }
     }
 
-    /// Whether some block of an extent has an extra copy.
+    /// True if some block of an extent has an extra copy.
     #[inline]
     pub fn has_extras(&self, extent: ExtentId) -> bool {
         match &self.own {
@@ -126,7 +126,7 @@ impl Map {
         }
     }
 
-    /// One block more of an extent has an extra copy.
+    /// Counts one more block with an extra copy.
     pub fn add_extra(&mut self, extent: ExtentId) {
         match &mut self.own {
             None => self.homes[extent.index()] += EXTRA,
@@ -134,7 +134,7 @@ impl Map {
         }
     }
 
-    /// One block less of an extent has an extra copy.
+    /// Counts one block less with an extra copy.
     pub fn remove_extra(&mut self, extent: ExtentId) {
         let Some(own) = &mut self.own else {
             self.homes[extent.index()] -= EXTRA;
@@ -147,7 +147,7 @@ impl Map {
         }
     }
 
-    /// Every extent that has a home, as far as that is stored: none of an adopted disk.
+    /// Every extent with a stored home; none on an adopted disk.
     pub fn iter(&self) -> impl Iterator<Item = (ExtentId, Entry)> {
         let chunks = (0..).zip(&self.used).filter(|(_, is_used)| **is_used).map(|(chunk, _)| chunk);
         let extents = |chunk: u32| chunk * CHUNK..(chunk * CHUNK + CHUNK).min(self.homes.len() as u32);
@@ -155,7 +155,7 @@ impl Map {
         all.filter(|(_, entry)| entry.home != SlotNumber::NONE)
     }
 
-    /// Bytes of memory that the map takes.
+    /// Bytes of memory used by the map.
     pub fn memory(&self) -> usize {
         let of_own = |own: &OwnAddresses| own.extras.capacity() * (size_of::<(ExtentId, u16)>() + 1);
         self.homes.capacity() * 8 + self.seconds.capacity() * 4 + self.own.as_ref().map_or(0, of_own)

@@ -1,8 +1,8 @@
-//! Extra copies, and what the journal says of them: a part of [`State`].
+//! Extra copies and their state in the journal. Part of [`State`].
 //!
-//! A block whose extra copy has changed is among the pending changes, with what the journal still says of it.
-//! Until that is another thing, its block slot is not used again, its page of the cache table shows what the
-//! journal says, and its extent counts as one with extra copies.
+//! A block with a changed extra copy is among the pending changes, with the copy still in the journal. Until
+//! the journal changes, the old block slot is not used again, the page of the cache table shows the journal's
+//! state, and the extent counts as having extra copies.
 
 use super::changes::ExtraChange;
 use super::{CachePage, State};
@@ -16,20 +16,20 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use std::ops::Range;
 
-/// What is listed of a block's dirty extra copies on devices without the only journal.
+/// Change of a block's dirty extra copies on devices without the only journal, as listed there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DirtyChange {
     pub block: BlockId,
     pub extent: ExtentId,
-    /// The dirty copy that a batch gives the block there.
+    /// Dirty copy given to the block by a batch.
     pub now: Option<Extra>,
-    /// Whether that batch takes a dirty copy from its place.
+    /// True if the batch removes a dirty copy from its place.
     pub leaves: bool,
 }
 
 impl State {
-    /// What the batch that is being written changes of dirty extra copies that the loss of the journal would
-    /// leave: if there is but one journal, and the cache tables are all that is known without it.
+    /// Changes by the batch being written to dirty extra copies that survive the loss of the journal. Empty
+    /// unless there is one journal alone and the cache tables are all that is known after its loss.
     pub fn dirty_changes(&self) -> Vec<DirtyChange> {
         if !self.are_dirty_listed() {
             return Vec::new();
@@ -44,9 +44,9 @@ impl State {
         changes.collect()
     }
 
-    /// The blocks of which a copy has left a place that a cache table may call dirty, since this was asked
-    /// last: from now on a guest's write may make the home newer. With the batch from which on no table and
-    /// no list says dirty; the largest number for a batch that is still to be written.
+    /// Takes the blocks with a copy that left a place which a cache table may call dirty, since the last
+    /// call. From now on a guest's write may make the home newer. Each block comes with the batch from which
+    /// on no table and no list says dirty; `u64::MAX` for a batch still to be written.
     pub fn take_left_dirty(&mut self) -> Vec<(BlockId, ExtentId, u64)> {
         let left = std::mem::take(&mut self.left_dirty);
         let listed = left.into_iter().filter_map(|(block, place)| {
@@ -59,13 +59,13 @@ impl State {
         listed.collect()
     }
 
-    /// Whether dirty extra copies on devices without the journal are listed at all.
+    /// True if dirty extra copies on devices without the journal are listed at all.
     fn are_dirty_listed(&self) -> bool {
         self.outdated.is_needed() && !self.map.is_of_adopted()
     }
 
-    /// Notes that a copy leaves a place on a device without the only journal, of which the table of the cache
-    /// may say that it is dirty. Until then the place has the same bytes as the home, or newer ones.
+    /// Notes a copy leaving a place that the cache table may call dirty, on a device without the only
+    /// journal. Until then the place has the bytes of the home, or newer bytes.
     fn note_left(&mut self, block: BlockId, from: Extra, now: Option<Extra>) {
         let stays = now.is_some_and(|now| is_same_place(from, now));
         if stays || !self.are_dirty_listed() || !self.outdated.is_elsewhere(&from, &self.space) {
@@ -77,15 +77,14 @@ impl State {
         }
     }
 
-    /// Whether the journal says that a block is dirty in a place, or will with the batch that is being
-    /// written.
+    /// True if the journal calls a block dirty in a place, or will with the batch being written.
     fn is_said_dirty(&self, block: BlockId, place: Extra) -> bool {
         let changes = [self.committing.blocks.get(&block), self.pending.blocks.get(&block)];
         let said = changes.into_iter().flatten().flat_map(|change| [change.before, change.after]);
         said.flatten().any(|said| said.dirty && is_same_place(said, place))
     }
 
-    /// The extra copy of a block is now this, or gone. A block slot that it leaves behind is the caller's.
+    /// Sets or removes the extra copy of a block. The caller retires the block slot left behind.
     pub fn set_extra(&mut self, block: BlockId, extra: Option<Extra>) {
         let known = self.extras.get(block);
         if known == extra {
@@ -111,7 +110,7 @@ impl State {
         }
     }
 
-    /// A block of an extent was dirty or not, and is now. Counted on an adopted disk alone.
+    /// Counts a change of a block between clean and dirty. Counted on an adopted disk alone.
     pub(super) fn count_dirty(&mut self, extent: ExtentId, before: bool, now: bool) {
         if before == now || !self.map.is_of_adopted() {
             return;
@@ -124,7 +123,7 @@ impl State {
         }
     }
 
-    /// Counts the dirty blocks that recovery found.
+    /// Counts all dirty blocks after recovery.
     pub fn count_all_dirty(&mut self) {
         let dirty: Vec<BlockId> =
             self.extras.all().filter(|(_, extra)| extra.dirty).map(|(block, _)| block).collect();
@@ -133,13 +132,13 @@ impl State {
         }
     }
 
-    /// Whether a span of an adopted disk has dirty blocks.
+    /// True if a span of an adopted disk has dirty blocks.
     pub fn has_dirty(&self, span: SpanId) -> bool {
         self.dirty.contains_key(&span)
     }
 
-    /// What the next commit says of a block changes. While the journal may name an extra copy of it, the
-    /// extent counts as one that has some, so that no write misses it.
+    /// Adds a block's change to the pending changes. While the journal may name an extra copy of the block,
+    /// the extent counts as having one, so no write misses the copy.
     fn note_change(&mut self, block: BlockId, known: Option<Extra>, extra: Option<Extra>) {
         let extent = self.shape.range_of(block).extent;
         self.pending.any_dirty |= [known, extra].into_iter().flatten().any(|extra| extra.dirty);
@@ -148,7 +147,7 @@ impl State {
                 vacant.insert(ExtraChange { before: known, after: None });
                 self.map.add_extra(extent);
             }
-            // As the journal has it.
+            // The journal's state again: no change is left.
             Entry::Occupied(change) if change.get().before == extra => {
                 change.remove();
                 self.map.remove_extra(extent);
@@ -157,21 +156,20 @@ impl State {
         }
     }
 
-    /// What the journal and the cache tables say of a block's extra copy now.
+    /// Durable extra copy of a block, by the journal and the cache tables.
     pub fn durable_extra(&self, block: BlockId) -> Option<Extra> {
         let change = self.committing.blocks.get(&block).or_else(|| self.pending.blocks.get(&block));
         change.map_or_else(|| self.extras.get(block), |change| change.before)
     }
 
-    /// Whether a block's newest bytes are at the home, and in an extra copy by what the journal and the cache
-    /// tables say.
+    /// True if a block is written back, but still dirty by the journal and the cache tables.
     pub fn was_written_back(&self, block: BlockId) -> bool {
         let is_dirty = |extra: Option<Extra>| extra.is_some_and(|extra| extra.dirty);
         is_dirty(self.durable_extra(block)) && !is_dirty(self.extras.get(block))
     }
 
-    /// Whether a write to a piece may make a clean extra copy differ from the required ones that the journal
-    /// names, now or with a batch that is being written: then its span must be dirty before.
+    /// True if a write to these blocks may make a clean extra copy differ from the required copies, by the
+    /// journal now or with the batch being written. The span must be dirty before such a write.
     pub fn has_clean_extra(&self, mut blocks: impl Iterator<Item = BlockId>) -> bool {
         let is_clean = |block| {
             self.extras.get(block).is_some_and(|extra| !extra.dirty)
@@ -181,20 +179,20 @@ impl State {
         self.has_spans && blocks.any(is_clean)
     }
 
-    /// Whether any block of an extent has an extra copy now.
+    /// True if any block of an extent has an extra copy now.
     pub fn any_extra(&self, extent: ExtentId) -> bool {
         let has_extra = |block| self.extras.get(block).is_some();
         self.map.has_extras(extent) && self.shape.blocks_of(extent).any(has_extra)
     }
 
-    /// The page of a cache table that describes an extra copy's block slot.
+    /// Page of the cache table with the entry of an extra copy's block slot.
     pub fn cache_page(&self, extra: &Extra) -> CachePage {
         let slot = self.space.locate(extra.slot).expect("an extra copy lies in a slot that exists");
         self.tables.page_of(slot, extra.place)
     }
 
-    /// Takes up to `wanted` block slots of a device that lie side by side: of the divided extent slots, or of
-    /// another one, if fewer than `most` are divided.
+    /// Takes up to `wanted` adjacent block slots of a device. Divides another extent slot if no divided slot
+    /// has room and fewer than `most` are divided.
     pub fn take_blocks(
         &mut self,
         device: DeviceId,
@@ -216,8 +214,8 @@ impl State {
         self.extras.take(device, wanted)
     }
 
-    /// Nothing uses the block slot of an extra copy any more, which the block has just left. It is free at
-    /// once, unless the journal may still say that the block is there.
+    /// Retires the block slot that a block has just left. The slot is free at once, unless the journal may
+    /// still name the block there, or a cache table may call the slot dirty until a checkpoint.
     pub fn retire_block(&mut self, block: BlockId, left: Extra) {
         let is_there = |before: &Extra| (before.slot, before.place) == (left.slot, left.place);
         let before = self.pending.blocks.get(&block).and_then(|change| change.before).filter(is_there);
@@ -232,20 +230,20 @@ impl State {
         }
     }
 
-    /// Gives back a block slot that no record speaks of.
+    /// Frees a block slot named by no record.
     pub fn release_block(&mut self, extra: Extra) {
         if let Some(slot) = self.extras.release(extra.slot, extra.place) {
             self.release(slot);
         }
     }
 
-    /// Whether the batch that is being written changes where the newest bytes of a block lie.
+    /// True if the batch being written changes the place of a block's newest bytes, or does not contain the
+    /// block.
     pub fn commits_data_of(&self, block: BlockId) -> bool {
         self.committing.blocks.get(&block).is_none_or(ExtraChange::concerns_data)
     }
 
-    /// Passes each page with the entries that the journal says it has to `each`: not what has not been
-    /// committed.
+    /// Passes each page to `each` with its durable entries. Uncommitted changes are left out.
     pub fn encode_cache_pages(
         &self,
         pages: &[CachePage],

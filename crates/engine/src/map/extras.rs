@@ -1,8 +1,9 @@
-//! Extra copies: the second table, from blocks to block slots and back. Only what is cached takes memory.
+//! Extra copies: the second table, from blocks to block slots and back. Memory is used for cached blocks
+//! alone.
 //!
-//! A cache takes whole extent slots of a device and divides them into block slots; an extent slot whose block
-//! slots are all free goes back. While it is divided it has a *group* here, with a *cell* for each of its
-//! block slots: group × blocks of an extent + place.
+//! A cache takes whole extent slots of a device and divides them into block slots. An extent slot with all
+//! block slots free is given back. A divided extent slot has a *group* here, with a *cell* for each block
+//! slot: group × blocks of an extent + place.
 //!
 //! ```text
 //! a cell   entries  6  block + 1 (5 bytes) and state, as in a page of the cache table
@@ -10,14 +11,14 @@
 //! heads             4  for three quarters of the cells in use: the first cell of a chain
 //! ```
 //!
-//! So a block costs 13 bytes, and up to a sixteenth more that has been reserved. Chains are found by linear
-//! hashing: the table of heads grows by one at a time, and no request waits until all is moved to a larger
-//! one. During recovery a block may be in several cells, as pages of the cache table are of different ages;
-//! afterwards it is in one at most.
+//! A block costs 13 bytes, and up to a sixteenth more for reserved memory. Chains use linear hashing: the
+//! table of heads grows by one head at a time, so no request waits for a rehash of the whole table. During
+//! recovery a block may be in several cells, because pages of the cache table differ in age. Afterwards a
+//! block is in at most one cell.
 //!
-//! Neighbouring blocks get block slots side by side as far as there are any, so that they are one request to
-//! the device: an SSD takes a request of 128 KiB in the time of few of 4 KiB. A group that has just got a
-//! free block slot is used last, for more of its block slots become free meanwhile.
+//! Neighbouring blocks get adjacent block slots, if any are free, so that a device sees one request: an SSD
+//! takes a request of 128 KiB in the time of a few requests of 4 KiB. A group with a newly freed block slot
+//! is used last, because more of its block slots become free meanwhile.
 
 mod loading;
 #[cfg(test)]
@@ -32,47 +33,46 @@ use hashbrown::HashTable;
 use std::hash::BuildHasher;
 use std::ops::Range;
 
-/// Which blocks have an extra copy, which block each block slot holds, and which are free.
+/// Extra copy of each block, block in each block slot, and free block slots.
 pub(crate) struct Extras {
-    /// Block slots of an extent slot.
+    /// Number of block slots in an extent slot.
     places: u32,
     entries: Vec<[u8; ENTRY]>,
     links: Vec<u32>,
     heads: Vec<u32>,
     groups: Vec<Group>,
-    /// Groups by their extent slot.
+    /// Groups by extent slot.
     by_slot: HashTable<u32>,
-    /// The first group that no extent slot has; the others follow by `next`.
+    /// First unused group; the others follow by `next`.
     unused: u32,
     devices: Vec<Pool>,
     len: usize,
     hasher: FixedState,
 }
 
-/// A divided extent slot.
+/// Divided extent slot.
 #[derive(Clone, Copy)]
 struct Group {
     slot: SlotNumber,
     device: DeviceId,
-    /// Block slots in use, and how many of them are dirty.
+    /// Number of block slots in use, and of dirty block slots.
     used: u16,
     dirty: u16,
-    /// Neighbours among the groups of the device that have a free block slot.
+    /// Neighbours in the list of the device's groups with a free block slot.
     next: u32,
     before: u32,
 }
 
 #[derive(Clone, Copy)]
 struct Pool {
-    /// Divided extent slots.
+    /// Number of divided extent slots.
     divided: u32,
-    /// Block slots that are not free, and blocks that lie in them.
+    /// Number of block slots that are not free, and number of blocks held.
     taken: usize,
     held: usize,
-    /// Dirty blocks.
+    /// Number of dirty blocks.
     dirty: usize,
-    /// The first and the last group that has a free block slot: that which has had one for longest comes
-    /// first.
+    /// First and last group with a free block slot. The group with room for longest comes first.
     roomy: u32,
     last_roomy: u32,
 }
@@ -84,20 +84,20 @@ impl Pool {
 const ENTRY: usize = 6;
 /// No cell, no group.
 const NONE: u32 = u32::MAX;
-/// Of a hundred cells in use, so many have a chain of their own.
+/// Heads of chains for each hundred cached blocks.
 const HEADS_PER_CENT: usize = 75;
-/// What is reserved beyond need: one part in so many.
+/// Divisor for reserved memory: one part in 16 beyond need.
 const RESERVE: usize = 16;
-/// Cells that are looked at to find free ones side by side, about: 8 groups of 32.
+/// Approximate number of cells examined for adjacent free cells: 8 groups of 32.
 const LOOKED_AT: u32 = 256;
 
-/// What a cell holds.
+/// State of a cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Free = 0,
     Clean = 1,
     Dirty = 2,
-    /// It was taken, and holds no block yet, or none any more.
+    /// Taken, without a block yet or any more.
     Taken = 3,
 }
 
@@ -118,7 +118,7 @@ impl Extras {
         }
     }
 
-    /// There are so many devices now.
+    /// Sets the number of devices.
     pub fn set_devices(&mut self, devices: usize) {
         self.devices.resize(devices, Pool::EMPTY);
     }
@@ -127,18 +127,18 @@ impl Extras {
         self.len
     }
 
-    /// Blocks whose extra copy is newer than every required one.
+    /// Number of blocks with an extra copy newer than every required copy.
     pub fn dirty(&self) -> usize {
         self.devices.iter().map(|pool| pool.dirty).sum()
     }
 
-    /// How many of them lie on a device.
+    /// Number of dirty blocks on a device.
     pub fn dirty_on(&self, device: DeviceId) -> usize {
         self.devices[device.index()].dirty
     }
 
-    /// How many of a device's block slots are free, and how many hold no block: these are free or will be,
-    /// unless one comes.
+    /// Number of free block slots of a device, and number of block slots without a block. The latter are free
+    /// or will be, unless a block comes.
     pub fn spare(&self, device: DeviceId) -> (usize, usize) {
         let Pool { divided, taken, held, .. } = self.devices[device.index()];
         let all = divided as usize * self.places as usize;
@@ -149,26 +149,26 @@ impl Extras {
         if self.len == 0 { None } else { self.find(block).map(|cell| self.extra_at(cell)) }
     }
 
-    /// The extra copy of a block, as policies see it.
+    /// Extra copy of a block, as policies see the copy.
     pub fn copy_of(&self, block: BlockId) -> Option<ExtraCopy> {
         let cell = if self.len == 0 { None } else { self.find(block) }?;
         let device = self.groups[(cell / self.places) as usize].device;
         Some(ExtraCopy { device, dirty: self.entry(cell).1 == State::Dirty, cell: CellId(cell) })
     }
 
-    /// The block in a cell.
+    /// Block in a cell.
     pub fn block_in(&self, cell: CellId) -> Option<BlockId> {
         if (cell.0 as usize) < self.entries.len() { self.entry(cell.0).0 } else { None }
     }
 
-    /// The block that a block slot holds, and whether it is dirty.
+    /// Block in a block slot, and whether the block is dirty.
     pub fn at(&self, slot: SlotNumber, place: u16) -> Option<(BlockId, bool)> {
         let (block, state) = self.entry(self.cell_at(slot, place)?);
         block.map(|block| (block, state == State::Dirty))
     }
 
-    /// The first block with an extra copy at or after a cell, in the order of cells, and the cell to go on
-    /// from.
+    /// First block with an extra copy at or after a cell, in the order of cells. Returns first the cell to
+    /// continue from.
     pub fn next(&self, from: u32) -> Option<(u32, BlockId, Extra)> {
         let cells = from..self.entries.len() as u32;
         cells.filter_map(|cell| Some((cell + 1, self.entry(cell).0?, self.extra_at(cell)))).next()
@@ -184,8 +184,8 @@ impl Extras {
         })
     }
 
-    /// The first divided slot without a dirty block from a group on, the blocks that lie in it, and the group
-    /// to go on from.
+    /// First divided slot without a dirty block, from a group on: the group to continue from, the slot, and
+    /// the blocks inside.
     pub fn next_clean_slot(&self, from: u32) -> Option<(u32, SlotNumber, Vec<BlockId>)> {
         let is_clean = |group: &u32| {
             let Group { used, dirty, .. } = self.groups[*group as usize];
@@ -197,8 +197,8 @@ impl Extras {
         Some((group + 1, self.groups[group as usize].slot, blocks))
     }
 
-    /// Up to `most` divided slots of a device from a group on, as the blocks that lie in them and how many
-    /// slots these are, and the group to go on from. Without dirty blocks, unless `with_dirty`.
+    /// Up to `most` divided slots of a device, from a group on: the group to continue from, the number of
+    /// slots, and the blocks inside. Slots with dirty blocks are included if `with_dirty`.
     pub fn slots_of(
         &self,
         device: DeviceId,
@@ -216,8 +216,8 @@ impl Extras {
         groups.last().map(|last| (last + 1, groups.len(), blocks))
     }
 
-    /// Sets or removes a block's extra copy. A block slot that is new to the block must have been taken
-    /// before; one that it leaves is given back by the caller.
+    /// Sets or removes a block's extra copy. A new block slot must be taken before. The caller gives back the
+    /// block slot left behind.
     pub fn set(&mut self, block: BlockId, extra: Option<Extra>) {
         let before = self.find(block);
         let now = extra.map(|e| {
@@ -243,21 +243,20 @@ impl Extras {
         }
     }
 
-    /// Extent slots that are divided on a device.
+    /// Number of divided extent slots on a device.
     pub fn divided(&self, device: DeviceId) -> u32 {
         self.devices[device.index()].divided
     }
 
-    /// Divides an extent slot: its block slots become free. False if so many are divided that its cells have
-    /// no number.
+    /// Divides an extent slot into free block slots. Returns false if no cell numbers are left.
     pub fn divide(&mut self, device: DeviceId, slot: SlotNumber) -> bool {
         let Some(group) = self.add_group(device, slot) else { return false };
         self.link_roomy(group);
         true
     }
 
-    /// Takes free block slots of a device that lie side by side: as many as are wanted, or the most that few
-    /// groups have. Gives their extent slot and places.
+    /// Takes adjacent free block slots of a device: `most`, or the longest run in the examined groups.
+    /// Returns the extent slot and the places.
     pub fn take(&mut self, device: DeviceId, most: usize) -> Option<(SlotNumber, Range<u16>)> {
         let cells = self.free_run(device, most as u32);
         if cells.is_empty() {
@@ -276,8 +275,8 @@ impl Extras {
         Some((slot, first..first + taken as u16))
     }
 
-    /// The first free cells of a device that are as many as are wanted, or else the most of those that are
-    /// looked at.
+    /// First run of `most` free cells of a device, or the longest run among about [`LOOKED_AT`] examined
+    /// cells.
     fn free_run(&self, device: DeviceId, most: u32) -> Range<u32> {
         let (mut number, mut looked_at, mut best) = (self.devices[device.index()].roomy, 0, 0..0);
         while let Some(group) = self.groups.get(number as usize) {
@@ -302,8 +301,8 @@ impl Extras {
         best
     }
 
-    /// Gives a block slot back that holds no block. Returns the extent slot if no block slot of it is in use
-    /// any more: it is whole again, and the caller's to release.
+    /// Frees a block slot without a block. Returns the extent slot if none of its block slots is in use any
+    /// more: the extent slot is whole again, for the caller to release.
     pub fn release(&mut self, slot: SlotNumber, place: u16) -> Option<SlotNumber> {
         let cell = self.cell_at(slot, place).expect("a block slot lies in a divided slot");
         assert!(self.entry(cell) == (None, State::Taken), "a block slot that is given back was taken");
@@ -330,7 +329,7 @@ impl Extras {
         }
     }
 
-    /// Bytes of memory that the tables take.
+    /// Bytes of memory used by the tables.
     pub fn memory(&self) -> usize {
         let cells = self.entries.capacity() * ENTRY + self.links.capacity() * 4 + self.heads.capacity() * 4;
         cells + self.groups.capacity() * size_of::<Group>() + self.by_slot.allocation_size()
@@ -362,7 +361,7 @@ impl Extras {
         Some(number)
     }
 
-    /// Forgets a group without a block slot in use, which is in no list.
+    /// Removes a group without a used block slot. The group must be in no list.
     fn remove_group(&mut self, number: u32) {
         let Group { slot, device, .. } = self.groups[number as usize];
         let (hash, groups) = (self.hasher.hash_one(slot.0), &self.groups);
@@ -415,7 +414,7 @@ impl Extras {
         (u64::from_le_bytes(wide).checked_sub(1).map(BlockId), state)
     }
 
-    /// Changes what a cell holds, and counts it.
+    /// Sets the content of a cell, and updates the counts.
     fn set_entry(&mut self, cell: u32, block: Option<BlockId>, state: State) {
         let (known, before) = self.entry(cell);
         let wide = block.map_or(0, |block| block.0 + 1).to_le_bytes();
@@ -433,7 +432,7 @@ impl Extras {
         self.chain_of(block).find(|&cell| self.entry(cell).0 == Some(block))
     }
 
-    /// The cells of the chain that a block belongs to.
+    /// Cells of the chain of a block.
     fn chain_of(&self, block: BlockId) -> impl Iterator<Item = u32> {
         let mut next = self.heads[self.head_of(block)];
         std::iter::from_fn(move || {
@@ -443,7 +442,7 @@ impl Extras {
         })
     }
 
-    /// As many bits of the hash as there are heads for; one bit less for those that have not been divided
+    /// Head of a block: as many bits of the hash as the heads need; one bit less if the head does not exist
     /// yet.
     fn head_of(&self, block: BlockId) -> usize {
         let (hash, heads) = (self.hasher.hash_one(block.0) as usize, self.heads.len());
@@ -460,7 +459,7 @@ impl Extras {
         self.links[cell as usize] = std::mem::replace(&mut self.heads[head], cell);
     }
 
-    /// One head more: some of the cells of one chain move to it.
+    /// Adds a head, and moves some cells of one chain there.
     fn divide_chain(&mut self) {
         let new = self.heads.len();
         let old = new & !(1 << new.ilog2());
@@ -486,7 +485,7 @@ impl Extras {
     }
 }
 
-/// Appends, and reserves little beyond that: a table of half a GB must not take a whole one.
+/// Appends with a small reserve: a table of half a GB must not take a whole GB.
 fn lengthen<T: Clone>(vec: &mut Vec<T>, by: usize, value: T) {
     let len = vec.len() + by;
     if len > vec.capacity() {

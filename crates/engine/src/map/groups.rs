@@ -1,47 +1,47 @@
-//! Which groups of map pages lie on the devices: what an opening has to read of a large volume.
+//! Groups of map pages on the devices: the pages to read at the opening of a large volume.
 //!
 //! Creation writes no page of the map. The first checkpoint with a page of a group writes all pages of the
-//! group, and then says in the summary that the group was written ([`braid_format::map_summary`]). A volume
-//! without a summary has all of its pages, from creation on.
+//! group. Then the summary names the group as written ([`braid_format::map_summary`]). In a volume without a
+//! summary, creation has written all pages.
 
 use braid_format::map_summary::Summary;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// The groups that the summaries on the devices name.
+/// Groups named by the summaries on the devices.
 pub(crate) struct Groups {
-    /// The pages of the map.
+    /// Number of map pages.
     pages: u32,
-    /// None for a volume without a summary.
+    /// `None` for a volume without a summary.
     summary: Option<Summary>,
-    /// Groups that a checkpoint is writing for the first time.
+    /// Groups being written for the first time by a checkpoint.
     begun: Vec<u32>,
-    /// Whether a summary on a device may be another one.
+    /// True if the summary on some device may differ.
     is_stale: bool,
 }
 
 impl Groups {
-    /// Those of a volume without a summary: all pages were written.
+    /// Groups of a volume without a summary: all pages were written.
     pub fn all(pages: u32) -> Groups {
         Groups { pages, summary: None, begun: Vec::new(), is_stale: false }
     }
 
-    /// Those that a summary names.
+    /// Groups named by a summary.
     pub fn of(pages: u32, summary: Summary, is_stale: bool) -> Groups {
         Groups { pages, summary: Some(summary), begun: Vec::new(), is_stale }
     }
 
-    /// Whether the summaries are to be written again.
+    /// True if the summaries must be written again.
     pub fn is_stale(&self) -> bool {
         self.is_stale
     }
 
-    /// Whether a page was written.
+    /// True if a page was written.
     pub fn contains(&self, page: u32) -> bool {
         self.summary.as_ref().is_none_or(|summary| summary.contains(summary.group_of(page)))
     }
 
-    /// The pages that were written, in runs of at most `most` pages.
+    /// Written pages, in runs of at most `most` pages.
     pub fn runs(&self, most: u32) -> Vec<Range<u32>> {
         let mut runs: Vec<Range<u32>> = Vec::new();
         let Some(summary) = &self.summary else {
@@ -58,15 +58,16 @@ impl Groups {
         runs
     }
 
-    /// All pages that lie on the devices, and the summaries, are to be written again; the pages.
+    /// Marks the summaries as stale. Returns all pages on the devices, with the pages of groups being
+    /// written, for a new write.
     pub fn mark_all_stale(&mut self) -> Vec<u32> {
         self.is_stale = self.summary.is_some();
         let begun = self.begun.iter().filter_map(|group| Some(self.summary.as_ref()?.pages_of(*group)));
         self.runs(self.pages.max(1)).into_iter().chain(begun).flatten().collect()
     }
 
-    /// A checkpoint begins to write these pages: adds the pages of groups that were never written. Gives the
-    /// summary that is to be written once the pages are durable, if it says more than those on the devices.
+    /// Begins a checkpoint of these pages, and adds the pages of groups never written. Returns the summary to
+    /// write once the pages are durable; `None` if the summaries on the devices are up to date.
     pub fn begin(&mut self, pages: &mut BTreeSet<u32>) -> Option<Summary> {
         let summary = self.summary.as_mut()?;
         let groups: BTreeSet<u32> = pages.iter().map(|&page| summary.group_of(page)).collect();
@@ -75,7 +76,7 @@ impl Groups {
             return None;
         }
         self.begun.iter().for_each(|&group| pages.extend(summary.pages_of(group)));
-        // Also if the writing fails: a device may have this one.
+        // A new number even if the write fails: a device may already have this summary.
         summary.sequence += 1;
         self.is_stale = false;
         let mut next = summary.clone();
@@ -83,7 +84,7 @@ impl Groups {
         Some(next)
     }
 
-    /// The checkpoint has ended, and the summary is on all devices if it was to be written; or it has failed.
+    /// Ends a checkpoint. On success the summary, if any, is on all devices; on failure the summary is stale.
     pub fn end(&mut self, written: Option<Summary>, has_failed: bool) {
         self.begun.clear();
         match written {

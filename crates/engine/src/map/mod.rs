@@ -1,5 +1,5 @@
-//! What the volume knows: where every copy lies, which slots are free, and what of it the journal does not
-//! know yet. Pure: nothing here waits.
+//! The state of the volume in memory: the place of every copy, the free slots, and the changes pending for
+//! the journal. Pure: nothing here waits.
 
 mod behind;
 mod cache_table;

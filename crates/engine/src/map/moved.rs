@@ -1,13 +1,13 @@
-//! Which extents' copies have got other places: a slot that a copy has left may hold another extent by the
-//! time that a read of it ends, if that read does not hold the extent's lock.
+//! Counters of moved copies, for reads without the extent's lock. At the end of such a read, the copy may
+//! have left its slot, and the slot may hold another extent.
 //!
-//! Counted for groups of extents: if one moves, what is read of others in its group does not count either,
-//! which costs speed alone.
+//! Moves are counted by groups of extents: a move also discards reads of other extents in the same group. The
+//! cost is speed alone.
 
 use braid_base::ExtentId;
 
-/// So many groups, in 16 KiB of memory: of a few hundred extents that are being read, one move in ten hits
-/// another's group.
+/// Number of groups, in 16 KiB of memory. With a few hundred extents being read, one move in ten hits the
+/// group of another extent.
 const GROUPS: usize = 4096;
 
 /// Moves of copies, counted by groups of extents.
@@ -22,13 +22,14 @@ impl Default for Moved {
 }
 
 impl Moved {
-    /// A copy of an extent lies elsewhere from now on.
+    /// Counts a move of a copy of an extent.
     pub fn note(&mut self, extent: ExtentId) {
         let group = &mut self.groups[extent.0 as usize % GROUPS];
         *group = group.wrapping_add(1);
     }
 
-    /// How often that happened. As long as the answer stays the same, the places do.
+    /// Number of moves in the extent's group (wrapping). While the count is unchanged, the places are
+    /// unchanged.
     pub fn count(&self, extent: ExtentId) -> u32 {
         self.groups[extent.0 as usize % GROUPS]
     }

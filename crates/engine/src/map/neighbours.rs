@@ -1,38 +1,39 @@
-//! The slot that an extent gets on a device: next to its neighbours' where that is free, else between those
-//! that are not far, else near its place ([`super::space`]).
+//! Choice of an extent's slot on a device: next to its neighbours if possible, else between near neighbours,
+//! else near the extent's place ([`super::space`]).
 //!
-//! An extent is in the map once its data has been written. What was given out a moment before counts as well
-//! ([`Given`]): otherwise the layout would depend on whether a client writes one extent after the other or
+//! An extent enters the map once its data has been written. Slots given out a moment before count as well
+//! ([`Given`]): otherwise the layout would depend on whether a client writes extents one after the other or
 //! several at once.
 
 use super::{Map, Space, State};
 use braid_base::{DeviceId, ExtentId};
 use braid_format::SlotNumber;
 
-/// Why an extent comes to a device.
+/// Reason for an extent's arrival on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrival {
-    /// It is written for the first time.
+    /// Written for the first time.
     New,
-    /// It has been on another device, or gets a second copy. It may have been here before.
+    /// Moved from another device, or given a second copy. The extent may have been here before.
     Moved,
 }
 
-/// What is known of an extent near the one that comes.
+/// State of an extent near the arriving extent.
 enum Neighbour {
-    /// A copy of it lies in this slot of the device.
+    /// A copy lies in this slot of the device.
     Here(u32),
-    /// It lies on other devices.
+    /// All copies lie on other devices.
     Elsewhere,
     Unmapped,
 }
 
-/// How far neighbours are looked for: so many devices may share a volume in stripes, and each keeps its part
-/// in order.
+/// Distance of the search for neighbours: up to 16 devices may share a volume in stripes, and each keeps its
+/// part in order.
 const FAR: u32 = 16;
 
 impl State {
-    /// Takes a slot of a device for an extent; never one of an adopted disk, which lies where it is.
+    /// Takes a slot of a device for an extent. `None` if the volume is an adopted disk, with extents that
+    /// never move, or if the device has no free slot to give.
     pub fn take_for(&mut self, extent: ExtentId, device: DeviceId, arrival: Arrival) -> Option<SlotNumber> {
         if self.map.is_of_adopted() {
             return None;
@@ -45,14 +46,15 @@ impl State {
         Some(slot)
     }
 
-    /// Takes a slot of a device for what belongs to no extent.
+    /// Takes a slot of a device for content without an address, such as cached blocks.
     pub fn take_aside(&mut self, device: DeviceId) -> Option<SlotNumber> {
         let slot = self.space.take_aside(device)?;
         self.refresh(slot);
         Some(slot)
     }
 
-    /// Takes a slot of a device for a moment: the first free one, but no extent's own.
+    /// Takes the first free slot of a device for a short time. On a device that keeps addresses, extents' own
+    /// slots are left out.
     pub fn take_first(&mut self, device: DeviceId) -> Option<SlotNumber> {
         let slot = match self.space.keeps_addresses(device) {
             true => self.space.take_aside(device)?,
@@ -63,17 +65,17 @@ impl State {
     }
 }
 
-/// The slots that new extents were given last. Only a hint: what became of them does not matter.
+/// Slots recently given to new extents. A hint alone: later changes of these slots do not matter.
 pub(crate) struct Given {
     last: [(ExtentId, SlotNumber); REMEMBERED],
     oldest: usize,
 }
 
-/// As many extents as a few clients write at the same time, or one large request.
+/// As many extents as a few clients write at the same time, or as in one large request.
 const REMEMBERED: usize = 64;
 
 impl Given {
-    /// None yet.
+    /// Empty list.
     pub fn new() -> Given {
         Given { last: [(ExtentId(0), SlotNumber::NONE); REMEMBERED], oldest: 0 }
     }
@@ -83,7 +85,7 @@ impl Given {
         self.oldest = (self.oldest + 1) % REMEMBERED;
     }
 
-    /// The slots that an extent was given.
+    /// Slots recently given to an extent.
     fn of(&self, extent: ExtentId) -> impl Iterator<Item = SlotNumber> {
         let is_of = move |(of, slot): &&(ExtentId, SlotNumber)| *of == extent && *slot != SlotNumber::NONE;
         self.last.iter().filter(is_of).map(|(_, slot)| *slot)
@@ -105,7 +107,7 @@ fn take(
         other.filter(|&e| e < map.extents()).map(|e| neighbour(space, map, given, ExtentId(e), device))
     };
     let (mut before, mut behind) = (None, None);
-    // Whether all extents between lie on other devices.
+    // True if all extents between lie on other devices.
     let (mut all_before_elsewhere, mut all_behind_elsewhere) = (true, true);
     for distance in 1..=FAR {
         if before.is_none() {
@@ -126,7 +128,7 @@ fn take(
             break;
         }
     }
-    // Of extents that come one after the other, a device may get some only: they lie side by side there.
+    // A device may get only some of the extents written in sequence: these lie side by side on the device.
     let is_beside = |distance, all_elsewhere| distance == 1 || arrival == Arrival::New && all_elsewhere;
     let next = before.filter(|&(distance, _)| is_beside(distance, all_before_elsewhere));
     let previous = behind.filter(|&(distance, _)| is_beside(distance, all_behind_elsewhere));
@@ -141,8 +143,8 @@ fn take(
         (Some((a, first)), Some((b, last))) if first < last && last - first <= 2 * FAR => {
             first + (last - first) * a / (a + b)
         }
-        // Neighbours that lie far apart are not where they belong either: what followed them would spread
-        // that.
+        // Neighbours with slots far apart are not near their places either. The arriving extent would spread
+        // the disorder.
         _ => space.place(device, extent),
     };
     space.take_near(device, wanted)
@@ -173,7 +175,7 @@ mod tests {
     const DISK: DeviceId = DeviceId(0);
     const SSD: DeviceId = DeviceId(1);
 
-    /// A volume of extents with one copy on some devices.
+    /// Volume of extents with one copy on some devices.
     struct Volume {
         space: Space,
         map: Map,
@@ -185,7 +187,7 @@ mod tests {
             Volume { space: space(slots, extents), map: Map::new(extents, 1), given: Given::new() }
         }
 
-        /// The extent gets a slot of the device, and leaves the one that it had.
+        /// Gives the extent a slot of the device, and releases the old slot.
         fn put(&mut self, extent: u32, device: DeviceId, arrival: Arrival) {
             let extent = ExtentId(extent);
             let before = self.map.get(extent).home;
@@ -197,14 +199,14 @@ mod tests {
             }
         }
 
-        /// The slots of a device that extents have, in the order of the extents' addresses.
+        /// Slots of a device in use by extents, in the order of the extents' addresses.
         fn slots(&self, device: DeviceId) -> Vec<u32> {
             let slots = self.map.iter().filter_map(|(_, entry)| self.space.locate(entry.home));
             slots.filter(|slot| slot.device == device).map(|slot| slot.index).collect()
         }
     }
 
-    /// How far apart two slots are on average that follow each other in a list.
+    /// Average distance between consecutive slots of a list.
     fn distance(slots: &[u32]) -> f64 {
         let all: u32 = slots.windows(2).map(|pair| pair[0].abs_diff(pair[1])).sum();
         f64::from(all) / (slots.len() - 1) as f64
@@ -219,9 +221,9 @@ mod tests {
         }
     }
 
-    /// A client that wrote several extents at once found those before them not yet in the map, and each went
-    /// to its own place: reads of a disk with a tenth of the data took 1.5 times as long as after one write
-    /// at a time.
+    /// The bug: a client wrote several extents at once, and the extents before were not in the map yet. Each
+    /// extent went to its own place. Reads of a disk with a tenth of the data took 1.5 times as long as after
+    /// writes in sequence.
     #[test]
     fn extents_that_are_written_at_the_same_time_lie_as_if_one_after_the_other() {
         let device_of = |extent: u32| if extent.is_multiple_of(5) { DISK } else { SSD };
@@ -255,8 +257,7 @@ mod tests {
         }
     }
 
-    /// Stripes that were written from their end lay with gaps between them: they were read at half of the
-    /// rate.
+    /// The bug: stripes written from the end had gaps between them, and were read at half the rate.
     #[test]
     fn stripes_that_are_written_from_their_end_lie_side_by_side_too() {
         let mut volume = Volume::new(&[1_000; 4], 1_000);
@@ -294,7 +295,7 @@ mod tests {
 
     #[test]
     fn neighbours_stay_neighbours_while_extents_come_and_go_for_ever() {
-        // A disk that all extents fit on, and an SSD that a quarter does: each is nearly full at times.
+        // A disk with room for all extents, and an SSD with room for a quarter: each is nearly full at times.
         let mut volume = Volume::new(&[1_000, 250], 1_000);
         (0..1_000).for_each(|extent| volume.put(extent, DISK, Arrival::New));
         let mut rng = Rng::new(3);
@@ -309,8 +310,8 @@ mod tests {
         }
         let (disk, ssd) = (volume.slots(DISK), volume.slots(SSD));
         assert_eq!(disk.len() + ssd.len(), 1_000);
-        // Of slots in any order, a third of the device. Slots that are given out on a full device are where
-        // room is.
+        // With slots in random order, the distance is a third of the device. On a full device, a slot is
+        // given wherever there is room.
         assert!(distance(&disk) < 3.0, "{} of {}", distance(&disk), disk.len());
         assert!(distance(&ssd) < 8.0, "{} of {}", distance(&ssd), ssd.len());
     }

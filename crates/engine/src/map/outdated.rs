@@ -1,10 +1,10 @@
-//! Slots that nothing uses any more, and that an older map image may still name.
+//! Unused slots that an older map image may still name: held slots.
 //!
-//! With one required copy there is one journal. If its device is lost, the map image on another device is all
-//! that is known, and that is as old as the last checkpoint. So a slot of any other device is used again only
-//! after a checkpoint: until then it holds the bytes of the extent that the image names it for. The same
-//! holds for the block slots of dirty extra copies and the tables of caches on other devices. Those of clean
-//! copies need not wait: where a device is lost, no table is believed about these.
+//! With one required copy there is one journal. After the loss of its device, only the map image on another
+//! device is known, as old as the last checkpoint. So a freed slot of any other device is used again only
+//! after a checkpoint. Until then the slot holds the bytes of the extent named by the image. The same holds
+//! for block slots of dirty extra copies and the cache tables on other devices. Block slots of clean copies
+//! need not wait: after the loss of a device, no table is trusted about clean copies.
 
 use super::Space;
 use braid_base::DeviceId;
@@ -15,7 +15,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
-/// What a commit freed.
+/// Slots freed by a commit.
 #[derive(Default)]
 pub(super) struct Freed {
     pub slots: Vec<SlotNumber>,
@@ -23,22 +23,22 @@ pub(super) struct Freed {
     pub blocks: Vec<Extra>,
 }
 
-/// What waits for a checkpoint.
+/// Slots held until a checkpoint.
 pub(super) struct Outdated {
-    /// The device with the only journal, if another one has a map image.
+    /// Device with the only journal, if another device has a map image.
     only_journal: Option<DeviceId>,
-    /// With the newest batch when it was freed.
+    /// Freed slots with the newest batch at that time.
     waiting: VecDeque<(u64, Freed)>,
-    /// How many slots of each device wait.
+    /// Number of held slots on each device.
     slots_on: Vec<u32>,
-    /// Places in which the table of a cache may still have dirty copies, by the newest batch when they were
-    /// so no more.
+    /// Places that the cache table may still call dirty, with the newest batch at the end of their dirty
+    /// state.
     once_dirty: HashMap<(SlotNumber, u16), u64, FixedState>,
     newest: u64,
 }
 
 impl Outdated {
-    /// Nothing waits, on so many devices.
+    /// No held slots, for a number of devices.
     pub fn new(devices: usize) -> Outdated {
         Outdated {
             only_journal: None,
@@ -49,45 +49,46 @@ impl Outdated {
         }
     }
 
-    /// There are so many devices now.
+    /// Sets the number of devices.
     pub fn set_devices(&mut self, devices: usize) {
         self.slots_on.resize(devices, 0);
     }
 
-    /// From now on, what is freed on other devices than this one waits; nothing does if there is none.
+    /// Sets the device with the only journal: slots freed on other devices are held from now on. With `None`,
+    /// no slots are held.
     pub fn set_only_journal(&mut self, device: Option<DeviceId>) {
         self.only_journal = device;
     }
 
-    /// Whether anything has to wait at all.
+    /// True if slots have to be held at all.
     pub fn is_needed(&self) -> bool {
         self.only_journal.is_some()
     }
 
-    /// Whether nothing waits.
+    /// True if no slots are held.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// With batch `newest`, no dirty copy lies there any more.
+    /// Notes that a place holds no dirty copy any more, as of batch `newest`.
     pub fn note_clean(&mut self, newest: u64, place: Extra, space: &Space) {
         if !self.is_free(place.slot, space) {
             self.once_dirty.insert((place.slot, place.place), newest);
         }
     }
 
-    /// Whether a place lies on another device than the only journal's.
+    /// True if a place lies on another device than the only journal.
     pub fn is_elsewhere(&self, place: &Extra, space: &Space) -> bool {
         !self.is_free(place.slot, space)
     }
 
-    /// The batch with which a dirty copy became clean or left that the table of a cache may still have in a
-    /// place.
+    /// Returns the batch with which the dirty copy in a place became clean or left; `None` if the cache table
+    /// cannot have such a copy any more.
     pub fn was_dirty(&self, place: &Extra) -> Option<u64> {
         self.once_dirty.get(&(place.slot, place.place)).copied()
     }
 
-    /// Keeps back a block slot that nothing uses any more, if it has to wait.
+    /// Holds an unused block slot if a cache table may call the slot dirty. Returns true if held.
     pub fn holds_block(&mut self, extra: Extra) -> bool {
         let has_to_wait = self.once_dirty.contains_key(&(extra.slot, extra.place));
         if has_to_wait {
@@ -103,7 +104,8 @@ impl Outdated {
         space.locate(slot).is_none_or(|slot| slot.device == only)
     }
 
-    /// Keeps back what has to wait of what is free with batch `newest`; gives the rest.
+    /// Holds freed slots, as of batch `newest`, if an older image may name the slots. Returns the slots free
+    /// at once.
     pub fn hold(&mut self, newest: u64, freed: Freed, space: &Space) -> Freed {
         self.newest = newest;
         if !self.is_needed() {
@@ -120,7 +122,7 @@ impl Outdated {
         Freed { slots, blocks }
     }
 
-    /// Gives what has waited for a checkpoint that contains all batches up to `done`.
+    /// Returns the held slots free after a checkpoint with all batches up to `done`.
     pub fn end_checkpoint(&mut self, done: u64, space: &Space) -> Freed {
         self.once_dirty.retain(|_, newest| *newest > done);
         let mut all = Freed::default();
@@ -132,12 +134,12 @@ impl Outdated {
         all
     }
 
-    /// The slots that wait.
+    /// All held slots, without block slots.
     pub fn slots(&self) -> impl Iterator<Item = &SlotNumber> {
         self.waiting.iter().flat_map(|(_, freed)| &freed.slots)
     }
 
-    /// Whether on some device at least as many slots wait as are free.
+    /// True if on some device at least as many slots are held as are free.
     pub fn outnumbers(&self, views: &[DeviceView]) -> bool {
         views.iter().zip(&self.slots_on).any(|(view, &waiting)| waiting > 0 && waiting >= view.free)
     }

@@ -1,17 +1,17 @@
-//! The pending log: every change that the journal does not say yet is also in memory that outlives the
-//! daemon, before a reply depends on it. What is acknowledged is read again after a crash of the daemon; a
-//! power cut makes the log void. Layout: `format/src/pending_log.rs`.
+//! Pending log: a copy of every uncommitted change in memory that outlives the daemon, made before a reply
+//! depends on the change. Acknowledged writes survive a crash of the daemon; a power cut makes the log void.
+//! Layout: `format/src/pending_log.rs`.
 //!
 //! ```text
 //! change ── append ──> entry ── publish ──> counts ── its batch is durable ──> forgotten
 //! ```
 //!
-//! A change of one extent may be several entries: a discard drops dirty extra copies, then the parts that
-//! they covered. Between them nothing waits, so entries count together: from the next reply, write to a
-//! device, or commit. No later write to a device may be there without them.
+//! A change of one extent may take several entries: a discard drops dirty extra copies, then the parts below.
+//! Nothing waits in between, so the entries count together: from the next reply, write to a device, or
+//! commit. No later write may reach a device before these entries.
 //!
-//! Entries are numbered, and their places go round. When more than half of the places are in use, what is
-//! pending is appended once more, and everything before is forgotten.
+//! Entries are numbered, and their places form a ring. When more than half of the places are in use, all
+//! pending changes are appended again, and all earlier entries are forgotten.
 
 use super::State;
 use crate::planted::{Bug, planted};
@@ -26,62 +26,63 @@ use braid_runtime::LastingMemory;
 use std::io;
 use std::rc::Rc;
 
-/// The log of an opening.
+/// Pending log of an opening.
 pub(crate) struct PendingLog {
     memory: Rc<dyn LastingMemory>,
     seal: Seal,
     capacity: u64,
-    /// The first entry that counts.
+    /// First entry that counts.
     first: u64,
-    /// Behind the last entry, and behind the last one that is published.
+    /// End of all entries, and end of the published entries.
     end: u64,
     published: u64,
-    /// What the head says.
+    /// Loss recorded in the head.
     loss: Loss,
-    /// Whether a device may have lost writes.
+    /// True if a device may have lost writes.
     doubted: bool,
-    /// Whether a failed flush of an earlier opening is still to be told.
+    /// True if a guest must still be told of a failed flush of an earlier opening.
     is_owed: bool,
-    /// Entries found no room: what is there is not all.
+    /// True if entries found no room: the log is incomplete.
     is_incomplete: bool,
 }
 
-/// A log that an earlier opening has left, which the next one needs, too, until what it says is durable.
+/// Log of an earlier opening, also needed by the next opening until the changes are durable.
 #[derive(Clone)]
 pub(crate) struct NeededLog {
     pub memory: Rc<dyn LastingMemory>,
     pub seal: Seal,
     pub loss: Loss,
-    /// Whether the log has owners: an older version's log has none.
+    /// True if the log has owners: a log of an older version has none.
     pub has_owners: bool,
 }
 
-/// An opening that has read a log.
+/// Opening that has read a log.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader {
     pub epoch: u64,
     pub owner: u64,
-    /// The owner in the superblock that the opening has found.
+    /// Owner in the superblock found by the opening.
     pub found_owner: u64,
 }
 
-/// Whose log it is.
+/// Opening that a new log belongs to.
 #[derive(Clone, Copy)]
 pub(crate) struct Opening {
     pub volume: Uuid,
     pub epoch: u64,
     pub owner: u64,
-    /// The newest durable batch.
+    /// Newest durable batch.
     pub newest: u64,
-    /// Whether a guest's flush is still to be told of a loss.
+    /// True if a guest's flush must still be told of a loss.
     pub is_owed: bool,
 }
 
 impl PendingLog {
-    /// An empty log with room for so many pending changes. What the memory had before is void.
+    /// Begins an empty log with room for `pending` changes. Earlier content of the memory is void.
     ///
     /// # Errors
-    /// If there is not enough memory.
+    /// If there is not enough memory, or if the number of the opening or of its newest batch is not below
+    /// [`MOST_POSITION`].
     pub fn begin(memory: Rc<dyn LastingMemory>, opening: &Opening, pending: usize) -> io::Result<PendingLog> {
         let capacity = (PER_PENDING * pending as u64).clamp(1, MOST_ENTRIES);
         clear(&*memory);
@@ -123,8 +124,8 @@ impl PendingLog {
 
     fn append(&mut self, record: &Record) {
         if self.end - self.first >= self.capacity || self.end + 1 >= MOST_POSITION {
-            // Only a burst of changes without a request in between comes here. Until all are there again, the
-            // log is void.
+            // Only a burst of changes without a request in between gets here. The log is void until all
+            // changes are appended again.
             self.is_incomplete = true;
             return self.tell_loss();
         }
@@ -141,7 +142,7 @@ impl PendingLog {
         self.published = self.end;
     }
 
-    /// Entries before `number` are not needed any more: journal batch `newest` is durable.
+    /// Forgets entries before `number`: journal batch `newest` is durable.
     fn forget(&mut self, number: u64, newest: u64) {
         if number > self.first {
             self.first = number;
@@ -150,15 +151,15 @@ impl PendingLog {
         self.publish_position(NEWEST, newest);
     }
 
-    /// Whether what is pending should be appended once more, so that there is room again.
+    /// True if the pending changes should be appended again to make room.
     fn is_crowded(&self) -> bool {
         self.is_incomplete || (self.end - self.first) * 2 > self.capacity
     }
 
-    /// Appends all that is pending once more, and forgets what came before.
+    /// Appends all pending changes again, and forgets earlier entries.
     fn renew(&mut self, pending: impl Iterator<Item = Record>) {
         if std::mem::take(&mut self.is_incomplete) {
-            // The log is void so far: there is room for all of it anew.
+            // The log is void so far, so all places are available.
             self.first = self.end;
             self.publish_position(FIRST, self.first);
         }
@@ -187,10 +188,10 @@ impl PendingLog {
 }
 
 impl NeededLog {
-    /// This opening has read the log: for an opening after that one the log counts, too.
+    /// Records that this opening has read the log: the log also counts for the opening after.
     ///
-    /// The superblock has the found owner until a device has the reader's. So the found owner comes first: a
-    /// daemon that dies between two stores leaves a log that knows the superblock's owner.
+    /// The superblock holds the found owner until a device has the reader's owner. So the found owner is
+    /// stored first: if the daemon dies between two stores, the log knows the superblock's owner.
     pub fn note_reader(&self, reader: &Reader) {
         let publish = |at, value| self.memory.publish(at, self.seal.position(at, value));
         if self.has_owners && !planted(Bug::OwnerOfReaderForgotten) {
@@ -200,14 +201,14 @@ impl NeededLog {
         publish(READER, reader.epoch);
     }
 
-    /// Whether a device may have lost writes since.
+    /// Records whether a device may have lost writes since.
     fn doubt(&self, doubted: bool) {
         let loss = if doubted { Loss::Possible } else { self.loss };
         self.memory.publish(LOSS, self.seal.position(LOSS, loss as u64));
     }
 }
 
-/// Nothing in this memory counts any more.
+/// Makes the log in this memory void.
 pub(crate) fn clear(memory: &dyn LastingMemory) {
     if memory.len() >= pending_log::HEAD {
         memory.publish(Bytes::ZERO, 0);
@@ -215,24 +216,24 @@ pub(crate) fn clear(memory: &dyn LastingMemory) {
 }
 
 impl State {
-    /// While the volume opens, this memory has a log that the next opening needs, too, if this one ends
-    /// early.
+    /// Keeps the log of an earlier opening while the volume opens: if this opening ends early, the next
+    /// opening needs the log too.
     pub fn keep_left_log(&mut self, left: Option<NeededLog>) {
         self.left_log = left;
     }
 
-    /// From now on changes are also in this log. What is pending already is in it at once.
+    /// Begins to log changes. Pending changes are appended at once.
     pub fn begin_log(&mut self, log: PendingLog) {
         self.log = Some(log);
         self.renew_log();
     }
 
-    /// Whether changes are in a log that outlives the daemon.
+    /// True if changes are in a log that outlives the daemon.
     pub fn has_log(&self) -> bool {
         self.log.is_some()
     }
 
-    /// Notes a change that has just been made. It counts from [`State::publish`] on.
+    /// Appends a change just made. The entry counts from [`State::publish`] on.
     #[inline]
     pub(super) fn log(&mut self, record: Record) {
         if let Some(log) = &mut self.log {
@@ -240,8 +241,8 @@ impl State {
         }
     }
 
-    /// All changes so far count after a crash of the daemon: before a reply, and before a write to a device
-    /// begins.
+    /// Makes all changes so far count after a crash of the daemon. Called before a reply, and before a write
+    /// to a device begins.
     #[inline]
     pub fn publish(&mut self) {
         if let Some(log) = &self.log
@@ -273,21 +274,21 @@ impl State {
         self.log = Some(log);
     }
 
-    /// A batch takes all changes so far: the number behind them.
+    /// Begins a batch with all changes so far. Returns the number after the last entry.
     pub(super) fn begin_log_commit(&mut self) -> Option<u64> {
         let log = self.log.as_mut()?;
         log.publish();
         Some(log.end)
     }
 
-    /// Batch `newest` is durable, with all changes before `number`.
+    /// Ends a durable batch `newest`, with all changes before `number`.
     pub(super) fn end_log_commit(&mut self, number: Option<u64>, newest: u64) {
         if let (Some(log), Some(number)) = (&mut self.log, number) {
             log.forget(number, newest);
         }
     }
 
-    /// Whether a device may have lost writes that the log speaks of.
+    /// Records whether a device may have lost writes covered by the log.
     pub fn doubt_log(&mut self, doubted: bool) {
         if let Some(log) = &mut self.log {
             log.doubted = doubted;
@@ -297,7 +298,7 @@ impl State {
         }
     }
 
-    /// A guest was told of the loss of an earlier opening.
+    /// Records that a guest was told of the loss of an earlier opening.
     pub fn settle_log(&mut self) {
         if let Some(log) = &mut self.log {
             log.is_owed = false;
@@ -305,8 +306,8 @@ impl State {
         }
     }
 
-    /// The volume was closed: no log is needed. After a close that failed the log stays, unless data may be
-    /// lost: that was told then.
+    /// Ends the log at a close. After a failed close the log stays, unless data may be lost: that loss was
+    /// reported then.
     pub fn end_log(&mut self, is_closed: bool) {
         if let Some(log) = self.log.take_if(|log| is_closed || log.doubted) {
             clear(&*log.memory);
@@ -360,7 +361,7 @@ mod tests {
         Record::Extent(ExtentId(extent), Entry { home: SlotNumber(version), valid: 1, ..Entry::default() })
     }
 
-    /// What the next daemon would find: the last version of each extent.
+    /// State found by the next daemon: the last version of each extent.
     fn left(memory: &Plain) -> std::result::Result<(BTreeMap<u32, u32>, Loss), Invalid> {
         let mut bytes = [0; HEAD_USED];
         memory.load(Bytes::ZERO, &mut bytes);
@@ -376,9 +377,8 @@ mod tests {
         Ok((last, head.loss))
     }
 
-    /// Changes of some extents again and again, commits that take long, and rooms that go round many times:
-    /// whenever changes have been published, the log has the last version of each that is pending, and never
-    /// an older one of any.
+    /// Changes of some extents again and again, long commits, and a ring that wraps many times. After each
+    /// publication, the log has the last version of each pending extent, and never an older version of any.
     #[test]
     fn the_log_has_what_is_pending_in_its_last_version() {
         for seed in 0..50 {
@@ -426,8 +426,8 @@ mod tests {
         }
     }
 
-    /// A burst of changes without a request in between that is longer than the log: it is void until it has
-    /// all of them.
+    /// A burst of changes without a request in between may be longer than the log. The log is then void until
+    /// all changes are appended again.
     #[test]
     fn a_log_without_room_is_void_until_it_is_whole_again() {
         let memory = Rc::new(Plain::default());

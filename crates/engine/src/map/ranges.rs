@@ -1,5 +1,4 @@
-//! A set of ranges of the volume: what touches is one range, so that neighbours are read and written
-//! together.
+//! Set of ranges of the volume. Touching ranges are merged, so that neighbours are read and written together.
 
 use braid_base::Bytes;
 use std::collections::BTreeMap;
@@ -8,38 +7,38 @@ use std::ops::Range;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
-    /// End by start. No two touch.
+    /// End by start. No two ranges touch.
     ends: BTreeMap<Bytes, Bytes>,
     total: Bytes,
 }
 
 impl Ranges {
-    /// How many ranges there are.
+    /// Number of ranges.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Bytes in all of them.
+    /// Bytes in all ranges.
     pub fn total(&self) -> Bytes {
         self.total
     }
 
-    /// All of them, in order.
+    /// All ranges, in order.
     pub fn iter(&self) -> impl Iterator<Item = Range<Bytes>> {
         self.ends.iter().map(|(&start, &end)| start..end)
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Approximate bytes of memory in use.
     pub fn memory(&self) -> usize {
         self.ends.len() * 2 * size_of::<(Bytes, Bytes)>()
     }
 
-    /// Whether any byte of a range is in the set.
+    /// True if any byte of a range is in the set.
     pub fn intersects(&self, range: &Range<Bytes>) -> bool {
         self.ends.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
     }
 
-    /// The parts of a range that are not in the set, in order. Costs as much as there are ranges in it.
+    /// Parts of a range not in the set, in order. Cost: the number of ranges of the set inside the range.
     pub fn gaps(&self, range: &Range<Bytes>) -> impl Iterator<Item = Range<Bytes>> {
         let (mut at, end) = (range.start, range.end);
         iter::from_fn(move || {
@@ -55,19 +54,19 @@ impl Ranges {
         })
     }
 
-    /// How many bytes of a range are not in the set. Costs as much as there are ranges in it.
+    /// Number of bytes of a range not in the set. Cost as [`Ranges::gaps`].
     pub fn missing(&self, range: &Range<Bytes>) -> Bytes {
         self.gaps(range).fold(Bytes::ZERO, |sum, gap| sum + (gap.end - gap.start))
     }
 
-    /// The first range that ends beyond `from`, cut off there.
+    /// First range that ends beyond `from`, cut to start at or after `from`.
     pub fn next(&self, from: Bytes) -> Option<Range<Bytes>> {
         let before = self.ends.range(..=from).next_back().filter(|&(_, &end)| end > from);
         let (&start, &end) = before.or_else(|| self.ends.range(from..).next())?;
         Some(start.max(from)..end)
     }
 
-    /// Adds a range. Costs as much as there are ranges in it.
+    /// Adds a range. Cost: the number of ranges of the set inside the range.
     pub fn insert(&mut self, range: Range<Bytes>) {
         let Range { mut start, mut end } = range;
         while let Some((&other, &other_end)) = self.ends.range(..=end).next_back() {
@@ -82,7 +81,7 @@ impl Ranges {
         self.total += end - start;
     }
 
-    /// Takes a range out. Costs as much as there are ranges in it.
+    /// Removes a range. Cost: the number of ranges of the set inside the range.
     pub fn remove(&mut self, range: Range<Bytes>) {
         while let Some((&start, &end)) = self.ends.range(..range.end).next_back() {
             if end <= range.start {

@@ -1,60 +1,59 @@
-//! Slots: which are free on each device, and which of them is given out.
+//! Extent slots: the free slots of each device, and the choice of a slot.
 //!
-//! Extents keep their order on each device. An extent that comes to a device gets the slot next to that of
-//! its neighbour, else one near its *place*: the extents of the volume, in the order of their addresses,
-//! spread over the part of the device that the volume comes to use if it fills all devices about alike. That
-//! part begins behind the metadata: so a small volume stays near the device's start, where disks are fastest
-//! and seeks shortest, and where an old SSD that learns of no discard need not copy what was never used
-//! again. What leaves a device and comes back finds the slot that it had, if nothing else has taken it
-//! meanwhile.
+//! Extents keep their order on each device. An extent that comes to a device gets the slot next to its
+//! neighbour, else a slot near the extent's *place*. Places spread the extents of the volume, in the order of
+//! addresses, over a part of the device. The part is as large as the volume needs if all devices fill about
+//! alike, and begins after the metadata. So a small volume stays near the start of the device, where disks
+//! are fastest and seeks shortest. An old SSD without discard need not copy areas never used again. An extent
+//! that leaves and comes back finds its old slot, unless the slot was taken meanwhile.
 //!
-//! A slot that is divided for extra copies belongs to no address. It lies behind the places of the extents,
-//! or as far back as one is free, so that it takes the place of few.
+//! A slot divided for extra copies has no address. Such a slot lies after the places of the extents, or else
+//! as near to the end as possible, to displace few extents.
 //!
-//! A device that keeps addresses is simpler: an extent lies in the slot of its own number or not there at
-//! all, and slots beyond the volume's extents are for what belongs to no address.
+//! A device that keeps addresses is simpler: an extent lies in the slot of its own number or not on the
+//! device. Slots beyond the volume's extents serve content without an address.
 
 use super::taken::Taken;
 use braid_base::{DeviceId, ExtentId, Slot};
 use braid_format::SlotNumber;
 use braid_format::superblock::{DeviceEntry, DeviceState, Layout, Role, Superblock, TablePlace};
 
-/// The extent slots of all devices.
+/// Extent slots of all devices.
 pub(crate) struct Space {
     devices: Vec<Slots>,
-    /// The first slot of each device, and how many it has: all that most requests look at.
+    /// First slot and number of slots of each device: all that most requests look at.
     runs: Box<[(u32, u32)]>,
-    /// How many extents the volume has.
+    /// Number of extents of the volume.
     extents: u32,
 }
 
-/// No policy fills all devices alike: one more place in so many.
+/// Divisor for additional places, a quarter: no policy fills all devices alike.
 const SLACK: u64 = 4;
 
 struct Slots {
     first: u32,
     count: u32,
-    /// That extents may get.
+    /// Free slots available to extents.
     free: u32,
-    /// Including those that extents cannot have.
+    /// Used slots, including slots not available to extents.
     used: u32,
-    /// Of these, those that metadata lies in.
+    /// Used slots with metadata.
     reserved: u32,
     taken: Taken,
-    /// Whether an extent lies in the slot of its own number alone.
+    /// True if an extent can only lie in the slot of its own number.
     keeps_addresses: bool,
-    /// The part that extents have their places in: its first slot, and how many.
+    /// Part with the places of the extents: first slot and number of slots.
     part: (u32, u32),
-    /// Whether slots are given out: not those of a device that is missing or failed.
+    /// True if slots are given out: false for a missing or failed device.
     open: bool,
 }
 
 impl Space {
-    /// The slots of all devices; those that metadata lies in are taken.
+    /// Slots of all devices; slots with metadata are taken.
     pub fn new(superblock: &Superblock) -> Space {
         let mut space = Space::of_devices(&superblock.devices, superblock.extents());
         let regions = superblock.regions.iter().map(|region| (region.device, region.offset, region.len));
-        // A device table lies before the slots or behind them, unless it has been moved.
+        // A device table lies before or after the slots, unless the table was moved.
         let in_slots = |table: &&TablePlace| {
             let area = superblock.devices[table.device.index()].slots_area(superblock.extent_size);
             area.is_some_and(|area| area.contains(&table.offset))
@@ -69,7 +68,7 @@ impl Space {
             }
             slots.reserved = slots.used;
         }
-        // A device without data is for metadata alone.
+        // A device without the data role holds metadata alone.
         for (slots, device) in space.devices.iter_mut().zip(&superblock.devices) {
             if !device.role.contains(Role::DATA) {
                 for index in 0..slots.count {
@@ -99,7 +98,7 @@ impl Space {
                 },
                 used: if is_adopted { count } else { 0 },
                 reserved: 0,
-                // Every extent lies where it is: no slot of an adopted disk is given out.
+                // Extents of an adopted disk never move: no slot is given out.
                 taken: Taken::none_of(if is_adopted { 0 } else { count }),
                 keeps_addresses,
                 part: (0, 0),
@@ -112,9 +111,9 @@ impl Space {
         space
     }
 
-    /// Lays the places of the extents on each device behind what is taken so far, which is metadata: of all
-    /// their copies, as many as the device has of the free slots of all, and a little more, but at most one
-    /// of each.
+    /// Lays out the places of the extents on each device, after the slots taken so far for metadata. The
+    /// number of places is the device's share of all copies, by free slots, and a quarter more, but at most
+    /// one for each extent.
     fn set_parts(&mut self, copies: u8) {
         let all: u64 = self.devices.iter().map(|slots| u64::from(slots.free)).sum();
         for slots in &mut self.devices {
@@ -127,28 +126,28 @@ impl Space {
         }
     }
 
-    /// A device has the slots that the superblock says now, all of them free but for metadata: it is new, or
-    /// has been removed. Nothing lies on it.
+    /// Sets the slots of a new or removed device as the superblock describes, all free except for metadata.
+    /// The device must hold nothing else.
     pub fn set_device(&mut self, superblock: &Superblock, device: DeviceId) {
         let Space { devices, runs, .. } = Space::new(superblock);
         for (i, fresh) in devices.into_iter().enumerate() {
             match self.devices.get_mut(i) {
                 None => self.devices.push(fresh),
                 Some(slots) if i == device.index() => *slots = fresh,
-                // A larger volume of devices has a smaller part on each.
+                // With more devices in the volume, the part on each is smaller.
                 Some(slots) => slots.part = fresh.part,
             }
         }
         self.runs = runs;
     }
 
-    /// Takes this slot of a device, if there is such a slot and it is free.
+    /// Takes this slot of a device, if the slot exists and is free.
     pub fn take_at(&mut self, device: DeviceId, index: u32) -> Option<SlotNumber> {
         let slots = &mut self.devices[device.index()];
         (slots.open && slots.taken.is_free(index)).then(|| slots.give(index))
     }
 
-    /// Takes the free slot of a device that is nearest to this one; of two, the one behind it.
+    /// Takes the nearest free slot of a device; of two at equal distance, the later slot.
     pub fn take_near(&mut self, device: DeviceId, index: u32) -> Option<SlotNumber> {
         let slots = &mut self.devices[device.index()];
         if slots.free == 0 || !slots.open {
@@ -162,8 +161,8 @@ impl Space {
         Some(slots.give(nearest))
     }
 
-    /// Takes a slot of a device for what belongs to no address: one that is no extent's place, else the last
-    /// free one.
+    /// Takes a slot of a device for content without an address: a free slot after the places of extents, else
+    /// the last free slot. A device that keeps addresses gives only slots after the places.
     pub fn take_aside(&mut self, device: DeviceId) -> Option<SlotNumber> {
         let slots = &mut self.devices[device.index()];
         if !slots.open {
@@ -177,7 +176,7 @@ impl Space {
         Some(slots.give(index?))
     }
 
-    /// Takes so many free slots of a device that lie side by side, for metadata; the first of them.
+    /// Takes `count` adjacent free slots of a device for metadata. Returns the first slot.
     pub fn reserve_run(&mut self, device: DeviceId, count: u32) -> Option<u32> {
         let slots = &mut self.devices[device.index()];
         let mut first = slots.taken.first_from(if slots.keeps_addresses { slots.part.1 } else { 0 })?;
@@ -195,7 +194,7 @@ impl Space {
         Some(first)
     }
 
-    /// Gives such slots back.
+    /// Gives back slots taken by [`Space::reserve_run`].
     pub fn release_run(&mut self, device: DeviceId, first: u32, count: u32) {
         self.devices[device.index()].reserved -= count;
         for index in first..first + count {
@@ -203,7 +202,7 @@ impl Space {
         }
     }
 
-    /// Gives back the slots of a device in which metadata lay and lies no more.
+    /// Gives back the slots of a device that held metadata before and hold none now.
     pub fn release_metadata(&mut self, before: &Superblock, now: &Superblock, device: DeviceId) {
         let (before, now) = (Space::new(before), Space::new(now));
         let is_free = |space: &Space, index| space.devices[device.index()].taken.is_free(index);
@@ -214,35 +213,36 @@ impl Space {
         }
     }
 
-    /// Whether an extent lies in the slot of its own number on this device, or not there at all.
+    /// True if an extent can lie on this device only in the slot of its own number.
     pub fn keeps_addresses(&self, device: DeviceId) -> bool {
         self.devices[device.index()].keeps_addresses
     }
 
-    /// Where an extent has its place on a device.
+    /// Place of an extent on a device, as a slot index.
     pub fn place(&self, device: DeviceId, extent: ExtentId) -> u32 {
         let (start, len) = self.devices[device.index()].part;
         start + (u64::from(extent.0) * u64::from(len) / u64::from(self.extents.max(1))) as u32
     }
 
-    /// Marks a slot as taken, as the map says. False where it was taken before, or there is no such slot.
+    /// Marks a slot as taken by the map. Returns false if the slot was taken before or does not exist.
     pub fn claim(&mut self, number: SlotNumber) -> bool {
         let Some(Slot { device, index }) = self.locate(number) else { return false };
         self.devices[device.index()].claim(index)
     }
 
-    /// As [`Space::claim`], for an extent, which cannot lie in any slot of a device that keeps addresses.
+    /// As [`Space::claim`], for an extent. Also returns false for another slot than the extent's own on a
+    /// device that keeps addresses.
     pub fn claim_for(&mut self, extent: ExtentId, number: SlotNumber) -> bool {
         let misplaced = |slot: Slot| self.keeps_addresses(slot.device) && slot.index != extent.0;
         !self.locate(number).is_some_and(misplaced) && self.claim(number)
     }
 
-    /// Whether slots of a device are given out from now on.
+    /// Sets whether slots of a device are given out from now on.
     pub fn set_open(&mut self, device: DeviceId, open: bool) {
         self.devices[device.index()].open = open;
     }
 
-    /// Gives a slot back.
+    /// Frees a slot. Panics if the slot is free already or does not exist.
     pub fn release(&mut self, number: SlotNumber) {
         let Slot { device, index } = self.locate(number).expect("a slot that is released exists");
         let slots = &mut self.devices[device.index()];
@@ -252,10 +252,10 @@ impl Space {
         slots.free += u32::from(slots.is_for_extents(index));
     }
 
-    /// Which device a slot lies on, and where there; none for a number that is no slot's.
+    /// Device of a slot, and index on the device; `None` for a number without a slot.
     #[inline]
     pub fn locate(&self, number: SlotNumber) -> Option<Slot> {
-        // By far the most volumes have a few devices, but a simulation may have a thousand.
+        // By far most volumes have a few devices, but a simulation may have a thousand.
         let found = match self.runs.len() {
             ..=4 => self.runs.iter().rposition(|&(first, _)| first <= number.0)?,
             _ => self.runs.partition_point(|&(first, _)| first <= number.0).checked_sub(1)?,
@@ -265,37 +265,37 @@ impl Space {
         (index < count).then_some(Slot { device: DeviceId(found as u16), index })
     }
 
-    /// The number of a slot; none if the device has no such slot.
+    /// Number of a slot; `None` if the device has no such slot.
     pub fn number(&self, slot: Slot) -> Option<SlotNumber> {
         let device = &self.devices[slot.device.index()];
         (slot.index < device.count).then_some(SlotNumber(device.first + slot.index))
     }
 
-    /// Slots of a device that can be taken.
+    /// Free slots of a device, as far as slots are given out.
     pub fn free(&self, device: DeviceId) -> u32 {
         let slots = &self.devices[device.index()];
         if slots.open { slots.free } else { 0 }
     }
 
-    /// Slots of a device that something but metadata uses, or that are not free again yet.
+    /// Slots of a device taken for other content than metadata, including slots not free again yet.
     pub fn held(&self, device: DeviceId) -> u32 {
         let slots = &self.devices[device.index()];
         slots.used - slots.reserved
     }
 
-    /// Slots of a device that something uses, metadata included.
+    /// Slots of a device in use, metadata included.
     pub fn used(&self, device: DeviceId) -> u32 {
         self.devices[device.index()].used
     }
 }
 
-/// The slots that a device has for the volume: none where it was removed.
+/// Number of a device's slots for the volume: 0 for a removed device.
 fn count(device: &DeviceEntry) -> u32 {
     if device.state == DeviceState::Removed { 0 } else { device.slots }
 }
 
 impl Slots {
-    /// Marks a slot as taken. False if it was already.
+    /// Marks a slot as taken. Returns false if the slot was taken before.
     fn claim(&mut self, index: u32) -> bool {
         let free = self.taken.is_free(index);
         if free {
@@ -304,12 +304,12 @@ impl Slots {
         free
     }
 
-    /// Whether extents may lie in a slot.
+    /// True if extents may lie in a slot.
     fn is_for_extents(&self, index: u32) -> bool {
         !self.keeps_addresses || index < self.part.1
     }
 
-    /// Gives out a slot that is free.
+    /// Takes a free slot.
     fn give(&mut self, index: u32) -> SlotNumber {
         self.taken.take(index);
         self.used += 1;
@@ -317,7 +317,7 @@ impl Slots {
         SlotNumber(self.first + index)
     }
 
-    /// Lays so many places behind what is taken so far.
+    /// Lays out at most `len` places after the slots taken so far.
     fn set_part(&mut self, len: u32) {
         let start = self.taken.first_from(0).unwrap_or(self.count);
         self.part = (start, len.min(self.count - start));
@@ -332,7 +332,7 @@ pub(super) mod tests {
     use braid_format::Uuid;
     use braid_format::superblock::{DeviceState, Layout};
 
-    /// Devices with so many slots, without metadata.
+    /// Devices with the given numbers of slots, without metadata.
     pub fn space(counts: &[u32], extents: u32) -> Space {
         let mut next = 1;
         let entries = counts.iter().map(|&slots| {
@@ -418,7 +418,7 @@ pub(super) mod tests {
         let mut space = Space::of_devices(&entries, 16);
         let device = DeviceId(1);
         assert_eq!((space.free(device), space.used(device)), (16, 0));
-        // Metadata lies behind the extents.
+        // Metadata lies after the extents.
         assert!(space.claim(SlotNumber(13 + 19)));
         let aside: Vec<u32> =
             std::iter::from_fn(|| space.take_aside(device)).map(|slot| slot.0 - 13).collect();

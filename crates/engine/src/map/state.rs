@@ -1,9 +1,8 @@
-//! What the volume knows, and what of it the journal does not know yet.
+//! State of the volume in memory, and the changes pending for the journal.
 //!
-//! A change is applied here once the data that it speaks of has been written, and becomes a record at the
-//! next commit. Until that is durable, a slot that the change freed stays taken, and a map page that is
-//! written meanwhile shows the extent as it was before ([`State::durable_entry`]): so neither can run ahead
-//! of the journal.
+//! A change is applied here once its data has been written, and becomes a record at the next commit. Until
+//! the commit is durable, a slot freed by the change stays taken. A map page written meanwhile shows the
+//! extent before the change ([`State::durable_entry`]). So neither can run ahead of the journal.
 
 use super::changes::Changes;
 use super::exposed::Exposed;
@@ -30,54 +29,54 @@ pub(crate) struct State {
     pub space: Space,
     pub(super) given: Given,
     pub extras: Extras,
-    /// Which pages of the cache tables are not up to date.
+    /// Cache tables, with their stale pages.
     pub tables: CacheTables,
-    /// Where copies may differ.
+    /// Spans with copies that may differ.
     pub behind: Behind,
-    /// Spans in which clean extra copies are not read: they may have been made from what a device held after
-    /// it had lost writes.
+    /// Spans in which clean extra copies are not read: a copy may have been made from a device that had lost
+    /// writes.
     pub suspect: HashSet<SpanId, FixedState>,
-    /// Whether a write to a block with a clean extra copy needs an intent: the volume has a table of spans.
+    /// True if the volume has a table of spans: a write to a block with a clean extra copy needs an intent.
     pub(super) has_spans: bool,
-    /// Dirty blocks by span, on an adopted disk.
+    /// Number of dirty blocks by span, on an adopted disk.
     pub(super) dirty: HashMap<SpanId, u32, FixedState>,
-    /// What each device alone holds.
+    /// Written bytes, counted by the devices of their copies.
     pub(super) exposed: Exposed,
     /// Changes since the last commit began.
     pub(super) pending: Changes,
-    /// Changes of the commit that is being written.
+    /// Changes of the running commit.
     pub(super) committing: Changes,
-    /// Changes once more, where a crash of the daemon leaves them.
+    /// Pending changes again, in memory that survives a crash of the daemon.
     pub(super) log: Option<PendingLog>,
-    /// While the volume opens: where a daemon that died has left its changes, and what its devices had lost.
+    /// Set while the volume opens: the log of a daemon that died, with the loss of its devices.
     pub(super) left_log: Option<NeededLog>,
-    /// The number behind the last entry of the log that the commit covers.
+    /// Number after the last log entry covered by the running commit.
     pub(super) committing_log: Option<u64>,
-    /// Extents whose copies were exchanged because the home failed, as long as that may not be durable.
+    /// Extents with copies exchanged because the home failed, as long as the exchange may not be durable.
     exchanged: Vec<ExtentId>,
-    /// Slots that nothing uses any more, durably: the device is told before they are free again.
+    /// Durably unused slots: the device is told by a discard before the slots are free again.
     pub(super) trims: BTreeSet<u32>,
-    /// Slots that nothing uses any more, durably in the journal alone.
+    /// Slots durably unused in the journal alone.
     pub(super) outdated: Outdated,
-    /// How many slots devices are being told of right now.
+    /// Number of slots being discarded on devices now.
     trimming: usize,
-    /// Map pages that are older on the devices than the journal says.
+    /// Map pages older on the devices than the journal.
     pub(super) stale_pages: BTreeSet<u32>,
-    /// Which map pages lie on the devices.
+    /// Map pages present on the devices, by groups.
     pub groups: Groups,
-    /// Pages of the spans' table likewise.
+    /// Pages of the spans' table older than the journal.
     stale_intents: BTreeSet<u32>,
-    /// Extents that a background job is copying: a guest's write marks them, and wins.
+    /// Extents being copied by a background job. A guest's write marks the extent, and wins.
     pub(super) watched: HashMap<ExtentId, bool, FixedState>,
-    /// Extents whose required copies got other places.
+    /// Counts of extents with moved required copies.
     pub moved: Moved,
-    /// Dirty blocks that are being written back, and that no guest has written to since that began.
+    /// Dirty blocks being written back, without a guest's write since the start.
     pub cleaning: HashSet<BlockId, FixedState>,
-    /// Blocks of which an extra copy has left a place that a cache table may call dirty, since that was asked
-    /// last.
+    /// Blocks with an extra copy that left a place which a cache table may call dirty, since the last
+    /// [`State::take_left_dirty`].
     pub(super) left_dirty: Vec<(BlockId, Extra)>,
-    /// The devices as the policy sees them; `free` is kept true by [`State::refresh`], the load by
-    /// `Core::begin` and `Core::end`.
+    /// Devices as seen by the policy. [`State::refresh`] updates `free`; `Core::begin` and `Core::end` update
+    /// the load.
     pub views: Vec<DeviceView>,
     pub(super) shape: Shape,
 }
@@ -87,7 +86,7 @@ impl State {
         let space = Space::new(superblock);
         let views = (0..).map(DeviceId).zip(&superblock.devices).map(|(id, d)| match d.layout {
             Layout::Adopted => DeviceView { free: 0, ..DeviceView::empty(id, d.class, d.slots) },
-            // Slots that metadata lies in are for nothing else.
+            // Slots with metadata serve nothing else.
             Layout::Head | Layout::Tail => DeviceView::empty(id, d.class, space.free(id)),
         });
         State {
@@ -128,50 +127,50 @@ impl State {
         }
     }
 
-    /// Changes that wait for a commit.
+    /// Number of pending changes.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether some of them should not wait long, though no guest flushes: until they are durable, slots are
-    /// not free again, and what copies that may differ need after a crash is not less.
+    /// True if pending changes hold back freed slots or the clearing of dirty spans: commit soon without
+    /// waiting for a guest's flush.
     pub fn is_commit_due(&self) -> bool {
         self.pending.is_promised() || self.shape.copies > 1 && !self.pending.cleared.is_empty()
     }
 
-    /// Slots that wait for a commit to be free.
+    /// Number of slots that wait for a commit to be free.
     pub fn freeing(&self) -> usize {
         self.pending.freed.len() + self.committing.freed.len()
     }
 
-    /// Block slots that wait for a commit to be free.
+    /// Number of block slots that wait for a commit to be free.
     pub fn freeing_blocks(&self) -> usize {
         self.pending.freed_blocks.len() + self.committing.freed_blocks.len()
     }
 
-    /// Whether slots wait for a checkpoint to be free.
+    /// True if slots are held until a checkpoint.
     pub fn has_outdated(&self) -> bool {
         !self.outdated.is_empty()
     }
 
-    /// Whether a checkpoint would at least double the free slots of a device.
+    /// True if a checkpoint would at least double the free slots of a device.
     pub fn lacks_checkpoint(&self) -> bool {
         self.outdated.outnumbers(&self.views)
     }
 
-    /// Whether only the journal, on one device, knows of changes that the map image of another one lacks.
+    /// True if the journal on one device has changes that the map image of another device lacks.
     pub fn is_ahead_of_images(&self) -> bool {
         self.outdated.is_needed() && self.stale_pages() > 0
     }
 
-    /// From now on, slots of other devices than this one wait for a checkpoint to be free; if there is none,
-    /// no slots wait.
+    /// Sets the device with the only journal: freed slots of other devices are held until a checkpoint from
+    /// now on. With `None`, no slots are held.
     pub fn set_only_journal(&mut self, device: Option<DeviceId>) {
         self.outdated.set_only_journal(device);
     }
 
-    /// Takes slots side by side on one device that wait for the device to be told: at most so many, and at
-    /// least one of those that wait. Each comes back by [`State::end_trim`].
+    /// Takes adjacent slots of one device that wait for a discard: at most `most`, at least one if any waits.
+    /// Each slot comes back by [`State::end_trim`].
     pub fn take_trims(&mut self, most: usize) -> Vec<SlotNumber> {
         let Some(&first) = self.trims.first() else { return Vec::new() };
         let device = |slot| self.space.locate(SlotNumber(slot)).map(|slot| slot.device);
@@ -192,37 +191,36 @@ impl State {
         run.into_iter().map(SlotNumber).collect()
     }
 
-    /// Frees all slots that wait for their device to be told. False if there are none.
+    /// Frees all slots that wait for a discard. Returns false if none waits.
     pub fn release_trims(&mut self) -> bool {
         let slots = std::mem::take(&mut self.trims);
         slots.iter().for_each(|&slot| self.release(SlotNumber(slot)));
         !slots.is_empty()
     }
 
-    /// A slot is free.
+    /// Frees a slot after its discard.
     pub fn end_trim(&mut self, slot: SlotNumber) {
         self.trimming -= 1;
         self.release(slot);
     }
 
-    /// How many slots devices are being told of.
+    /// Number of slots being discarded on devices.
     pub fn trimming(&self) -> usize {
         self.trimming
     }
 
-    /// Whether slots wait for their device to be told.
+    /// True if slots wait for a discard.
     pub fn has_trims(&self) -> bool {
         !self.trims.is_empty()
     }
 
-    /// Slots that are taken and belong to nothing any more: they wait for a commit, a checkpoint, or for
-    /// their device to be told.
+    /// Taken slots without content, waiting for a commit, a checkpoint, or a discard.
     pub fn waiting_slots(&self) -> impl Iterator<Item = SlotNumber> {
         let freed = self.pending.freed.iter().chain(&self.committing.freed);
         freed.chain(self.outdated.slots()).copied().chain(self.trims.iter().map(|&slot| SlotNumber(slot)))
     }
 
-    /// The required copies of an extent are now these. The data that they speak of has been written.
+    /// Sets the required copies of an extent. The data must be written before.
     pub fn set_extent(&mut self, extent: ExtentId, entry: Entry) {
         let before = self.map.get(extent);
         if before != entry {
@@ -237,16 +235,16 @@ impl State {
         }
     }
 
-    /// Whether the clean extra copies of an extent are not to be read.
+    /// True if the clean extra copies of an extent must not be read.
     #[inline]
     pub fn is_suspect(&self, extent: ExtentId) -> bool {
         !self.suspect.is_empty() && self.suspect.contains(&self.shape.span_of(extent))
     }
 
-    /// The journal calls whole spans behind, and a device that is lost later would count as the only one that
-    /// has the newest bytes of all homes there. So where one device alone lacks something in a span, the
-    /// homes of extents whose copies are alike go to the other device. For a volume that closes: both copies
-    /// are flushed, no batch follows, and the map pages are to be written.
+    /// Moves homes to the device that lacks nothing, before a close. The journal calls whole spans behind, so
+    /// after a later loss the device with the homes would count as the only device with the newest bytes.
+    /// Hence, if one device alone lacks something in a span, extents with equal copies get their home on the
+    /// other device. Both copies are flushed, no batch follows, and the map pages are still to be written.
     pub fn prefer_what_lacks_nothing(&mut self, is_current: impl Fn(DeviceId) -> bool) {
         let of =
             |space: &Space, slot| space.locate(slot).map(|place| place.device).filter(|d| is_current(*d));
@@ -275,18 +273,18 @@ impl State {
         }
     }
 
-    /// Whether the home of an extent has moved, and a crash, or the loss of the device that the home left,
-    /// would bring that back.
+    /// True if the home of an extent has moved, and a crash, or the loss of the old device, would undo the
+    /// move.
     pub fn is_move_pending(&self, extent: ExtentId) -> bool {
         has_moved_home(&self.durable_entry(extent), &self.map.get(extent))
     }
 
-    /// The copies of an extent were exchanged because the home failed.
+    /// Notes an exchange of an extent's copies because the home failed.
     pub fn note_exchange(&mut self, extent: ExtentId) {
         self.exchanged.push(extent);
     }
 
-    /// Whether the journal does not say so yet of some extent.
+    /// True if the exchange of some extent is not in the journal yet.
     pub fn is_exchange_pending(&mut self) -> bool {
         let mut exchanged = std::mem::take(&mut self.exchanged);
         exchanged.retain(|&extent| self.durable_entry(extent).home != self.map.get(extent).home);
@@ -294,8 +292,9 @@ impl State {
         !self.exchanged.is_empty()
     }
 
-    /// Corrects the records of a commit that has begun likewise, now that a device has been given up: of
-    /// extents whose copies have been exchanged since, and of those that a guest has discarded since.
+    /// Corrects the records of a running commit after the failure of a device. The copies are exchanged in
+    /// records of extents exchanged since. The same applies to extents changed otherwise since, such as by a
+    /// discard, if their home had moved off a device that is not current.
     pub fn exchange_recorded(&mut self, records: &mut [Record], is_current: impl Fn(DeviceId) -> bool) {
         for record in records {
             let Record::Extent(extent, entry) = record else { continue };
@@ -308,13 +307,13 @@ impl State {
             let left = self.space.locate(before.home).is_some_and(|place| !is_current(place.device));
             if (now.home, now.second) == (entry.second, entry.home) || has_moved && left {
                 (entry.home, entry.second) = (entry.second, entry.home);
-                // That is what the journal will say of it.
+                // The corrected entry is the state that the journal will hold.
                 self.pending.extents.entry(*extent).and_modify(|said| said.entry = *entry);
             }
         }
     }
 
-    /// Nothing uses a slot any more: it is free once the changes so far are durable.
+    /// Retires an unused slot: free once the changes so far are durable.
     pub fn retire(&mut self, slot: SlotNumber) {
         if planted(Bug::SlotReusedEarly) {
             return self.release(slot);
@@ -322,20 +321,19 @@ impl State {
         self.pending.freed.push(slot);
     }
 
-    /// Gives back a slot that no record ever spoke of.
+    /// Frees a slot never named by a record.
     pub fn release(&mut self, slot: SlotNumber) {
         self.space.release(slot);
         self.refresh(slot);
     }
 
-    /// Whether slots of a device are given out: not while it is missing or failed.
+    /// Sets whether slots of a device are given out: not while the device is missing or failed.
     pub fn set_open(&mut self, device: DeviceId, open: bool) {
         self.space.set_open(device, open);
         self.views[device.index()].free = self.space.free(device);
     }
 
-    /// A device has the slots that the superblock says now: it is new, or has been removed. Nothing lies on
-    /// it.
+    /// Sets the slots of a new or removed device as the superblock describes. The device must hold nothing.
     pub fn set_device(&mut self, superblock: &Superblock, device: DeviceId) {
         let (count, class) = (superblock.devices.len(), superblock.devices[device.index()].class);
         self.space.set_device(superblock, device);
@@ -348,7 +346,7 @@ impl State {
         view.free = view.slots;
     }
 
-    /// Takes so many free slots of a device that lie side by side, for metadata; the first of them.
+    /// Takes `count` adjacent free slots of a device for metadata. Returns the first slot.
     pub fn reserve_run(&mut self, device: DeviceId, count: u32) -> Option<u32> {
         let before = self.space.free(device);
         let first = self.space.reserve_run(device, count)?;
@@ -358,7 +356,7 @@ impl State {
         Some(first)
     }
 
-    /// Gives such slots back: no metadata lies there any more.
+    /// Gives back slots taken by [`State::reserve_run`]: no metadata lies there any more.
     pub fn release_run(&mut self, device: DeviceId, first: u32, count: u32) {
         let before = self.space.free(device);
         self.space.release_run(device, first, count);
@@ -367,13 +365,13 @@ impl State {
         view.slots += view.free - before;
     }
 
-    /// Gives back the slots of a device in which metadata lay and lies no more.
+    /// Gives back the slots of a device that held metadata before and hold none now.
     pub fn release_metadata(&mut self, before: &Superblock, now: &Superblock, device: DeviceId) {
         self.space.release_metadata(before, now, device);
         self.views[device.index()].free = self.space.free(device);
     }
 
-    /// Slots of a device that something but metadata uses, or that are not free again yet.
+    /// Slots of a device taken for other content than metadata, including slots not free again yet.
     pub fn held(&self, device: DeviceId) -> u32 {
         self.space.held(device)
     }
@@ -383,31 +381,31 @@ impl State {
         self.views[device.index()].free = self.space.free(device);
     }
 
-    /// Recounts the free slots of all devices, after recovery claimed what is in use.
+    /// Recounts the free slots of all devices, after recovery has claimed the slots in use.
     pub fn refresh_all(&mut self) {
         for view in &mut self.views {
             view.free = self.space.free(view.id);
         }
     }
 
-    /// From the next commit on these spans are clean, if nothing writes to them before.
+    /// Has the next commit clear these spans, unless a write comes before.
     pub fn clear_spans(&mut self, spans: Vec<SpanId>) {
         self.pending.cleared = spans;
     }
 
-    /// Pages of the spans' table are older than the journal says.
+    /// Marks pages of the spans' table as older than the journal.
     pub fn mark_intents_stale(&mut self, spans: impl IntoIterator<Item = SpanId>) {
         self.stale_intents.extend(spans.into_iter().map(|span| span.0 / intent_page::SPANS_PER_PAGE));
     }
 
-    /// What the journal says of extents that have changed since, or is about to, and whether a copy may lack
-    /// what a flush promised: a crash brings that back.
+    /// Changed extents with the entry in the journal, now or after the running commit, and true if a copy may
+    /// lack flushed bytes. A crash restores these entries.
     pub fn entries_of_journal(&self) -> impl Iterator<Item = (ExtentId, Entry, bool)> {
         let changed = self.pending.extents.iter().chain(&self.committing.extents);
         changed.map(|(&extent, before)| (extent, before.entry, before.was_behind))
     }
 
-    /// What the journal and the map pages say of an extent now: not what has not been committed.
+    /// Durable entry of an extent, by the journal and the map pages. Uncommitted changes do not count.
     pub fn durable_entry(&self, extent: ExtentId) -> Entry {
         if planted(Bug::PageAheadOfJournal) {
             return self.map.get(extent);
@@ -416,14 +414,14 @@ impl State {
         before.map_or_else(|| self.map.get(extent), |before| before.entry)
     }
 
-    /// A map page is older than the journal says.
+    /// Marks the map page of an extent as older than the journal.
     pub fn mark_stale(&mut self, extent: ExtentId) {
         if !self.map.is_of_adopted() {
             self.stale_pages.insert(extent.0 / map_page::extents_per_page(self.shape.copies));
         }
     }
 
-    /// All pages of the map that lie on the devices, and all of the spans' table, are to be written again.
+    /// Marks all map pages on the devices, and the whole spans' table, as stale.
     pub fn mark_all_stale(&mut self, spans: u32) {
         if !self.map.is_of_adopted() {
             self.stale_pages.extend(self.groups.mark_all_stale());
@@ -431,22 +429,21 @@ impl State {
         self.mark_intents_stale((0..spans).map(SpanId));
     }
 
-    /// Pages that are older than the journal says, the summary of the map among them.
+    /// Number of stale pages: of the map, its summary, the spans' table, and the cache tables.
     pub fn stale_pages(&self) -> usize {
         let of_map = self.stale_pages.len() + usize::from(self.groups.is_stale());
         of_map + self.stale_intents.len() + self.tables.stale_pages()
     }
 
-    /// Takes all stale pages, for a checkpoint, with the whole of each group that was never written. Then
-    /// comes the summary that the checkpoint is to write behind them, if any. What it could not write comes
-    /// back by [`State::put_back`].
+    /// Takes all stale map pages for a checkpoint, with the whole of each group never written, and the
+    /// summary to write afterwards, if any. Pages not written come back by [`State::put_back`].
     pub fn take_stale_pages(&mut self) -> (BTreeSet<u32>, Option<Summary>) {
         let mut pages = std::mem::take(&mut self.stale_pages);
         let summary = self.groups.begin(&mut pages);
         (pages, summary)
     }
 
-    /// Takes all stale pages of the spans' table likewise.
+    /// Takes all stale pages of the spans' table.
     pub fn take_stale_intents(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.stale_intents)
     }
@@ -457,13 +454,13 @@ impl State {
         self.stale_intents.extend(intents);
     }
 
-    /// Bytes of memory that the tables take.
+    /// Bytes of memory used by the tables.
     pub fn memory(&self) -> usize {
         self.map.memory() + self.extras.memory() + self.tables.memory() + self.behind.memory()
     }
 }
 
-/// Whether an extent with two copies has another home than before, beside the same second copy.
+/// True if an extent with two copies has another home than before, beside the same second copy.
 pub(crate) fn has_moved_home(before: &Entry, now: &Entry) -> bool {
     let had_home = before.home != SlotNumber::NONE && before.home != SlotNumber::LOST;
     had_home && now.home != before.home && now.second == before.second && now.second != SlotNumber::NONE

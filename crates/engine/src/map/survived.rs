@@ -1,5 +1,5 @@
-//! Changes that a daemon which died had made, and that only its pending log says: a part of [`State`], while
-//! it is recovered. Each becomes a pending change, as it was.
+//! Changes made by a daemon that died, known from the pending log alone. Part of [`State`] during recovery:
+//! each change becomes pending again.
 
 use super::State;
 use super::changes::{Before, ExtraChange};
@@ -9,15 +9,15 @@ use braid_format::map_page::Entry;
 use std::collections::BTreeMap;
 
 impl State {
-    /// The required copies of an extent are these. Whether the journal says that one is behind.
+    /// Restores the required copies of an extent. `was_behind`: the journal records a stale copy.
     pub fn survive_extent(&mut self, extent: ExtentId, entry: Entry, was_behind: bool) {
         let before = Before { entry: self.map.get(extent), was_behind };
         self.pending.extents.insert(extent, before);
         self.map.set(extent, entry);
     }
 
-    /// The extra copy of a block is this, or gone. Whether that is news; none if its place holds another
-    /// block.
+    /// Restores the extra copy of a block, or its absence. Returns true if the state changed, and `None` if
+    /// the block slot is invalid or holds another block.
     pub fn survive_block(&mut self, block: BlockId, extra: Option<Extra>) -> Option<bool> {
         let extent = self.shape.range_of(block).extent;
         let before = self.extras.get(block);
@@ -38,13 +38,13 @@ impl State {
         }
         self.pending.any_dirty |= [before, extra].into_iter().flatten().any(|extra| extra.dirty);
         self.pending.blocks.insert(block, ExtraChange { before, after: None });
-        // The journal may name a copy: the extent counts as one that has some.
+        // The journal may name a copy, so the extent counts as having one.
         self.map.add_extra(extent);
         Some(true)
     }
 
-    /// If more than `most` changes are pending: the end of the first extents that have no more, or of one
-    /// extent that alone has more.
+    /// End of the first extents with at most `most` pending changes in all, or of the first extent if this
+    /// extent alone has more. `None` if at most `most` changes are pending.
     pub fn first_extents(&self, most: usize) -> Option<ExtentId> {
         if self.pending.len() <= most {
             return None;

@@ -1,16 +1,16 @@
-//! Which slots of a device are taken: a bit for each, and above them levels on which a bit stands for a full
-//! word of the level below. The nearest free slot on either side of any place is found in at most six steps
-//! up and six down, however large the device is and however full. Nothing is allocated after the beginning.
+//! Taken slots of a device: a bit for each slot, and levels above with a bit for each full word of the level
+//! below. The nearest free slot on either side of any place is found in at most six steps up and six down, at
+//! any size and load of the device. Nothing is allocated after creation.
 
-/// The slots of a device.
+/// Taken and free slots of a device.
 pub(super) struct Taken {
-    /// The lowest level first: 1 is taken, or a full word. Bits beyond the last slot are taken for ever. The
+    /// Lowest level first. A set bit is a taken slot or a full word. Bits beyond the last slot stay set. The
     /// highest level is one word.
     levels: Vec<Vec<u64>>,
 }
 
 impl Taken {
-    /// None of `count` slots is taken.
+    /// Creates `count` free slots.
     pub fn none_of(count: u32) -> Taken {
         let (mut levels, mut bits) = (Vec::new(), count as usize);
         loop {
@@ -28,12 +28,12 @@ impl Taken {
         }
     }
 
-    /// Whether a slot exists and is free.
+    /// True if a slot exists and is free.
     pub fn is_free(&self, index: u32) -> bool {
         self.levels[0].get(index as usize / 64).is_some_and(|word| word >> (index % 64) & 1 == 0)
     }
 
-    /// Takes a slot that is free.
+    /// Takes a free slot.
     pub fn take(&mut self, index: u32) {
         let mut at = index as usize;
         for words in &mut self.levels {
@@ -45,7 +45,7 @@ impl Taken {
         }
     }
 
-    /// Frees a slot that is taken.
+    /// Frees a taken slot.
     pub fn free(&mut self, index: u32) {
         let mut at = index as usize;
         for words in &mut self.levels {
@@ -58,7 +58,7 @@ impl Taken {
         }
     }
 
-    /// The first free slot from this one on.
+    /// First free slot at or after `index`.
     pub fn first_from(&self, index: u32) -> Option<u32> {
         let mut at = index as usize;
         for (level, words) in self.levels.iter().enumerate() {
@@ -72,7 +72,7 @@ impl Taken {
         None
     }
 
-    /// The last free slot up to this one.
+    /// Last free slot at or before `index`.
     pub fn last_up_to(&self, index: u32) -> Option<u32> {
         let mut at = index as usize;
         for (level, words) in self.levels.iter().enumerate() {
@@ -86,8 +86,7 @@ impl Taken {
         None
     }
 
-    /// The slot in the word that a bit of a level stands for; `place` says which bit of a word that is not
-    /// full.
+    /// Slot below a bit of a level. `place` chooses a free bit of a word that is not full.
     fn descend(&self, level: usize, bit: usize, place: impl Fn(u64) -> u32) -> u32 {
         self.levels[..level].iter().rev().fold(bit, |at, words| at * 64 + place(words[at]) as usize) as u32
     }
@@ -104,7 +103,7 @@ mod tests {
             let (mut taken, mut plain) = (Taken::none_of(count), vec![false; count as usize]);
             let mut rng = Rng::new(u64::from(count));
             for round in 0..400 {
-                // Long runs, so that whole words of higher levels are full.
+                // Long runs fill whole words of higher levels.
                 let start = rng.below(u64::from(count)) as u32;
                 let len = rng.below(u64::from(count)) as u32 / 2 + 1;
                 for index in start..(start + len).min(count) {

@@ -1,4 +1,4 @@
-//! The policy in charge, and what it learned at earlier openings.
+//! Active policy, and the state learned at earlier openings.
 
 mod places;
 mod state;
@@ -9,41 +9,41 @@ pub(crate) use places::Places;
 pub(crate) use state::PolicyStates;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 
-/// The policy in charge.
+/// Active policy.
 pub(crate) struct InCharge {
     policy: RefCell<Box<dyn Policy>>,
-    /// Whether it is told of requests as they arrive.
+    /// True if the policy is told of requests as they arrive.
     observes: Cell<bool>,
-    /// Of which class no device may be lacking.
+    /// Device class without which guests' changes fail: no device of the class may be missing or failed.
     stops_without: Cell<Option<DeviceClass>>,
-    /// Which class of devices it needs and does not have.
+    /// Message if the policy needs a class of devices that the volume lacks.
     lacks: RefCell<Option<String>>,
-    /// How often another one took charge, or another mode.
+    /// Number of changes to another policy or mode.
     changes: Cell<u64>,
     states: PolicyStates,
 }
 
 impl InCharge {
-    /// A policy, and the states that it and others left.
+    /// Takes a policy, and the states saved by this and other policies.
     pub fn new(policy: Box<dyn Policy>, states: PolicyStates) -> InCharge {
         let (observes, stops_without) = (Cell::new(policy.observes()), Cell::new(policy.stops_without()));
         let (lacks, changes) = (RefCell::default(), Cell::new(0));
         InCharge { policy: RefCell::new(policy), observes, stops_without, lacks, changes, states }
     }
 
-    /// The policy.
+    /// Borrows the policy.
     #[inline]
     pub fn borrow(&self) -> Ref<'_, Box<dyn Policy>> {
         self.policy.borrow()
     }
 
-    /// The policy, to learn something.
+    /// Borrows the policy for a change, such as learning.
     #[inline]
     pub fn borrow_mut(&self) -> RefMut<'_, Box<dyn Policy>> {
         self.policy.borrow_mut()
     }
 
-    /// Another policy is in charge from now on.
+    /// Activates another policy.
     pub fn replace(&self, policy: Box<dyn Policy>) {
         self.observes.set(policy.observes());
         self.stops_without.set(policy.stops_without());
@@ -52,36 +52,35 @@ impl InCharge {
         self.changes.set(self.changes.get() + 1);
     }
 
-    /// The policy goes on in another mode. What was begun for the mode before ends, as when another policy
-    /// takes charge.
+    /// Switches the policy to another mode. Jobs begun for the old mode end, as after a change of the policy.
     pub fn switch(&self, mode: usize) {
         self.policy.borrow_mut().switch(mode);
         self.changes.set(self.changes.get() + 1);
     }
 
-    /// Says which class of devices the policy needs and does not have.
+    /// Notes the class of devices that the policy needs and the volume lacks.
     pub fn note_lack(&self, lack: Option<String>) {
         self.lacks.replace(lack);
     }
 
-    /// Which class of devices it needs and does not have.
+    /// Class of devices that the policy needs and the volume lacks.
     pub fn lacks(&self) -> Option<String> {
         self.lacks.borrow().clone()
     }
 
-    /// Whether requests are to be told as they arrive.
+    /// True if the policy is to be told of requests as they arrive.
     #[inline]
     pub fn observes(&self) -> bool {
         self.observes.get()
     }
 
-    /// The class without a device of which guests change nothing.
+    /// Device class without which guests' changes fail, if any.
     #[inline]
     pub fn stops_without(&self) -> Option<DeviceClass> {
         self.stops_without.get()
     }
 
-    /// How often another policy took charge: a job that acts for one ends when this has changed.
+    /// Number of changes to another policy or mode: a job that acts for a policy ends after a change.
     #[inline]
     pub fn changes(&self) -> u64 {
         self.changes.get()

@@ -1,4 +1,4 @@
-//! Where extents and copies lie, as a policy sees it: what the map says, and the list of the memory cache.
+//! Places of extents and copies, as seen by a policy: the map and the list of the memory cache.
 
 use crate::epochs::Epochs;
 use crate::map::State;
@@ -7,12 +7,12 @@ use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_policy::{ByteRange, CellId, ExtraCopy, Homes};
 use std::cell::RefCell;
 
-/// What a question to a policy shows of the volume. Costs a few pointers.
+/// View of the volume for a question to a policy. Costs a few pointers.
 pub(crate) struct Places<'a> {
     pub state: &'a State,
-    /// Not borrowed for changes while a policy is asked.
+    /// Never borrowed mutably while a policy is asked.
     pub cache: &'a RefCell<ExtentCache>,
-    /// While epochs are kept.
+    /// Set while epochs are kept.
     pub epochs: Option<&'a Epochs>,
     pub can_resync: &'a dyn Fn() -> bool,
 }

@@ -1,11 +1,11 @@
-//! The policy's state on the devices: what it has learned, for the next time that the volume is opened.
+//! Policy state on the devices: learned content for the next opening of the volume.
 //!
-//! It is written every five minutes if it has changed, when the policy changes, and when the volume closes.
-//! Each region has two halves, written alternately, and one is durable before the next is written: a power
-//! cut in between leaves the older one.
+//! The state is written every five minutes if changed, after a change of the policy, and when the volume
+//! closes. Each region has two halves, written alternately. One half is durable before the other is written,
+//! so a power cut in between leaves the older state.
 //!
-//! A state that is lost costs what was learned. So nothing that fails here fails anything else: it is logged,
-//! and counted by the device. A volume on small devices has no region, and its policy starts anew at each
+//! A lost state costs learned content alone. So a failure here fails nothing else: the failure is logged, and
+//! counted by the device. A volume on small devices has no region, and its policy starts anew at each
 //! opening.
 
 use crate::Result;
@@ -21,32 +21,32 @@ use braid_policy::{LONGEST_STATE, Origin};
 use braid_runtime::{Buf, Device, Runtime, Semaphore};
 use std::cell::RefCell;
 
-/// The states of the policy that this opening reads and writes.
+/// Policy states read and written by this opening.
 pub(crate) struct PolicyStates {
     newest: RefCell<Newest>,
-    /// One task writes at a time.
+    /// Lock: one task writes at a time.
     alone: Semaphore,
 }
 
-/// The newest state on the devices.
+/// Newest state on the devices.
 #[derive(Clone, Default)]
 struct Newest {
     epoch: u64,
     sequence: u64,
-    /// The policy that wrote it.
+    /// Name of the policy that wrote the state.
     policy: String,
     state: Vec<u8>,
 }
 
-/// How much a power cut takes of what was learned. A state is up to 255 KiB, so this is less than 1 KiB a
-/// second.
+/// Time between writes: a power cut forgets at most five minutes of learning. A state is up to 255 KiB, so
+/// the rate is less than 1 KiB/s.
 const SAVE_EVERY: Nanos = Nanos::from_secs(300);
 
 const _: () = assert!(LONGEST_STATE.as_usize() <= policy_state::MOST_STATE);
 
 impl PolicyStates {
-    /// The newest valid state on devices that are current. Without one, as if the policy of the volume had
-    /// written an empty one.
+    /// Reads the newest valid state from the current devices. Without a valid state, the result is an empty
+    /// state of the volume's policy.
     pub async fn read<D: Device>(members: &[Member<D>], superblock: &Superblock) -> PolicyStates {
         let policy = superblock.policy.split(',').next().unwrap_or_default().to_owned();
         let mut newest = Newest { policy, ..Newest::default() };
@@ -77,7 +77,7 @@ async fn read_half<D: Device>(
     let buf = buffer(HALF).await;
     member.read(at, &buf, Deadline::Only).await.map_err(|error| error.to_string())?;
     buf.with_bytes(|bytes| match policy_state::decode(bytes, volume) {
-        // No half was written yet.
+        // The half was not written yet.
         Err(Invalid::Absent) => Ok(Newest::default()),
         Err(invalid) => Err(invalid.to_string()),
         Ok(PolicyState { epoch, sequence, policy, state }) => {
@@ -87,8 +87,8 @@ async fn read_half<D: Device>(
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Gives the policy back what it saved, if the newest state is its own. The extra copies that there are
-    /// it has been told of.
+    /// Restores the policy's state if the newest state was saved by the same policy. The policy must know all
+    /// extra copies before.
     pub fn restore_policy(&self) {
         let newest = self.policy.states.newest.borrow();
         self.with_policy(|policy, view| match policy.name() == newest.policy {
@@ -102,7 +102,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    /// Saves what the policy learns until the volume closes.
+    /// Saves the policy's state every five minutes until the volume closes.
     pub async fn keep_policy_state(&self) {
         while !self.jobs.are_ending() {
             self.pause(self.rt.now() + SAVE_EVERY, || false).await;
@@ -112,12 +112,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether the volume has a place for the policy's state.
+    /// True if the volume has a region for the policy's state.
     pub fn keeps_policy_state(&self) -> bool {
         !images(&self.devices.superblock(), RegionKind::PolicyState).is_empty()
     }
 
-    /// Makes what the policy knows durable, if that has changed.
+    /// Makes the policy's state durable if changed.
     pub async fn save_policy(&self) {
         if !self.keeps_policy_state() {
             return;
@@ -145,18 +145,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut newest = self.policy.states.newest.borrow_mut();
         match written {
             true => *newest = next,
-            // The number may be on a device, and is not used again. The next one goes to the same half: the
-            // other may hold the only state.
+            // The number may be on a device, and is not used again. The next number goes to the same half:
+            // the other half may hold the only state.
             false => newest.sequence += 2,
         }
     }
 
-    /// The policy's state has got another place: it is written there even if it has not changed.
+    /// Has the state written to a new region even if unchanged.
     pub fn move_policy_state(&self) {
         self.policy.states.newest.borrow_mut().policy.clear();
     }
 
-    /// The next state to be written; none if the newest one is the same.
+    /// Next state to write; `None` if equal to the newest state. Panics if the policy saves more than
+    /// [`LONGEST_STATE`].
     fn next_state(&self) -> Option<Newest> {
         let (policy, state) = self.with_policy(|policy, view| (policy.name(), policy.save(view)));
         assert!(state.len() <= LONGEST_STATE.as_usize(), "policy {policy} saves {} bytes", state.len());

@@ -1,4 +1,4 @@
-//! What the policy wants behind: a second copy that has writes later, by a resync that the policy asks for.
+//! Deferred second copies: stale by the policy's wish, until a resync that the policy asks for.
 
 use super::{Behind, MOST_RANGES};
 use crate::map::ranges::Ranges;
@@ -8,8 +8,9 @@ use braid_format::intent_page::Difference;
 use std::ops::Range;
 
 impl Behind {
-    /// From now on the second copy lacks this range of a span, because the policy wants it so. False, and
-    /// nothing has changed, if more than `most` would be behind then, or more ranges than are remembered.
+    /// Marks a range of a span as stale because the policy defers the second copy. Returns false, without a
+    /// change, if more than `most` bytes would be stale (not counting undecided bytes), or if the limit of
+    /// ranges is reached.
     pub fn defer(&mut self, span: SpanId, range: Range<Bytes>, most: Bytes) -> bool {
         if !self.may_defer(&range, most) {
             return false;
@@ -20,8 +21,8 @@ impl Behind {
         true
     }
 
-    /// As [`Behind::defer`], for a write that is about to begin: until [`Behind::end_deferred_write`] the
-    /// home holds nothing of it that counts. What is undecided beside the write stays so
+    /// Begins a deferred write, as [`Behind::defer`]. Until [`Behind::end_deferred_write`], the new bytes on
+    /// the home do not count. Undecided blocks beside the write stay undecided
     /// ([`Behind::decided_by_write`]).
     pub fn begin_deferred_write(&mut self, span: SpanId, range: Range<Bytes>, most: Bytes) -> bool {
         if !self.may_defer(&range, most) {
@@ -33,15 +34,15 @@ impl Behind {
         true
     }
 
-    /// A deferred write has ended, and what it was to bring is behind like anything else. If another one is
-    /// under way in the same block, so is that.
+    /// Ends a deferred write: its range is stale like any other. Overlapping parts of other deferred writes
+    /// in flight become stale likewise.
     pub fn end_deferred_write(&mut self, range: Range<Bytes>) {
         self.stop_deferring(&range);
         self.begun.remove(range);
     }
 
-    /// A deferred write ends before it reached a copy: no copy lacks anything by that write. What other
-    /// deferred writes under way put behind stays.
+    /// Cancels a deferred write before any copy was written: no copy is stale because of the write. Ranges of
+    /// other deferred writes in flight stay stale.
     pub fn cancel_deferred_write(&mut self, span: SpanId, range: &Range<Bytes>) {
         self.stop_deferring(range);
         let mut others = Ranges::default();
@@ -76,7 +77,7 @@ impl Behind {
         }
     }
 
-    /// What the policy wanted behind is resynchronised like anything else from now on.
+    /// Ends all deferring: deferred ranges are resynchronised like any other from now on.
     pub fn end_deferring(&mut self) {
         self.spans.values_mut().for_each(|span| span.deferred = false);
     }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What deferred writes put behind that are under way counts apart, until one of them ends in the same block.
+/// Ranges of deferred writes in flight count separately, until a deferred write ends in the same block.
 #[test]
 fn an_extent_lacks_what_has_completed_and_not_what_has_only_begun() {
     let shape = Shape::new(Bytes(1 << 24), Bytes(1 << 17), Bytes(1 << 12), 2, 8);
@@ -29,7 +29,7 @@ fn an_extent_lacks_what_has_completed_and_not_what_has_only_begun() {
     assert!(behind.lacks_completed(extent), "deferred without a write under way");
 }
 
-/// A write that the journal refused left its range behind, so that the home alone was read.
+/// The bug: a write refused by the journal left its range stale, so that the home alone was read.
 #[test]
 fn a_deferred_write_that_is_cancelled_leaves_behind_what_others_defer() {
     let shape = Shape::new(Bytes(1 << 24), Bytes(1 << 17), Bytes(1 << 12), 2, 8);
@@ -49,8 +49,8 @@ fn a_deferred_write_that_is_cancelled_leaves_behind_what_others_defer() {
     assert!(!behind.any_behind() && !behind.is_unrecorded(span));
 }
 
-/// The batch would end after the one that clears the span, and the span pass for recorded as behind though
-/// the journal says "clean".
+/// Otherwise the batch would end after the batch that clears the span. The span would count as recorded
+/// behind although the journal says "clean".
 #[test]
 fn a_span_is_not_cleared_while_a_batch_that_speaks_of_it_is_on_its_way() {
     let shape = Shape::new(Bytes(1 << 24), Bytes(1 << 17), Bytes(1 << 12), 2, 8);

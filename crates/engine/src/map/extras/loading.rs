@@ -1,4 +1,4 @@
-//! Extra copies while a volume is recovered: block slots are filled as pages and journal say, in any order.
+//! Extra copies during recovery: block slots are filled from pages and journal, in any order.
 
 use super::{Extras, State};
 use braid_base::{BlockId, DeviceId};
@@ -6,8 +6,8 @@ use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 
 impl Extras {
-    /// A block slot holds a block. False if it holds another one, if so many are divided that its cell has no
-    /// number, or if an extent slot has no such place.
+    /// Puts a block in a block slot. Returns false if the slot holds another block, if no cell numbers are
+    /// left, or if the extent slot has no such place.
     pub fn load(&mut self, device: DeviceId, block: BlockId, extra: Extra) -> bool {
         if u32::from(extra.place) >= self.places {
             return false;
@@ -36,13 +36,13 @@ impl Extras {
         }
     }
 
-    /// Every place that holds a block.
+    /// Every place with a block.
     pub fn places_of(&self, block: BlockId) -> Vec<Extra> {
         let cells = self.chain_of(block).filter(|&cell| self.entry(cell).0 == Some(block));
         cells.map(|cell| self.extra_at(cell)).collect()
     }
 
-    /// A block slot is free.
+    /// Frees a block slot.
     pub fn unload(&mut self, slot: SlotNumber, place: u16) {
         let cell = self.cell_at(slot, place).expect("a block slot that is emptied was filled");
         self.unchain(cell);
@@ -52,18 +52,18 @@ impl Extras {
         self.devices[group.device.index()].taken -= 1;
     }
 
-    /// The divided slots, in the order of their groups.
+    /// Divided slots in use, in the order of their groups.
     pub fn divided_slots(&self) -> Vec<SlotNumber> {
         self.groups.iter().filter(|group| group.used > 0).map(|group| group.slot).collect()
     }
 
-    /// Whether no block slot of a divided slot is in use: one that a block has left may be, until that is
-    /// durable.
+    /// True if no block slot of a divided slot is in use. A block slot just left by a block may be in use
+    /// until the change is durable.
     pub fn is_unused(&self, slot: SlotNumber) -> bool {
         self.cell_at(slot, 0).is_none_or(|cell| self.groups[(cell / self.places) as usize].used == 0)
     }
 
-    /// The blocks in a divided slot, and whether each is dirty.
+    /// Blocks in a divided slot, each with its extra copy.
     pub fn blocks_in(&self, slot: SlotNumber) -> Vec<(BlockId, Extra)> {
         let places = (0..self.places as u16).filter_map(|place| {
             let (block, dirty) = self.at(slot, place)?;
@@ -72,7 +72,7 @@ impl Extras {
         places.collect()
     }
 
-    /// Recovery is over: what holds no block is free from now on.
+    /// Ends recovery: cells without a block are free from now on.
     pub fn finish_loading(&mut self) {
         for number in 0..self.groups.len() as u32 {
             let group = self.groups[number as usize];

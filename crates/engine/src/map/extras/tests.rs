@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 const DEVICES: u16 = 3;
 
-/// What [`Extras`] promises, as simply as it can be said.
+/// Model of [`Extras`], as simple as possible.
 #[derive(Default)]
 struct Model {
     blocks: BTreeMap<BlockId, (DeviceId, Extra)>,
-    /// Taken block slots that hold nothing.
+    /// Taken block slots without a block.
     taken: Vec<(DeviceId, SlotNumber, u16)>,
     divided: BTreeMap<u32, DeviceId>,
 }
@@ -121,7 +121,7 @@ fn they_behave_as_two_plain_maps() {
     }
 }
 
-/// Recovery meets block slots in the order of pages and records, not in that in which they were taken.
+/// Recovery meets block slots in the order of pages and records, not in the order of their allocation.
 #[test]
 fn what_was_loaded_in_any_order_is_as_if_it_had_been_taken() {
     for seed in 0..20 {
@@ -162,7 +162,7 @@ fn a_place_that_no_extent_slot_has_is_not_loaded() {
     assert!(!extras.load(DeviceId(0), BlockId(1), extra));
 }
 
-/// At the sizes of a new volume, and at every size of the cache: tables are not doubled when they grow.
+/// At the sizes of a new volume, and at every size of the cache: growth does not double the tables.
 #[test]
 fn a_cached_block_takes_at_most_15_5_bytes() {
     let mut extras = Extras::new(1, 32);
