@@ -260,7 +260,7 @@ impl Ring {
     fn place(&self, room: Bytes, reserve: &[Bytes]) -> Option<Bytes> {
         let (oldest, mut head) = match (self.live.front(), self.live.back()) {
             (Some((_, oldest, _)), Some((_, newest, len))) => (*oldest, *newest + *len),
-            // Nothing is needed any more: as if the oldest began at the end.
+            // No batch is needed any more: as if the oldest batch began at the end.
             _ => (self.len, Bytes::ZERO),
         };
         let mut wrapped = self.live.front().is_some_and(|_| head <= oldest);
@@ -391,7 +391,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             *ring = Ring::new(ring.len, VecDeque::new(), ring.next_sequence);
         }
         journal.set_places(vec![place], journal.beside.get());
-        // What an earlier life left in that ring counts for nothing from here on.
+        // Batches that an earlier use left in that ring do not count from here on.
         let next = journal.ring.borrow().next_sequence;
         let kept = self.write_batch(&[Record::Epoch(journal.epoch)], Bytes::ZERO, next).await?;
         assert!(kept == Kept::Yes, "a journal that was lost goes on in the record, and from there nowhere");
