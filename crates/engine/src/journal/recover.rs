@@ -126,7 +126,7 @@ pub(crate) struct Recovered {
     pub found_next: u64,
     /// Extents in the replayed batches.
     pub changed: Vec<ExtentId>,
-    /// With two required copies, devices that lost durable data: `self` counts only without them.
+    /// Devices that lost durable data (two required copies): the result counts only without them.
     pub forgetful: Vec<Forgetful>,
 }
 
