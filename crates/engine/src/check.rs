@@ -24,7 +24,7 @@ use std::rc::Rc;
 pub struct Report {
     /// Name of the volume.
     pub name: String,
-    /// Damage with a valid copy elsewhere: data is safe, and `--repair` restores the second copy.
+    /// Damage without loss of data: another copy is valid, and `--repair` restores the damaged copy.
     pub repairable: Vec<String>,
     /// Damage without a valid copy.
     pub fatal: Vec<String>,
@@ -83,9 +83,9 @@ impl Report {
 
 /// Checks the volume on `devices`, and changes nothing.
 ///
-/// Another daemon may write meanwhile, on a host whose locks this host does not see. The metadata read is
-/// then inconsistent. Damage, or a refusal, therefore counts only if a second reading finds the same result,
-/// and nothing was written between the two readings.
+/// Another daemon may write meanwhile, unseen by the locks of this host. The metadata read is then
+/// inconsistent. Damage, or a refusal, therefore counts only if a second reading finds the same result, and
+/// nothing was written between the two readings.
 ///
 /// # Errors
 /// If the devices are not the devices of a single volume, as in [`crate::Volume::open`]. `Busy` if another
@@ -198,7 +198,7 @@ async fn examine<R: Runtime, D: Device>(
     let not_current = members.iter().filter(|member| member.is_lacking());
     report.not_current = not_current.map(|member| (member.id, member.state())).collect();
     let mode = Mode::Strict;
-    // Without vouching: whether the disk has changed does not depend on anybody vouching for the disk.
+    // The check does not vouch for the disk: vouching does not alter whether the disk has changed.
     let disk = watched(rt, &members, look_at(&members, &superblock, clean, &lately, false)).await?;
     let changed_elsewhere = disk.as_ref().is_some_and(|disk| disk.has_changed);
     let spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;

@@ -67,7 +67,7 @@ pub trait Export: Clone + 'static {
     /// Writes `from` at `offset`.
     fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> impl Future<Output = Result<()>>;
 
-    /// Makes every earlier acknowledged write durable.
+    /// Makes every write acknowledged before this call durable.
     fn flush(&self) -> impl Future<Output = Result<()>>;
 
     /// Frees a range. The range then reads as zeros, or as anything if [`Export::discards_to_zeros`] is
@@ -92,8 +92,8 @@ pub trait Export: Clone + 'static {
     /// Reads a range into the memory cache, if there is one.
     fn prefetch(&self, offset: Bytes, len: Bytes) -> impl Future<Output = Result<()>>;
 
-    /// Returns whether the byte at `offset` occupies room, and the number of following bytes with the same
-    /// answer, at most `limit`.
+    /// Returns whether the byte at `offset` occupies room, and the number of bytes from `offset` with the
+    /// same answer, at most `limit`.
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes);
 
     /// Returns the same disk, for requests with these hints. A frontend whose protocol carries hints calls
@@ -104,8 +104,9 @@ pub trait Export: Clone + 'static {
         self.clone()
     }
 
-    /// Records a request of a guest. A frontend calls `asked` once for each read, write, flush, zeroing or
-    /// discard within `size()`, with the range as the guest asked, before any verb serves the request, in
-    /// pieces or not at all. Does nothing by default.
+    /// Announces a request of a guest, for a recording. A frontend calls `asked` once for each read, write,
+    /// flush, zeroing or discard within `size()`, with the range as the guest asked. The call comes before
+    /// any verb that serves the request, even if the request is then served in pieces or not at all. Does
+    /// nothing by default.
     fn asked(&self, _request: Request) {}
 }

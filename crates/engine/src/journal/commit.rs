@@ -100,7 +100,7 @@ impl Drop for Running<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Makes every earlier change durable, on behalf of a waiting guest or of background work.
+    /// Makes every change before this call durable, on behalf of a waiting guest or of background work.
     pub async fn commit(&self, origin: Origin) -> Result<()> {
         self.journal.commits.takes_all.set(true);
         self.commit_promised(origin).await
@@ -116,8 +116,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.commit_promised(Origin::Guest).await
     }
 
-    /// Makes every acknowledged write durable: a flush. If only the set of clean cached copies has changed, a
-    /// flush writes no batch, or one batch every few seconds.
+    /// Makes every write acknowledged before this call durable: a flush. If only the set of clean cached
+    /// copies has changed, a flush writes no batch, or one batch every few seconds.
     pub async fn commit_promised(&self, origin: Origin) -> Result<()> {
         let commits = &self.journal.commits;
         let wanted = commits.started.get() + 1;

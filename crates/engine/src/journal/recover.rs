@@ -276,8 +276,8 @@ pub(crate) fn refuse_third(superblock: &Superblock, (epoch, owner): (u64, u64)) 
     Err(Error::new(ErrorKind::Busy, text))
 }
 
-/// Refuses an opening that has taken the devices over, if the daemon before has written batches meanwhile:
-/// `before` and `now` are the numbers of the next batch, before and after the wait.
+/// Refuses an opening that has taken the devices over, if the daemon before has written batches meanwhile.
+/// `before` and `now` are the numbers of the next batch, at the first and the second reading.
 pub(crate) fn refuse_later(superblock: &Superblock, (before, now): (u64, u64)) -> Result<()> {
     if now <= before {
         return Ok(());

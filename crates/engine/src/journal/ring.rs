@@ -166,7 +166,7 @@ impl Journal {
         self.places().iter().any(|(place, _)| *place == device)
     }
 
-    /// True if another current device than this also has the ring.
+    /// True if a current device other than `device` has the ring.
     pub fn survives(&self, device: DeviceId, is_current: impl Fn(DeviceId) -> bool) -> bool {
         self.replicas.borrow().iter().any(|&(other, _)| other != device && is_current(other))
     }
@@ -365,8 +365,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Continues the journal elsewhere, in a ring whose contents do not count. The pages then contain every
-    /// change in the old journal.
+    /// Continues the journal elsewhere, in a ring whose contents do not count. By then the pages contain
+    /// every change in the old journal.
     pub async fn restart_journal(&self, place: (DeviceId, Bytes)) -> Result<Permit> {
         let journal = &self.journal;
         let permit = loop {

@@ -115,8 +115,8 @@ impl Listed {
         devices.iter().all(|(device, _)| on.contains(device)) && records.iter().all(is_listed)
     }
 
-    /// True if all `devices` have a page that lists departed dirty copies of the extent, or that names a list
-    /// as of `until`.
+    /// True if all `devices` have a page that lists the extent as left by a dirty copy, or that names a list
+    /// as of `until` or later.
     fn is_left_on_page(&self, extent: ExtentId, until: u64, devices: &[(DeviceId, Bytes)]) -> bool {
         let (page, on) = &*self.page.borrow();
         let is_in_list = page.recent.as_ref().is_some_and(|recent| recent.batch >= until);

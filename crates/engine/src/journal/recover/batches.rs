@@ -26,7 +26,7 @@ pub(super) struct Found {
     pub place: Bytes,
     len: Bytes,
     pub records: Vec<Record>,
-    /// Extents that the previous batch changed; none if they are not listed.
+    /// Extents that the previous batch changed; none if not listed.
     pub previous: Option<Vec<ExtentId>>,
 }
 
@@ -47,7 +47,7 @@ impl Found {
 pub(super) struct Batches {
     /// Batches found, from the oldest to replay to the newest.
     pub live: Vec<Found>,
-    /// Batches needed and not found, with the extents that they changed; none if unknown.
+    /// Batches needed and not found, with their changed extents; none if unknown.
     pub lost: Vec<(u64, Option<Vec<ExtentId>>)>,
     /// Contents that no version of Braid writes.
     pub problem: Option<String>,
@@ -98,8 +98,7 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
             unread_part = unread_part.or(error);
         }
     }
-    // An unreadable place may have held the last promised batch. An error therefore differs from an absent
-    // batch.
+    // An unreadable place may have held the last promised batch, so the place must not count as empty.
     if let (false, Mode::Strict, Some(error)) = (whole, source.mode, unread_part) {
         return Err(super::unread(superblock, "the journal", &error));
     }
@@ -163,7 +162,7 @@ impl Batches {
     }
 }
 
-/// Largest number of lost batches that are listed singly.
+/// Number of lost batches that are listed before the newest lost batch.
 const MOST_LOST: u64 = 1_000;
 
 /// Reads the newest proof beside a ring in use, on any current device. A proof elsewhere describes another

@@ -38,7 +38,7 @@ use std::io;
 /// Contents of the tables.
 #[derive(Default)]
 pub(super) struct LoadedTables {
-    /// Newest journal batch that each page of entries contains, by device and page; 0 for a page never
+    /// Newest journal batch that each page is known to contain, by device and page; 0 for a page never
     /// written.
     sequences: Vec<Vec<u64>>,
     /// Blocks that pages or records place in a missing slot, or in the place of another block.

@@ -80,7 +80,8 @@ impl Damage {
         if self.pages.is_empty() && self.batches.is_empty() && !self.dirty_lost {
             return Vec::new();
         }
-        // An extent is unproved if a lost batch may have changed it after the newest known batch.
+        // An extent is unproved if a lost batch may have changed it after the newest batch known for the
+        // extent.
         let unknown = self.batches.iter().filter(|(_, extents)| extents.is_none()).map(|(s, _)| *s).max();
         let mut listed: HashMap<ExtentId, u64, FixedState> = HashMap::default();
         for (sequence, extents) in &self.batches {

@@ -17,7 +17,7 @@ use braid_runtime::{Arena, Buf, Device};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Newest journal batch in each map page; none for a page that is valid in no image.
+/// Newest journal batch that each map page is known to contain; none for a page that is valid in no image.
 pub(super) struct Loaded {
     sequences: Vec<Option<u64>>,
     per_page: u32,
