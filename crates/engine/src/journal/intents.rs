@@ -39,8 +39,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Prepares records of stale copies: commits pending exchanges of home and second copy, and writes failed
-    /// devices to the superblocks. Only then may the journal record a copy as stale: after a crash in
-    /// between, the stale copy would count as the current one.
+    /// devices to the superblocks. Only then may the journal record a copy as stale. Otherwise, after a crash
+    /// in between, the stale copy would count as current.
     async fn begin_record(&self) -> Result<Permit> {
         loop {
             if self.state.borrow_mut().is_exchange_pending() {
