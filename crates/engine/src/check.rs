@@ -1,4 +1,4 @@
-//! Checking a volume that nobody serves: superblocks, both map images, cache tables, journal, slots.
+//! Check of a volume that is not served: superblocks, both map images, cache tables, journal, slots.
 
 use crate::adopted::{DirtySpans, look_at};
 use crate::copies::{Member, watched};
@@ -19,60 +19,60 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The volume's name.
+    /// Name of the volume.
     pub name: String,
-    /// Damage that another copy makes good: data is safe, and `--repair` restores the second copy.
+    /// Damage without loss of data: another copy is valid, and `--repair` restores the damaged copy.
     pub repairable: Vec<String>,
-    /// Damage that nothing makes good.
+    /// Damage without a valid copy.
     pub fatal: Vec<String>,
-    /// Extents whose places are not proved, which a repair would give up, or that are lost already; in order.
+    /// Extents with unproved places, which a repair would mark as lost, and extents lost already; in order.
     pub lost: Vec<ExtentId>,
-    /// Extents that have a home.
+    /// Number of extents with a home.
     pub mapped_extents: u32,
     /// Journal batches that the next opening replays.
     pub journal_batches: u64,
-    /// Spans whose copies may differ, which the next opening resynchronises.
+    /// Spans whose copies may differ, and which the next opening resynchronises.
     pub spans: u32,
-    /// How much of the volume a span is.
+    /// Bytes of the volume in one span.
     pub span_size: Bytes,
-    /// The unit of placement.
+    /// Unit of placement.
     pub extent_size: Bytes,
-    /// What the guest sees.
+    /// Size of the volume for the guest.
     pub volume_size: Bytes,
-    /// What the newest superblock says of the device in each place.
+    /// Device entries of the newest superblock, by place.
     pub devices: Vec<DeviceEntry>,
-    /// Places that no device has any more.
+    /// Places of removed devices.
     pub removed: Vec<DeviceId>,
-    /// Devices that are not current: missing, failed, or to be brought up to date.
+    /// Devices that are not current: missing, failed, or under resync.
     pub not_current: Vec<(DeviceId, DeviceState)>,
-    /// Likewise of an adopted disk: ranges that may be older than what was flushed if an SSD that is missing
-    /// does not come back.
+    /// Ranges of an adopted disk that may be older than flushed data unless a missing SSD returns.
     pub older: Vec<(DeviceId, Range<Bytes>)>,
-    /// Whether the adopted disk was changed while Braid did not serve it.
+    /// True if the adopted disk was changed while Braid did not serve it.
     pub changed_elsewhere: bool,
-    /// What only a device that is missing holds as it was written last: lost if it does not come back.
+    /// Extents whose newest data is on a missing device only: lost unless the device returns.
     pub only_on_missing: Vec<(DeviceId, ExtentId)>,
-    /// Devices of a volume with two copies of everything that are not there, and have not been given up by
-    /// name.
+    /// Absent devices of a volume with two copies, unless excluded by name.
     pub away: Vec<DeviceId>,
-    /// Devices that say themselves that the others went on without them, if none of these others is there.
+    /// Devices excluded according to their own superblocks, provided that none of the other devices is
+    /// present.
     pub told: Vec<DeviceId>,
-    /// Of the devices that are not current, those whose end is gone, or that lost what they had acknowledged,
-    /// with a sentence for each.
+    /// Of the devices that are not current: devices whose end is gone, or that lost acknowledged flushes,
+    /// with a sentence each.
     pub cut: Vec<(DeviceId, String)>,
 }
 
 impl Report {
-    /// Whether metadata is damaged, or bytes are lost.
+    /// True if metadata is damaged, or bytes are lost.
     fn is_damaged(&self) -> bool {
         !self.repairable.is_empty() || !self.fatal.is_empty() || !self.lost.is_empty()
     }
 
-    /// Devices that are not there and are newer than all that is, if these are known to be `outdated`, as
-    /// [`crate::OpenOptions::outdated`] says: what they alone hold the check could not see.
+    /// Returns absent devices that are newer than all present devices, if the present devices are `outdated`,
+    /// as in [`crate::OpenOptions::outdated`]. The check could not see data that only the absent devices
+    /// hold.
     pub fn newer_elsewhere(&self, outdated: &[DeviceId]) -> Vec<DeviceId> {
         let is_current =
             |id: &DeviceId| !self.removed.contains(id) && self.not_current.iter().all(|(of, _)| of != id);
@@ -83,13 +83,13 @@ impl Report {
 
 /// Checks the volume on `devices`, and changes nothing.
 ///
-/// Another daemon may write meanwhile, which no lock on this host tells of: then what is read does not fit
-/// together. So damage, and a refusal, count only if a second reading finds the same, and nothing was written
-/// between the two.
+/// Another daemon may write meanwhile, unseen by the locks of this host. The metadata read is then
+/// inconsistent. Damage, or a refusal, therefore counts only if a second reading finds the same result, and
+/// nothing was written between the two readings.
 ///
 /// # Errors
-/// Where the devices are not those of one volume, as [`crate::Volume::open`] says, and `Busy` if another
-/// daemon writes so often that nothing can be said. Damage is in the report.
+/// If the devices are not the devices of a single volume, as in [`crate::Volume::open`]. `Busy` if another
+/// daemon writes so often that no two readings agree. Damage is no error, but part of the report.
 pub async fn check<R: Runtime, D: Device>(
     rt: &R,
     devices: Vec<D>,
@@ -99,7 +99,7 @@ pub async fn check<R: Runtime, D: Device>(
     check_noted(rt, devices, names, adopted, None).await
 }
 
-/// As [`check`], with what the host noted of the volume ([`crate::OpenOptions::noted`]).
+/// As [`check`], with the notes of the host on the volume ([`crate::OpenOptions::noted`]).
 ///
 /// # Errors
 /// As [`check`].
@@ -121,7 +121,8 @@ pub async fn check_noted<R: Runtime, D: Device>(
         let counts = before.as_ref() == Some(&reading);
         match examined {
             Ok((Examined::Report(report), _)) if counts || !report.is_damaged() => return Ok(*report),
-            // Of devices that were current: each time it is another one.
+            // Each attempt finds other devices, because only current devices are judged: attempts are
+            // bounded.
             Ok((Examined::Forgetful(found), _)) if counts => {
                 attempts.forgetful.extend(found);
                 continue;
@@ -144,25 +145,25 @@ fn busy(names: &[String]) -> Error {
     Error::new(ErrorKind::Busy, text)
 }
 
-/// What came of one reading.
+/// Result of one reading.
 enum Examined {
     Report(Box<Report>),
-    /// These devices lack what they had acknowledged.
+    /// Devices that lost acknowledged flushes.
     Forgetful(Vec<Forgetful>),
 }
 
-/// What daemons change when they write: nothing was written between two readings in which this is the same.
+/// Values that every write of a daemon changes: nothing was written between two readings with equal values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct AsOf {
     /// The last opening, and its random number.
     opening: (u64, u64),
-    /// Of the superblocks.
+    /// Sequence number of the superblocks.
     sequence: u64,
-    /// The batch that would follow those in the journal.
+    /// Number of the batch after the batches in the journal.
     next_batch: u64,
 }
 
-/// Checks the volume, with what earlier attempts have found.
+/// Checks the volume once, with the findings of earlier attempts.
 async fn examine<R: Runtime, D: Device>(
     rt: &R,
     (devices, names, adopted): (&[Rc<D>], &[String], Option<AdoptedDisk>),
@@ -174,7 +175,7 @@ async fn examine<R: Runtime, D: Device>(
     for (_, (device, name)) in devices.iter().zip(names).enumerate().filter(|(place, _)| !is_adopted(*place))
     {
         let found = ask_superblock(rt, device, name).await?;
-        // Of a device that was cut more is said below.
+        // For a device that was cut, `assemble` below reports more.
         let told = found.lost_end();
         for offset in found.damaged.iter().filter(|offset| Some(**offset) != told) {
             report.repairable.push(format!("{name}: the superblock copy at byte {} is damaged", offset.0));
@@ -197,7 +198,7 @@ async fn examine<R: Runtime, D: Device>(
     let not_current = members.iter().filter(|member| member.is_lacking());
     report.not_current = not_current.map(|member| (member.id, member.state())).collect();
     let mode = Mode::Strict;
-    // Who says that it is the disk changes nothing of whether it has changed.
+    // The check does not vouch for the disk: vouching does not alter whether the disk has changed.
     let disk = watched(rt, &members, look_at(&members, &superblock, clean, &lately, false)).await?;
     let changed_elsewhere = disk.as_ref().is_some_and(|disk| disk.has_changed);
     let spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
@@ -231,8 +232,8 @@ async fn examine<R: Runtime, D: Device>(
     Ok((Examined::Report(Box::new(report)), as_of))
 }
 
-/// Checks what the superblocks lead to. Gives devices that lack what they had acknowledged, which make the
-/// report void, and the batch that would follow those in the journal.
+/// Checks the metadata that the superblocks name. Returns devices that lost acknowledged flushes, which make
+/// the report void, and the number of the batch after the batches in the journal.
 async fn check_metadata<D: Device>(
     source: &mut Source<'_, D>,
     report: &mut Report,
@@ -253,7 +254,7 @@ async fn check_metadata<D: Device>(
         Ok(Recovered { recovery, found_next, .. }) => {
             report.repairable.extend(check_cache_tables(source, &state).await);
             report.only_on_missing = only_copies(source.members, &shape, &state, (lately, cut));
-            // With one copy, all that lies on a device that is missing since.
+            // With one copy, everything on a device missing since.
             let of_missing = |(device, _): &&(DeviceId, ExtentId)| lately.contains(device);
             report.only_on_missing.extend(recovery.given_up.iter().filter(of_missing));
             let on_missing: BTreeSet<ExtentId> = report.only_on_missing.iter().map(|(_, e)| *e).collect();

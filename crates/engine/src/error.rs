@@ -1,20 +1,20 @@
-//! What can go wrong, by what the reader can do about it.
+//! Errors of the engine, by the remedy.
 
 use std::fmt;
 use std::io;
 
-/// The kinds of failure. Each tells what to do next; the message says what happened to what.
+/// Kinds of failure. Each kind implies a remedy; the message tells what happened to which object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
-    /// What is on a device is not what was written there: run `check`, restore from another copy.
+    /// A device holds other bytes than were written: run `check`, restore from another copy.
     Corrupt,
     /// A device failed a request: look at the device.
     Io,
-    /// No slot is free, or what a device lies on is full: discard data, or add a device.
+    /// No slot is free, or the file system under a device is full: discard data, or add a device.
     NoSpace,
-    /// A device of the volume is missing: bring it back.
+    /// A device of the volume is missing: bring the device back.
     Degraded,
-    /// Another daemon has the volume open: stop that one.
+    /// Another daemon has the volume open: stop that daemon.
     Busy,
     /// The volume needs a feature that this version lacks: use a newer version.
     Unsupported,
@@ -22,9 +22,9 @@ pub enum ErrorKind {
     Invalid,
 }
 
-/// A failure: its kind, and a sentence that names the thing, the value, the limit and the remedy.
+/// A failure: its kind, and a sentence with object, value, limit and remedy.
 ///
-/// One word long: the result of a request passes through many hands, and nearly all are none.
+/// One word long: the result of a request passes through many hands, and nearly all results are no failures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
     failure: Box<Failure>,
@@ -36,17 +36,17 @@ struct Failure {
     message: String,
 }
 
-/// What the engine's verbs return.
+/// Result of the engine's verbs.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A failure of `kind`, described by `message`.
+    /// Creates a failure of `kind`, described by `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error { failure: Box::new(Failure { kind, message: message.into() }) }
     }
 
-    /// An I/O error of a device, with what was tried. `NoSpace` where a device is a sparse file, and what it
-    /// lies on is full: a virtual machine then waits for room instead of giving up.
+    /// Converts an I/O error of a device; `attempt` describes the request. `NoSpace` if the device is a
+    /// sparse file on a full file system: a virtual machine then waits for room instead of failing.
     pub fn io(attempt: impl fmt::Display, error: &io::Error) -> Error {
         let kind = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
@@ -55,7 +55,7 @@ impl Error {
         Error::new(kind, format!("{attempt}: {error}"))
     }
 
-    /// What to do next.
+    /// Returns the kind, which implies the remedy.
     pub fn kind(&self) -> ErrorKind {
         self.failure.kind
     }

@@ -1,63 +1,62 @@
-//! What a front (NBD, FUSE, …) serves: a range of bytes with the verbs of a disk.
+//! Interface for frontends (NBD, FUSE, …): a range of bytes with the verbs of a disk.
 
 use crate::Result;
 use braid_base::{Bytes, Request};
 use braid_runtime::Buf;
 use std::future::Future;
 
-/// Whether a write may wait in volatile caches.
+/// Whether a write may stay in volatile caches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
-    /// Until the next flush.
+    /// May stay there until the next flush.
     Volatile,
-    /// No: durable before the reply (forced unit access, FUA).
+    /// Durable before the reply (forced unit access, FUA).
     Fua,
 }
 
-/// What zeroing does with the room of what it zeroes.
+/// Whether zeroing frees the room of the range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Zeroing {
-    /// Frees it: later writes are allocated anew.
+    /// Frees the zeroed range: later writes allocate again.
     MayDiscard,
-    /// Keeps it, so that later writes find room.
+    /// Keeps the range allocated, so that later writes find room.
     KeepAllocated,
 }
 
-/// Whether bytes take room on a device.
+/// Whether a range occupies room on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allocation {
     /// Written, and not discarded since.
     Data,
-    /// Never written, or discarded: reads as zeros, takes no room.
+    /// Never written, or discarded: reads as zeros, occupies no room.
     Hole,
 }
 
-/// What a guest says of a request beyond what it asks for. No answer depends on it: the policy may decide
-/// better.
+/// Hints of a guest on a request. Hints never change the answer; the policy may decide better with hints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hints {
     /// The bytes are metadata of a file system.
     pub metadata: bool,
-    /// The guest expects to go on where the request ends.
+    /// The guest expects to continue at the end of the request.
     pub sequential: bool,
 }
 
-/// A disk as a guest sees it. [`crate::Volume`] is one; tests of the fronts bring simpler ones.
+/// A disk as a guest sees it: [`crate::Volume`], or a simpler one in tests of frontends.
 ///
 /// Requests of any offset and length within `size()`, aligned or not, may run at the same time. One buffer
-/// holds at most [`braid_runtime::Arena::LARGEST`]; a front splits what is larger. A range beyond the end is
-/// `Invalid`, and nothing is done.
+/// holds at most [`braid_runtime::Arena::LARGEST`]; a frontend splits larger requests. A range beyond the end
+/// fails with `Invalid` and has no effect.
 ///
-/// After an error a device that is late may still fill the buffer or write what it holds: a front drops it,
-/// and takes another.
+/// After an error a late device may still fill the buffer or write the contents of the buffer. A frontend
+/// must drop the buffer and use another.
 pub trait Export: Clone + 'static {
-    /// Bytes that the guest can address.
+    /// Returns the number of bytes that the guest can address.
     fn size(&self) -> Bytes;
 
-    /// The request size and alignment that cost least: at least the block size, at most the extent size.
+    /// Returns the cheapest request size and alignment: at least the block size, at most the extent size.
     fn preferred_block(&self) -> Bytes;
 
-    /// Whether it refuses all changes. A front tells its guests.
+    /// True if the disk refuses all changes. A frontend tells its guests.
     fn is_read_only(&self) -> bool {
         false
     }
@@ -68,14 +67,15 @@ pub trait Export: Clone + 'static {
     /// Writes `from` at `offset`.
     fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> impl Future<Output = Result<()>>;
 
-    /// Makes every write that was acknowledged before this call durable.
+    /// Makes every write acknowledged before this call durable.
     fn flush(&self) -> impl Future<Output = Result<()>>;
 
-    /// Frees a range: it reads as zeros afterwards, or as anything if [`Export::discards_to_zeros`] says so.
+    /// Frees a range. The range then reads as zeros, or as anything if [`Export::discards_to_zeros`] is
+    /// false.
     fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = Result<()>>;
 
-    /// Whether what was discarded reads as zeros. A front whose protocol promises that offers no discard
-    /// otherwise.
+    /// True if discarded ranges read as zeros. If false, a frontend whose protocol promises zeros offers no
+    /// discard.
     fn discards_to_zeros(&self) -> bool {
         true
     }
@@ -89,23 +89,24 @@ pub trait Export: Clone + 'static {
         durability: Durability,
     ) -> impl Future<Output = Result<()>>;
 
-    /// Brings a range into the memory cache, where there is one.
+    /// Reads a range into the memory cache, if there is one.
     fn prefetch(&self, offset: Bytes, len: Bytes) -> impl Future<Output = Result<()>>;
 
-    /// Whether the byte at `offset` takes room, and for how many bytes from there, at most `limit`, that
-    /// stays so.
+    /// Returns whether the byte at `offset` occupies room, and the number of bytes from `offset` with the
+    /// same answer, at most `limit`.
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes);
 
-    /// The same disk, for requests of which a guest says this. A front whose protocol carries hints makes the
-    /// verbs of such a request with it; those of NBD and FUSE carry none. A disk that has no use for hints is
-    /// what it was.
+    /// Returns the same disk, for requests with these hints. A frontend whose protocol carries hints calls
+    /// the verbs of such a request on the returned disk; NBD and FUSE carry no hints. By default, hints are
+    /// ignored.
     #[must_use]
     fn with_hints(&self, _hints: Hints) -> Self {
         self.clone()
     }
 
-    /// A guest asks for this. A front says so once for each read, write, flush, zeroing or discard that lies
-    /// within `size()`, as the guest asked for it, before it serves it with the verbs above, be it in pieces
-    /// or not at all. For a recording; does nothing by itself.
+    /// Announces a request of a guest, for a recording. A frontend calls `asked` once for each read, write,
+    /// flush, zeroing or discard within `size()`, with the range as the guest asked. The call comes before
+    /// any verb that serves the request, even if the request is then served in pieces or not at all. Does
+    /// nothing by default.
     fn asked(&self, _request: Request) {}
 }

@@ -1,28 +1,28 @@
-//! The fence: once another opening has taken the devices over, this one changes nothing any more.
+//! Fence: once another opening has taken the devices over, this opening changes nothing any more.
 //!
-//! A lock of files and devices ends at the machine, and at the inode: a loop device over a file of the
-//! volume, or one disk that two hosts see, gets past it. Each opening writes its number (*epoch*) and a
-//! random number (*owner*) to the superblocks before it changes anything else. So a volume that finds a newer
-//! epoch, another owner of its own epoch, or a newer superblock than its own beside its journal is not the
-//! only one. It fails then: no flush succeeds, and nothing is read or written any more.
+//! A lock on a file or device holds on one machine only, and on one inode only. A loop device over a file of
+//! the volume, or one disk that two hosts see, evades the lock. Each opening therefore writes its number
+//! (*epoch*) and a random number (*owner*) to the superblocks before any other change. Beside its journal, a
+//! volume may then find a newer epoch, another owner of its own epoch, or a newer superblock than its own:
+//! another opening exists. The volume fails: no flush succeeds, and nothing is read or written any more.
 //!
-//! - A job looks every 0.8 s while the volume is used. Steady flushes do not wait for that.
-//! - A flush is acknowledged, and anything written to a device, only after a look that is at most a second
-//!   old: the volume looks first otherwise. So the first write after a pause waits for a look, and others do
-//!   not.
+//! - A job looks at a superblock every 0.8 s while the volume is used. Steady flushes do not wait for the
+//!   job.
+//! - A flush is acknowledged, and a device written, only if the last look is at most a second old. Otherwise
+//!   the volume looks first. The first write after a pause therefore waits for a look; other writes do not.
 //!
-//! So what was acknowledged between the other opening and the next look, at most a second, may be lost,
-//! unless the other opening waits ([`TAKEOVER`]): an opening that finds the volume in use, and does not know
-//! from its host's notes that this opening has ended, writes its number, waits for longer than a look may be
-//! old, and only then reads what counts (`open/again.rs`). The delay of 2 s comes after an unclean stop
-//! alone, on another host, under another state directory, or before the machine was started.
+//! Writes acknowledged between the other opening and the next look, at most a second, may be lost, unless the
+//! other opening waits ([`TAKEOVER`]). An opening waits if the volume was in use and the notes of its host do
+//! not prove the end of the last opening. It writes its number, waits for longer than the age limit of a
+//! look, and only then reads the metadata that counts (`open/again.rs`). The delay of 2 s comes only after an
+//! unclean stop: on another host, under another state directory, or before the machine was started.
 //!
-//! What such an opening reads before the number is written may not fit together, since the journal grows
-//! meanwhile. The opening reads a few times ([`READINGS`]) before the volume is called damaged.
+//! Metadata read before the number is written may be inconsistent, because the journal grows meanwhile. The
+//! opening reads a few times ([`READINGS`]) before the volume counts as damaged.
 //!
-//! What a device was given before the look is carried out all the same. A device that does not answer a look
-//! within a second is not waited for. Models and memory ([`Device::ALWAYS_ANSWERS`]) belong to one process:
-//! nobody looks at them.
+//! Requests in flight at the time of a look are carried out all the same. A look without an answer within a
+//! second is not waited for. Models and memory ([`Device::ALWAYS_ANSWERS`]) belong to one process and need no
+//! look.
 
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
@@ -35,88 +35,88 @@ use braid_format::superblock::{self, Header, Phase, Superblock};
 use braid_runtime::{Device, Event, Runtime};
 use std::cell::{Cell, RefCell};
 
-/// How often the job looks.
+/// Interval between the looks of the job.
 const PERIOD: Nanos = Nanos::from_millis(800);
-/// How old the last look may be when something is promised.
+/// Greatest age of the last look at a promise.
 const OLDEST: Nanos = Nanos::from_secs(1);
-/// How long the answer to a look is waited for.
+/// Longest wait for the answer to a look.
 const PATIENCE: Nanos = Nanos::from_secs(1);
-/// How long an opening waits for another one to notice it: longer than a look may be old.
+/// Time for which an opening waits for another opening to notice: longer than the age limit of a look.
 pub(crate) const TAKEOVER: Nanos = Nanos::from_secs(2);
-/// How often an opening reads the journal once more, of a volume that another one may have open, before the
-/// journal counts as damaged.
+/// Number of times an opening reads the journal again before the journal counts as damaged, if another
+/// opening may have the volume open.
 pub(crate) const READINGS: u32 = 12;
-/// The pause before each of these readings.
+/// Pause before each of these readings.
 pub(crate) const BETWEEN_READINGS: Nanos = Nanos::from_millis(200);
 
-/// What a host notes of a volume, outside the volume's devices.
+/// Notes of a host on a volume, kept outside the volume's devices.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Noted {
-    /// The number of the opening.
+    /// Number of the opening.
     pub epoch: u64,
-    /// Its random number.
+    /// Random number of the opening.
     pub owner: u64,
-    /// The newest batch of the journal that was durable.
+    /// Newest durable batch of the journal.
     pub batch: u64,
 }
 
-/// What a volume knows of the looks at its devices.
+/// State of the looks at a volume's devices.
 #[derive(Default)]
 pub(crate) struct Fence {
-    /// When the last look began.
+    /// Start of the last look.
     looked: Cell<Nanos>,
-    /// What guests and commits had done then.
+    /// Activity of guests and commits at the last look.
     seen: Cell<u64>,
-    /// Somebody waits for a look.
+    /// True if a task waits for a look.
     is_wanted: Cell<bool>,
-    /// A look has not been answered for a second: nobody waits for that.
+    /// True if a look has had no answer for a second: no task waits for looks then.
     is_silent: Cell<bool>,
-    /// A look has ended.
+    /// Notified when a look has ended.
     ended: Event,
-    /// Why nothing is changed any more.
+    /// Reason why nothing is changed any more.
     taken: RefCell<Option<Error>>,
 }
 
 impl Fence {
-    /// The volume has just written its number.
+    /// Creates the fence of a volume that has just written its number.
     pub fn new(now: Nanos) -> Fence {
         Fence { looked: Cell::new(now), ..Fence::default() }
     }
 
-    /// Whether another opening has taken the devices over.
+    /// True if another opening has taken the devices over.
     pub fn is_taken(&self) -> bool {
         self.taken.borrow().is_some()
     }
 }
 
-/// Whether another opening than the noted one may still have the volume open. None is noted by a caller that
-/// has the devices for itself.
+/// True if another opening than the noted one may still have the volume open. A caller with exclusive devices
+/// passes no note.
 pub(crate) fn may_be_open(superblock: &Superblock, noted: Option<Noted>) -> bool {
     let is_last = |noted: Noted| (noted.epoch, noted.owner) == (superblock.epoch, superblock.owner);
     superblock.phase != Phase::Closed && noted.is_some_and(|noted| !is_last(noted))
 }
 
-/// Whether another daemon that opens, writes or closes the volume meanwhile may be why what devices say does
-/// not fit together.
+/// True if inconsistent metadata may be due to another daemon that opens, writes or closes the volume
+/// meanwhile.
 pub(crate) fn may_change(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Degraded | ErrorKind::Invalid)
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Looks at the devices from time to time, and when a look is wanted, until the volume closes.
+    /// Looks at the devices periodically, and whenever a look is wanted, until the volume closes.
     pub async fn keep_fence(&self) {
         while !self.jobs.are_ending() && !self.fence.is_taken() {
             self.pause(self.rt.now() + PERIOD, || self.fence.is_wanted.get()).await;
             let (activity, wanted) = (self.activity(), self.fence.is_wanted.take());
             if self.fence.seen.replace(activity) != activity || wanted {
-                // An error is remembered, and told to every flush from now on.
+                // The error is kept, and returned to every flush from now on.
                 let _told = self.look_for_others().await;
             }
         }
     }
 
-    /// As [`Core::confirm_own`], before a device is written: gives the time then. Waits for nothing if the
-    /// last look is recent.
+    /// As [`Core::confirm_own`], before a device is written. Returns the time of the write. Waits for nothing
+    /// if the last look is recent.
     #[inline]
     pub async fn confirm_before_write(&self) -> Result<Nanos> {
         let now = self.rt.now();
@@ -127,15 +127,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(self.rt.now())
     }
 
-    /// Whether no look is needed now.
+    /// True if no look is needed now.
     #[inline]
     fn is_looked_at(&self, now: Nanos) -> bool {
         D::ALWAYS_ANSWERS || self.fence.is_silent.get() || now < self.fence.looked.get() + OLDEST
     }
 
-    /// An error if another opening has taken the devices over. Called before something is promised or
-    /// overwritten: has a superblock read if the last look is old. If the device does not answer for a
-    /// second, nobody waits for the look.
+    /// Fails if another opening has taken the devices over. Called before a promise or an overwrite. If the
+    /// last look is old, a superblock is read first. If the device does not answer for a second, the look is
+    /// not waited for.
     pub async fn confirm_own(&self) -> Result<()> {
         if self.is_looked_at(self.rt.now()) {
             return self.refuse_taken();
@@ -177,13 +177,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.refuse_taken()
     }
 
-    /// What has been done so far.
+    /// Returns a count of requests and batches so far.
     fn activity(&self) -> u64 {
         let guests = self.guests.stats.borrow();
         guests.reads + guests.writes + guests.flushes + guests.discards + self.journal.newest()
     }
 
-    /// Whether a superblock copy comes from an opening after this one, or from one beside this one.
+    /// True if a superblock copy comes from a later opening, or from a concurrent one.
     pub fn is_of_another(&self, header: &Header, member: &Member<D>) -> bool {
         let own = self.devices.superblock();
         let is_same = header.volume == own.volume && header.device.uuid == member.entry.uuid;
@@ -211,7 +211,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// The first superblock copy that is whole; none if none is.
+/// Reads the first valid superblock copy; none if there is none.
 async fn read_any<D: Device>(member: &Member<D>) -> Option<Header> {
     let buf = buffer(superblock::SIZE).await;
     for offset in superblock_offsets(member.entry.size, member.entry.layout) {

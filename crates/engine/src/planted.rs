@@ -1,213 +1,215 @@
-//! Bugs on purpose: a campaign is worth something only if it finds these.
+//! Planted bugs: a test campaign is worth something only if it finds them.
 //!
-//! Without the feature `planted` [`planted`] is the constant `false`, and nothing of it is left in the code.
-//! With it one bug at a time is switched on for the thread, by a test (`crates/sim/tests/planted.rs`) that
-//! must find it. Each place in the engine reads `if planted(Bug::…)`, and does there what a programmer might
-//! have done by mistake.
+//! Without the feature `planted`, [`planted`] is the constant `false`, and the compiler removes every planted
+//! bug. With the feature, a test (`crates/sim/tests/planted.rs`) switches on one bug at a time for its
+//! thread, and must find the bug. Each place in the engine reads `if planted(Bug::…)`, and behaves there as
+//! after a plausible mistake of a programmer.
 
 #[cfg(feature = "planted")]
 use std::cell::Cell;
 
-/// What is done wrong. Each variant says what the engine does instead of what it should.
+/// A planted bug. Each variant describes the wrong behaviour of the engine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Bug {
-    /// A guest's flush commits the journal, and flushes no device that holds data.
+    /// A guest's flush commits the journal, but flushes no device that holds data.
     FlushSkipped,
-    /// The record of a change is durable before the data that it speaks of.
+    /// The record of a change is durable before the data in the record.
     RecordBeforeData,
-    /// A batch of the journal is written, and not flushed.
+    /// A batch of the journal is written, but not flushed.
     JournalNotFlushed,
-    /// A flush that failed is tried again, and its success hides what was lost.
+    /// A failed flush is tried again, and the later success hides the loss.
     FailedFlushForgotten,
     /// The journal forgets before the map pages are durable.
     TailMovedEarly,
-    /// The summary of the map names groups of pages before these are durable.
+    /// The summary of the map names groups of pages before the pages are durable.
     SummaryBeforeGroups,
-    /// What a crash left undecided passes for decided, and is in one copy.
+    /// Undecided data after a crash passes for decided, but is in one copy only.
     UndecidedNotCopied,
-    /// What a crash left undecided is read from one copy, and stays undecided.
+    /// Undecided data after a crash is read from one copy, and stays undecided.
     UndecidedRead,
-    /// A shutdown that leaves spans undecided leaves their copies as ones that are alike.
+    /// After a shutdown with undecided spans, the copies in these spans pass for equal.
     UndecidedClosed,
-    /// With two required copies, a page is overwritten in place without having been written elsewhere before.
+    /// With two required copies, a page is overwritten in place without an earlier write elsewhere.
     PageWrittenOnce,
     /// A checkpoint writes no page of the cache tables.
     CacheTableNotWritten,
-    /// A checkpoint leaves the page of the cache table as it was that a dirty copy has left.
+    /// A checkpoint does not write the page of the cache table that a dirty copy has left.
     LeftCacheEntryKept,
-    /// A page of the cache table shows dirty copies that the journal does not know yet.
+    /// A page of the cache table shows dirty copies that are not in the journal yet.
     CachePageAheadOfJournal,
-    /// Clean copies in spans that were dirty are believed after a crash.
+    /// Clean copies in dirty spans are trusted after a crash.
     CleanExtrasTrusted,
-    /// A checkpoint leaves the pages of the cache table as they were in which only clean copies have changed.
+    /// A checkpoint does not write pages of the cache tables in which only clean copies have changed.
     CleanExtrasNotSaved,
-    /// What recovery forgets of clean extra copies is still in the cache table when the volume serves.
+    /// Clean cached copies that recovery forgets are still in the cache table when the volume serves.
     ForgottenExtrasLeft,
-    /// What a guest wrote between a read and the extra copy of what was read is not noticed.
+    /// A promotion does not notice that a guest wrote between the read and the promotion.
     OlderBytesPromoted,
-    /// A write to a block with a clean extra copy does not wait until the journal says that its span may
+    /// A write to a block with a clean cached copy does not wait until the journal records that the span may
     /// differ.
     ExtraIntentSkipped,
-    /// A write takes a clean extra copy for gone before the journal says so.
+    /// A write ignores a clean cached copy whose removal is not in the journal yet.
     GoneExtraForgotten,
-    /// A slot is free before the record that freed it is durable.
+    /// A slot is free before the record that freed the slot is durable.
     SlotReusedEarly,
-    /// The block slot of a dirty extra copy is free before the record that freed it is durable.
+    /// The block slot of a dirty cached copy is free before the record that freed the block slot is durable.
     BlockReusedEarly,
-    /// The block slot of a clean extra copy likewise.
+    /// As [`Bug::BlockReusedEarly`], for the block slot of a clean cached copy.
     CleanBlockReusedEarly,
-    /// A dirty extra copy is recorded as none.
+    /// A dirty cached copy is recorded as absent.
     DirtyMarkDropped,
-    /// A map page shows changes that the journal does not know yet.
+    /// A map page shows changes that are not in the journal yet.
     PageAheadOfJournal,
-    /// A dirty block becomes clean without having been written to the home.
+    /// A dirty block becomes clean without a write to the home.
     WriteBackSkipped,
     /// A write-back does not notice that a guest wrote meanwhile.
     WriteBackIgnoresWrites,
-    /// A batch that one journal has and the other one lacks is not written to that.
+    /// A batch in one journal that the other journal lacks is not copied to the other journal.
     JournalGapLeft,
     /// A move does not notice that a guest wrote meanwhile.
     MoveIgnoresWrites,
-    /// The copy that a move makes beside another one counts as flushed before it is.
+    /// With two required copies, a move writes a copy without an intent: the copy counts as flushed too
+    /// early.
     MoveWithoutIntent,
-    /// FUA is taken for an ordinary write.
+    /// FUA is ignored: the write is an ordinary write.
     FuaIgnored,
-    /// The rest of a part that is written for the first time does not become zero.
+    /// A first write to a part does not zero the rest of the part.
     PaddingForgotten,
-    /// A write leaves the extra copy of what it wrote as it was, and clean.
+    /// A write leaves the cached copy of its range unchanged, and clean.
     ExtraNotUpdated,
-    /// A write that goes past extra copies drops them before the home has it.
+    /// A write past cached copies drops the copies before the home has the bytes.
     PastDropsBeforeHome,
-    /// It drops them though other tasks use the extent.
+    /// A write past cached copies drops the copies while other tasks use the extent.
     PastDropsBesideOthers,
-    /// A write leaves the memory cache as it was.
+    /// A write leaves the memory cache unchanged.
     CacheNotUpdated,
-    /// A write leaves what was read ahead of its range as it was.
+    /// A write does not drop bytes that were read ahead in its range.
     AheadNotDropped,
-    /// What was read ahead of an extent counts though the extent has moved meanwhile.
+    /// Bytes read ahead count although their extent has moved meanwhile.
     AheadOfLeftSlot,
-    /// A discard leaves the extra copies of what it covers.
+    /// A discard keeps the cached copies of its range.
     DiscardKeepsExtras,
-    /// A write goes to one of two required copies.
+    /// A write goes to only one of two required copies.
     SecondCopyNotWritten,
     /// Closing makes nothing durable.
     CloseWithoutCommit,
-    /// A device whose end is gone, and which has its size again, counts as whole.
+    /// A device whose end was cut off counts as whole once its size is restored.
     CutDeviceTaken,
-    /// A volume does not look whether another opening has taken its devices over.
+    /// A volume does not check whether another opening has taken its devices over.
     FenceSkipped,
-    /// An opening does not compare the journal with what was noted of it elsewhere.
+    /// An opening does not compare the journal with the witness and the notes of the host.
     WitnessIgnored,
-    /// An opening does not compare the journals of two devices with one another.
+    /// An opening does not compare the journals of two devices with each other.
     ForgetfulTaken,
-    /// A commit does not list the extents that it changes on the device without the journal.
+    /// A commit does not list its changed extents on the device without the journal.
     ChangesNotListed,
     /// The witness names a list of recent entries that is not durable yet.
     ListNamedEarly,
-    /// Nothing lists the dirty extra copies on devices without the journal.
+    /// Dirty cached copies on devices without the journal are listed nowhere.
     DirtyCopiesNotListed,
-    /// After the loss of the journal, batches get numbers that lost ones may have had.
+    /// After the loss of the journal, new batches get numbers that lost batches may have had.
     NumbersOfLostTaken,
-    /// A device that was left behind several openings ago is taken for a current one.
+    /// A device that missed several openings counts as current.
     StaleDeviceTaken,
-    /// A write to a clean span does not wait until the journal says that its copies may differ.
+    /// A write to a clean span does not wait until the journal records that the copies may differ.
     IntentTooLate,
-    /// A copy that is behind is read.
+    /// A stale copy is read.
     BehindIsRead,
-    /// After an unclean stop both copies are read, though they may differ.
+    /// After an unclean stop both copies are read, although they may differ.
     NoResync,
-    /// What a device may have lost with a failed flush is read from it.
+    /// Data that a device may have lost with a failed flush is read from the device.
     LostWritesRead,
-    /// A device that has not answered a request in time gets others before it has.
+    /// A device with a late request gets other requests before the answer.
     LateWriteForgotten,
     /// An epoch counts before its segments are durable.
     EpochNotFlushed,
-    /// The room of segments is used again before what was applied of them is durable.
+    /// The room of segments is used again before their applied data is durable.
     SegmentsReusedEarly,
-    /// A guest's write does not wait until what an epoch lacks of its range has been read.
+    /// A guest's write does not wait until the epoch has read the old bytes of the range.
     EpochReadsLater,
-    /// Of several segments with one range the first one counts.
+    /// If several segments have the same range, the first segment counts.
     OldestSegmentWins,
-    /// A guest changes what a recovery has not applied of the journal of epochs yet.
+    /// A guest changes a range before a recovery has applied the journal of epochs there.
     JournalOverGuests,
-    /// The disk says that a part of that journal has been applied before that is durable.
+    /// The state page says that an extent has been applied before the applied bytes are durable.
     AppliedBeforeFlush,
-    /// What a damaged segment of that journal had is read from its place.
+    /// Ranges of a damaged segment are read from the image.
     DamagedReadInPlace,
-    /// What a guest writes over all of a damaged extent counts as applied before it is in its place.
+    /// A guest's write over a whole damaged extent counts as applied before the bytes are in the image.
     WholeRecordedEarly,
-    /// One state page alone says what has been applied of that journal.
+    /// Only one of the two state pages says which extents have been applied.
     OneStatePage,
-    /// A cache that becomes smaller drops dirty copies that have not been written back.
+    /// A shrinking cache drops dirty copies that have not been written back.
     ShrinkingDropsDirty,
     /// A block of an adopted disk becomes dirty before the record names its span.
     DirtySpanUnnamed,
-    /// Without the journal, a dirty entry of another SSD counts though the table of dirty spans does not name
-    /// its span.
+    /// Without the journal, a dirty entry of another SSD counts although the table of dirty spans does not
+    /// name the span.
     DirtyWithoutJournal,
-    /// The SSD before an adopted disk is given up before what was written back from there is durable on the
+    /// The SSD before an adopted disk is excluded before data written back from the SSD is durable on the
     /// disk.
     AdoptedNotFlushed,
-    /// A write to an adopted disk does not wait until what the disk is known by says so.
+    /// A write to an adopted disk does not wait until the record notes the changed samples and marks.
     SumsNotNoted,
-    /// The superblocks name the new places of metadata before these hold all of it.
+    /// The superblocks name the new places of metadata before these places hold all metadata.
     MetadataNamedEarly,
-    /// A device that is back counts as current before it has been brought up to date.
+    /// A returned device counts as current before the end of its resync.
     ReturnedTakenForCurrent,
-    /// After a crash, the first extent of a span that may differ is behind, and not the others.
+    /// After a crash, only the first extent of a span that may differ is behind.
     FirstExtentBehind,
-    /// With two required copies, a checkpoint writes the first image of the map alone.
+    /// With two required copies, a checkpoint writes only the first image of the map.
     OneMapImage,
-    /// A guest hears of a write that one copy missed before the journal says that the copy is behind.
+    /// A write that one copy missed is acknowledged before the journal records the copy as stale.
     MissedWriteUnrecorded,
-    /// An opening says `Open` on the devices without having said `Opening` on all of them.
+    /// An opening writes `Open` to the devices without an earlier `Opening` on all of them.
     OpeningNotAnnounced,
-    /// After an unclean stop the journal does not say that another opening has begun. That shows only if the
-    /// opening writes no other batch first (a dirty span is one), and does not see a batch that the next
-    /// opening sees: the one journal of two that has the batch cannot be read for a while.
+    /// After an unclean stop the journal does not record the new opening. The bug shows only under two
+    /// conditions. The opening writes no other batch first (a dirty span is a batch). The opening misses a
+    /// batch that the next opening sees: of two journals, the only one with the batch is unreadable for a
+    /// while.
     OpeningNotRecorded,
-    /// A guest is told of success before the change is in the pending log.
+    /// A guest's request is acknowledged before the change is in the pending log.
     LogPublishedLate,
-    /// The pending log forgets a change as its batch begins.
+    /// The pending log forgets a change when the batch begins.
     LogForgottenEarly,
-    /// The pending log of an earlier opening is believed.
+    /// The pending log of an earlier opening is trusted.
     OlderLogReplayed,
-    /// An opening without the pending log takes the number of one that had read the log and ended early.
+    /// An opening without the pending log takes the number of an opening that had read the log and ended
+    /// early.
     NumberOfReaderTaken,
-    /// An opening that reads the pending log does not note in the log which opening reads.
+    /// An opening that reads the pending log does not note its own owner in the log.
     OwnerOfReaderForgotten,
-    /// A page is written to its place before the double-write area that has it is durable.
+    /// A page is written to its place before the copy in the double-write area is durable.
     AreaNotFlushed,
-    /// A device that is back is active before a checkpoint has brought its map image up to date.
+    /// A returned device is active before a checkpoint has brought its map image up to date.
     ReturnedWithoutCheckpoint,
-    /// A span is called clean though a batch that calls it dirty is on its way.
+    /// A span is recorded as clean while a batch that records it as dirty is in flight.
     ClearedBesideBatch,
-    /// A span is called clean though a write is under way in it.
+    /// A span is recorded as clean while a write to the span is in flight.
     ClearedWhileWriting,
-    /// A commit calls spans clean though a device was lost by its flush.
+    /// A commit records spans as clean although its flush lost a device.
     ClearedThoughLost,
-    /// Of what a copy lacks, the last block is forgotten if a write ends within it.
+    /// The last block of a missed write is not marked as behind if the write ends within the block.
     BehindRangeShort,
-    /// A dirty block becomes clean though it could not be written to the home.
+    /// A dirty block becomes clean although the write to the home failed.
     WriteBackErrorIgnored,
-    /// An epoch ends while a guest's change is under way.
+    /// An epoch ends while a guest's change is in flight.
     EpochEndsWithinChange,
-    /// An older copy of a device that the others went on without counts as if it lacked no more than the
-    /// device does.
+    /// A returned device that is an older copy of itself counts as lacking no more than the device.
     OlderReturnTaken,
-    /// Of a device and a copy of it, which are given side by side, the first one is taken.
+    /// If a device and a copy of the device are both given, the first is taken.
     FirstOfTwoTaken,
-    /// What a device that is given up had not flushed counts as there once it is back.
+    /// Unflushed data of a failed device counts as present once the device has returned.
     LossNotDoubted,
-    /// What becomes zero is not zero in the extra copies of the blocks at its edges.
+    /// A zeroed range is not zero in the cached copies of the blocks at its edges.
     EdgesOfExtrasKept,
-    /// A new extra copy has zeros where its write left the block as it was.
+    /// A new cached copy has zeros in the bytes of its block that the write did not cover.
     FilledWithZeros,
 }
 
 #[cfg(feature = "planted")]
 impl Bug {
-    /// Those of epochs, which the loss of an SSD shows.
+    /// Bugs of epochs. The loss of an SSD reveals them.
     pub const OF_EPOCHS: &[Bug] = &[
         Bug::EpochNotFlushed,
         Bug::SegmentsReusedEarly,
@@ -216,27 +218,27 @@ impl Bug {
         Bug::EpochEndsWithinChange,
     ];
 
-    /// Those of a recovery with guests at work.
+    /// Bugs of a recovery beside guests.
     pub const OF_RECOVERY: &[Bug] = &[Bug::JournalOverGuests, Bug::AppliedBeforeFlush];
 
-    /// Those of a recovery whose journal has bad places.
+    /// Bugs of a recovery with bad places in the journal of epochs.
     pub const OF_DAMAGE: &[Bug] = &[Bug::DamagedReadInPlace, Bug::WholeRecordedEarly, Bug::OneStatePage];
 
-    /// Those of an adopted disk, which the loss of the SSD shows.
+    /// Bugs of an adopted disk. The loss of the SSD reveals them.
     pub const OF_ADOPTION: &[Bug] =
         &[Bug::DirtySpanUnnamed, Bug::DirtyWithoutJournal, Bug::AdoptedNotFlushed, Bug::SumsNotNoted];
 
-    /// Those of devices that come and go.
+    /// Bugs of devices that join, leave or return.
     pub const OF_DEVICES: &[Bug] = &[Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
 
-    /// Those of the end of a resync.
+    /// Bugs of the end of a resync.
     pub const OF_RESYNC: &[Bug] =
         &[Bug::ClearedBesideBatch, Bug::UndecidedNotCopied, Bug::UndecidedRead, Bug::UndecidedClosed];
 
-    /// Those of what the journal of a mirror must say before anything depends on it.
+    /// Bugs of records that a mirror's journal must hold before an acknowledgement depends on them.
     pub const OF_RECORDS: &[Bug] = &[Bug::ClearedThoughLost, Bug::MissedWriteUnrecorded];
 
-    /// Those of the pending log, which a crash of the daemon shows.
+    /// Bugs of the pending log. A death of the daemon reveals them.
     pub const OF_DEATH: &[Bug] = &[
         Bug::LogPublishedLate,
         Bug::LogForgottenEarly,
@@ -244,7 +246,7 @@ impl Bug {
         Bug::NumberOfReaderTaken,
         Bug::OwnerOfReaderForgotten,
     ];
-    /// Those of devices that tell lies, or that were cut.
+    /// Bugs with devices that lie about flushes, that were cut, or that two openings use.
     pub const OF_LIES: &[Bug] = &[
         Bug::CutDeviceTaken,
         Bug::FenceSkipped,
@@ -253,16 +255,17 @@ impl Bug {
         Bug::ChangesNotListed,
     ];
 
-    /// Those of what outlives the SSD with the journal, which its loss in a power cut shows.
+    /// Bugs of the witness and the recent entries. The loss of the SSD with the journal in a power cut
+    /// reveals them.
     pub const OF_LOSS: &[Bug] = &[Bug::ListNamedEarly, Bug::NumbersOfLostTaken, Bug::DirtyCopiesNotListed];
 
-    /// Those of a journal that one opening cannot read, and the next one can.
+    /// Bugs of a journal that one opening cannot read, and the next opening can.
     pub const OF_UNREAD: &[Bug] = &[Bug::OpeningNotRecorded];
 
-    /// Those of what is read ahead, which an extent that moves meanwhile shows.
+    /// Bugs of reading ahead. An extent that moves meanwhile reveals them.
     pub const OF_STREAMS: &[Bug] = &[Bug::AheadOfLeftSlot];
 
-    /// All others, which crashes and failing disks show.
+    /// All other bugs. Crashes and failing disks reveal them.
     pub const ALL: &[Bug] = &[
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
@@ -328,19 +331,19 @@ thread_local! {
     static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
 }
 
-/// From now on the volumes of this thread have this bug, and no other.
+/// Gives the volumes of this thread this bug, and no other.
 #[cfg(feature = "planted")]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);
 }
 
-/// Whether the engine has this bug.
+/// True if the engine has this bug.
 #[cfg(feature = "planted")]
 pub(crate) fn planted(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
 }
 
-/// Whether the engine has this bug: no.
+/// False: without the feature the engine has no planted bug.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
 pub(crate) const fn planted(_: Bug) -> bool {

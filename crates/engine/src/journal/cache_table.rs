@@ -1,14 +1,13 @@
-//! The cache tables in a checkpoint: entries of extra copies, so that the journal can forget the records of
-//! these.
+//! Cache tables in a checkpoint: entries of cached copies, so that the journal can forget their records.
 //!
-//! Both images of a table lie on the device whose block slots it describes. They are written one after the
-//! other with a flush between: a page torn by a power cut is read from the other image, and the journal
-//! forgets only once both are durable. The directory follows the pages of entries in the same way: it never
-//! speaks of a page that is not there.
+//! Both images of a table lie on the device whose block slots the table describes. The images are written in
+//! turn, with a flush after each. A page torn by a power cut is read from the other image, and the journal
+//! forgets only once both images are durable. The directory is written after the pages of entries, in the
+//! same way: the directory never names an unwritten page.
 //!
-//! An image that cannot be written becomes void ([`Core::spare_region`]). A page of the other image then goes
-//! to a double-write area first. There the page is sealed with the UUID of the device instead of the volume:
-//! two devices have pages of the same number.
+//! An image that cannot be written becomes void ([`Core::spare_region`]). Pages of the remaining image then
+//! go to a double-write area first. In the area, a page is sealed with the UUID of the device, not of the
+//! volume: two devices have pages of the same number.
 
 use crate::core::Core;
 use crate::create::buffer;
@@ -23,11 +22,11 @@ use braid_format::{Uuid, extra_page};
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime};
 
-/// Pages written between two flushes of a device.
+/// Number of pages that are written between two flushes of a device.
 const GROUP: usize = 256;
 const PAGE: Bytes = extra_page::SIZE;
 
-/// Where the images of a device's cache table lie on it; none if it may hold no extra copies.
+/// Returns the places of the images of a device's cache table; none if the device may hold no cached copies.
 pub(crate) fn cache_images(superblock: &Superblock, device: DeviceId) -> Vec<(DeviceId, Bytes)> {
     let mut images: Vec<_> = superblock
         .regions
@@ -40,7 +39,7 @@ pub(crate) fn cache_images(superblock: &Superblock, device: DeviceId) -> Vec<(De
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Writes all stale pages of the cache tables. Those that cannot be written stay stale.
+    /// Writes all stale pages of the cache tables. If writing fails, the pages stay stale.
     pub async fn write_cache_tables(&self) -> Result<()> {
         if planted(Bug::CacheTableNotWritten) {
             return Ok(());
@@ -58,8 +57,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes pages, in their order, to the images of each device's table. `encode` fills a group of them,
-    /// sealed with a UUID, and says where the first page of its kind lies in an image.
+    /// Writes pages, in their order, to the images of each device's table. `encode` fills a group of pages,
+    /// sealed with a UUID, and returns the page number in the image at which pages of that kind begin.
     async fn write_stale(
         &self,
         pages: &[CachePage],
@@ -80,7 +79,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                         encode(self, group, (&for_area, seal));
                         self.write_to_areas(device, group.len(), &for_area).await?;
                     }
-                    // Encoded once, so that both images get the same.
+                    // Encoded once: both images get the same bytes.
                     let first = PAGE * u64::from(encode(self, group, (&buffer, volume)));
                     if self.write_images((device, group), first, (&images, &buffer)).await? {
                         break;
@@ -107,8 +106,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes a group of pages to every image of a device's table. False if an image was given up: then the
-    /// others have to be written once more.
+    /// Writes a group of pages to every image of a device's table. False if an image was excluded: the group
+    /// must then be written to the other images again.
     async fn write_images(
         &self,
         (device, group): (DeviceId, &[CachePage]),
@@ -119,7 +118,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_here = |region: &&Region| region.kind == RegionKind::CacheTable && region.device == device;
         let beside = beside.iter().filter(is_here).map(|region| (device, region.offset));
         for (_, image) in images.iter().copied().chain(beside) {
-            // A device that is back later is not current then, and nothing that its table says counts.
+            // The device has failed. If the device returns, its table does not count.
             if !self.member(device).is_written() {
                 break;
             }
@@ -167,7 +166,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         0
     }
 
-    /// Writes a group of pages to one image, neighbours in one piece. They are not flushed.
+    /// Writes a group of pages to one image, adjacent pages in one request. Does not flush.
     async fn write_runs(
         &self,
         pages: &[CachePage],
@@ -182,7 +181,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let at = first + PAGE * u64::from(run[0].page);
             let part = buffer.slice(part);
             if self.device_write(member, at, &part, Origin::Background).await.is_err() {
-                // Once more, before the image is given up for it.
+                // Retried once before the image becomes void.
                 self.device_write(member, at, &part, Origin::Background).await?;
             }
             self.background.borrow_mut().map_bytes += PAGE.0 * run.len() as u64;
@@ -192,7 +191,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// Writes the directory of each cache table with nothing in it.
+/// Writes an empty directory to each cache table.
 pub(crate) async fn write_empty_directories<D: Device>(
     devices: &[Option<&D>],
     superblock: &Superblock,

@@ -1,12 +1,16 @@
-//! The checkpoint: brings the map pages, the table of spans and the cache tables up to date, so that the
-//! journal can forget.
+//! Checkpoint: writes stale map pages, the table of spans and the cache tables, so that the journal can
+//! forget.
 //!
-//! A page is durable somewhere else before it is overwritten in place, so one torn by a power cut is read
-//! from there. With one required copy that is the other image: image 1 is written after image 0 has been
-//! flushed, and by way of a double-write area. With two, either device may be lost, with its image; there,
-//! and where one of the images is lost, a page goes to the double-write area of each device first, and to the
-//! images then. The journal forgets only once all that is durable. A page shows what is durable, never what
-//! waits for a commit, so a checkpoint needs no commit and holds up no flush.
+//! Before a page is overwritten in place, its contents are durable elsewhere. A page torn by a power cut is
+//! read from there:
+//!
+//! - One required copy: the other image holds the page. Image 1 is written after image 0 has been flushed,
+//!   and through a double-write area.
+//! - Two required copies, or only one image left: a page goes to the double-write area of each device first,
+//!   and then to the images. With two copies, either device may be lost together with its image.
+//!
+//! The journal forgets only once all pages are durable. A page shows durable changes only, never pending
+//! changes. A checkpoint therefore needs no commit and holds up no flush.
 
 use crate::core::Core;
 use crate::planted::{Bug, planted};
@@ -19,12 +23,12 @@ use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime, join_all};
 use std::slice;
 
-/// Pages written between two flushes of a device: as many as a double-write area holds.
+/// Number of pages that are written between two flushes of a device: as many as a double-write area holds.
 const GROUP: usize = double_write::MOST_PAGES as usize;
 const PAGE: Bytes = map_page::SIZE;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Writes all stale pages, and moves the journal's tail up to where it stood when this began.
+    /// Writes all stale pages, then moves the journal's tail up to the newest batch at the start of the call.
     pub async fn checkpoint(&self) -> Result<()> {
         let _alone = self.journal.checkpoints.acquire(1).await;
         self.confirm_own().await?;
@@ -63,8 +67,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Where the copies of a structure are written: where the superblocks say, and where one is moving to or
-    /// has just left.
+    /// Places to write the copies of a structure: the places in the superblocks, and places beside, to which
+    /// a copy is moving or which a copy has just left.
     pub fn places(&self, kind: RegionKind) -> Vec<(DeviceId, Bytes)> {
         let beside = self.devices.beside.borrow();
         let moving =
@@ -78,7 +82,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let buffer = Arena::new(PAGE * GROUP as u64).alloc(PAGE * GROUP as u64).await;
         for group in pages.chunks(self.most_in_area()) {
-            // Encoded once, so that all places get the same.
+            // Encoded once: all places get the same bytes.
             match kind {
                 RegionKind::Intents => self.encode_intents(group, &buffer),
                 _ => self.encode_map(group, &buffer),
@@ -88,31 +92,31 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// How many pages a double-write area holds.
+    /// Number of pages that a double-write area holds.
     pub(super) fn most_in_area(&self) -> usize {
         let superblock = self.devices.superblock();
         let lens = superblock.regions.iter().filter(|region| region.kind == RegionKind::DoubleWrite);
         lens.map(|area| (area.len / PAGE) as usize).min().unwrap_or(GROUP)
     }
 
-    /// Writes a group of pages to all places of their structure. A place that cannot be written may have been
-    /// given up with the group before.
+    /// Writes a group of pages to all places of their structure. A place that cannot be written may already
+    /// have become void or failed with the group before.
     async fn write_everywhere(&self, kind: RegionKind, group: &[u32], buffer: &Buf) -> Result<()> {
         if kind == RegionKind::Intents && !self.devices.superblock().has(kind) {
-            // With one required copy there may be no table of spans.
+            // With one required copy, the volume may have no table of spans.
             return Ok(());
         }
         let named = images(&self.devices.superblock(), kind);
         let (images, areas) = (self.places(kind), self.places(RegionKind::DoubleWrite));
         let places: Vec<u32> = (0..group.len() as u32).collect();
-        // Each of two images is whole while the other one is written. With two required copies either may be
-        // lost the next moment.
+        // With one copy, either image is whole while the other is being written. With two required copies,
+        // either device may be lost at any moment.
         let is_written = |(device, _): &(DeviceId, Bytes)| self.member(*device).is_written();
         let has_both = named.len() > 1 && images.iter().all(is_written) || areas.is_empty();
         if self.shape.copies == 1 && has_both {
             let mut is_written = false;
             for image in &images {
-                // Should the device with the journal be lost now, this image would be the only one.
+                // If the device with the journal is lost now, this image is the only one left.
                 let is_area =
                     |(device, _): &&(DeviceId, Bytes)| *device == image.0 && !self.journal.is_on(*device);
                 if let Some(area) = areas.iter().find(is_area) {
@@ -131,8 +135,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         require(self.write_copies(kind, group, buffer, written).await?, kind)
     }
 
-    /// Writes the summary behind every image of the map. The pages of the groups that it names are durable.
-    /// One of the two pages in each image is whole at every instant.
+    /// Writes the summary behind every image of the map. The pages of the groups in the summary are durable.
+    /// At every instant one of the two summary pages in each image is whole.
     async fn write_summary(&self, summary: Option<&Summary>) -> Result<()> {
         let Some(summary) = summary else { return Ok(()) };
         let (volume, pages) = {
@@ -149,8 +153,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes a group of pages to several devices at once. One that fails costs its region or its device, if
-    /// that can be. Whether a device that is current has got them.
+    /// Writes a group of pages to several devices at once, and flushes. If a write fails, the region becomes
+    /// void or the device fails, provided that the volume survives without. True if at least one current
+    /// device has the pages.
     pub(super) async fn write_copies(
         &self,
         kind: RegionKind,
@@ -196,7 +201,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    /// Writes a group of pages to their places in one region: neighbours in one piece. They are not flushed.
+    /// Writes a group of pages to their places in one region, adjacent pages in one request. Does not flush.
     async fn write_group(&self, places: &[u32], buffer: &Buf, device: DeviceId, region: Bytes) -> Result<()> {
         let member = self.member(device);
         let mut first = 0;
@@ -208,7 +213,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let at = region + PAGE * u64::from(places[first]);
             let part = buffer.slice(part);
             if self.device_write(member, at, &part, Origin::Background).await.is_err() {
-                // Once more, before the region is given up for it.
+                // Retried once before the region becomes void.
                 self.device_write(member, at, &part, Origin::Background).await?;
             }
             self.background.borrow_mut().map_bytes += PAGE.0 * run as u64;
@@ -218,7 +223,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// The journal forgets only what a device has that the next opening reads.
+/// Fails unless the pages were written to a device that the next opening reads: only then may the journal
+/// forget.
 fn require(is_written: bool, kind: RegionKind) -> Result<()> {
     if is_written {
         return Ok(());
@@ -232,8 +238,8 @@ fn for_each_page(pages: &[u32], buffer: &Buf, mut encode: impl FnMut(&mut [u8], 
     });
 }
 
-/// Where the rings of the journal lie that are in use. With one required copy there is one, on the first
-/// device that is current and has a place for it.
+/// Returns the places of the rings that are in use. With one required copy there is one ring, on the first
+/// current device that has a place for a ring.
 pub(crate) fn rings(
     superblock: &Superblock,
     is_current: impl Fn(DeviceId) -> bool,
@@ -246,8 +252,8 @@ pub(crate) fn rings(
     rings
 }
 
-/// The device with the only journal, if a device that is current beside it has an image of the map, or is an
-/// adopted disk.
+/// Returns the device with the only journal, provided that another current device has an image of the map, or
+/// that the volume is on an adopted disk.
 pub(crate) fn only_journal(
     superblock: &Superblock,
     is_current: impl Fn(DeviceId) -> bool,
@@ -259,7 +265,7 @@ pub(crate) fn only_journal(
     (has_image || superblock.adopted().is_some()).then_some(device)
 }
 
-/// Where the copies of a structure lie: images of the map, tables of spans, double-write areas.
+/// Returns the places of the copies of a structure: images of the map, tables of spans, double-write areas.
 pub(crate) fn images(superblock: &Superblock, kind: RegionKind) -> Vec<(DeviceId, Bytes)> {
     let place = |region: &Region| (region.device, region.offset);
     (0..2).filter_map(|copy| superblock.region(kind, copy).map(place)).collect()

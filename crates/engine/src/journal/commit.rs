@@ -1,12 +1,11 @@
-//! Flush: barrier, flush the devices, commit the journal, reply. Group commit: flushes that arrive while a
-//! commit runs share the next one.
+//! Flush: barrier, flush of the devices, commit of the journal, reply. Group commit: flushes that arrive
+//! while a commit runs share the next commit.
 //!
-//! Order, once and for all: the records are taken first, so they speak only of data whose writes have
-//! completed; then the devices are flushed; then the records are written and flushed; then the slots that
-//! they freed are free.
+//! Order, always: take the records, which describe completed writes only; flush the devices; write the
+//! records and flush the journal; free the slots that the records freed.
 //!
-//! That a clean extra copy has gone speaks of no data: a batch of such records needs no flush but the
-//! journal's ([`Core::record_left`]).
+//! A record that a clean cached copy has left its block slot describes no data. A batch of only such records
+//! needs no flush but the journal's ([`Core::record_left`]).
 
 use crate::copies::Timed;
 use crate::core::Core;
@@ -19,34 +18,34 @@ use braid_policy::{Completion, Direction, Origin};
 use braid_runtime::{Device, Event, Runtime, join_all};
 use std::cell::{Cell, RefCell};
 
-/// A flush takes what it does not promise, too, if no commit has for so long: the devices are flushed for it
-/// anyway.
+/// A flush also takes changes that no flush promises if no commit has taken such changes for this time. The
+/// devices are flushed anyway.
 const OLDEST_BESIDE_FLUSH: Nanos = Nanos::from_secs(5);
 
-/// Which tasks wait for which commit.
+/// Progress of the commits, for tasks that wait for a commit.
 #[derive(Default)]
 pub(crate) struct Commits {
     started: Cell<u64>,
     finished: Cell<u64>,
     running: Cell<bool>,
-    /// The next commit takes what no flush promises, too.
+    /// True if the next commit also takes changes that no flush promises.
     takes_all: Cell<bool>,
-    /// When one did.
+    /// Start of the last commit that took such changes.
     took_all: Cell<Nanos>,
-    /// What a guest's next flush is to fail with, once: a loss before this opening.
+    /// Error of the next guest flush, which fails once: a loss before this opening.
     owed: RefCell<Option<Error>>,
-    /// Why no commit can succeed any more: what a failed flush lost is not known, so no later one may hide
-    /// it.
+    /// Reason why no commit can succeed any more. The data lost by a failed flush is unknown, so no later
+    /// flush may hide the loss.
     failed: RefCell<Option<Error>>,
     ended: Event,
-    /// Commits that have ended, well or not.
+    /// Number of commits that have ended, failed commits included.
     ends: Cell<u64>,
     /// Reused from commit to commit.
     records: RefCell<Vec<Record>>,
 }
 
 impl Commits {
-    /// From now on no flush succeeds. The first reason stays.
+    /// Makes every later flush fail. The first reason stays.
     pub fn fail(&self, error: Error) {
         if planted(Bug::FailedFlushForgotten) {
             return;
@@ -59,12 +58,12 @@ impl Commits {
         self.ended.notify();
     }
 
-    /// A guest's next flush fails with this, once.
+    /// Makes the next guest flush fail with `error`, once.
     pub fn owe(&self, error: Error) {
         self.owed.replace(Some(error));
     }
 
-    /// Waits for the end of a commit that runs.
+    /// Waits for the end of a running commit.
     pub async fn wait_for_end(&self) -> Result<()> {
         let before = self.ends.get();
         let over = || self.ends.get() != before || !self.running.get();
@@ -72,24 +71,24 @@ impl Commits {
         self.failure().map_or(Ok(()), Err)
     }
 
-    /// When a commit took what no flush promises.
+    /// Returns the start of the last commit that took changes without a promise.
     pub fn took_all(&self) -> Nanos {
         self.took_all.get()
     }
 
-    /// Whether the volume can promise nothing any more. Then nothing moves: no device is known to hold what
-    /// it was given.
+    /// True if no flush can succeed any more. Moves then stop: no device is known to hold the data written to
+    /// the device.
     pub fn have_failed(&self) -> bool {
         self.failed.borrow().is_some()
     }
 
-    /// Why the volume can promise nothing any more.
+    /// Returns the reason why no flush can succeed any more.
     pub fn failure(&self) -> Option<Error> {
         self.failed.borrow().clone()
     }
 }
 
-/// Completes a commit as failed if it is dropped before it ended.
+/// Marks the running commit as ended when dropped, however the commit ended.
 struct Running<'a>(&'a Commits);
 
 impl Drop for Running<'_> {
@@ -101,14 +100,14 @@ impl Drop for Running<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Makes durable whatever has changed before this call, on behalf of a waiting guest, or of none.
+    /// Makes every change before this call durable, on behalf of a waiting guest or of background work.
     pub async fn commit(&self, origin: Origin) -> Result<()> {
         self.journal.commits.takes_all.set(true);
         self.commit_promised(origin).await
     }
 
-    /// A guest's flush, or what it wrote with FUA. The first one after a loss that no guest was told of
-    /// fails.
+    /// Flushes for a guest: a flush request, or a write with FUA. The first flush after a loss that no guest
+    /// was told of fails.
     pub async fn flush_for_guest(&self) -> Result<()> {
         if let Some(error) = self.journal.commits.owed.take() {
             self.state.borrow_mut().settle_log();
@@ -117,8 +116,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.commit_promised(Origin::Guest).await
     }
 
-    /// Makes durable whatever was acknowledged before this call: a flush. If nothing has changed but which
-    /// clean extra copies there are, that costs no batch, or one every few seconds.
+    /// Makes every write acknowledged before this call durable: a flush. If only the set of clean cached
+    /// copies has changed, a flush writes no batch, or one batch every few seconds.
     pub async fn commit_promised(&self, origin: Origin) -> Result<()> {
         let commits = &self.journal.commits;
         let wanted = commits.started.get() + 1;
@@ -138,7 +137,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// From now on no flush succeeds, and no request waits for room in the journal.
+    /// Makes every later flush fail. No request waits for room in the journal any more.
     pub fn fail(&self, error: Error) {
         if self.journal.commits.failure().is_none() {
             tracing::error!(%error, "the volume can promise nothing any more");
@@ -167,15 +166,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         drop(running);
     }
 
-    /// A commit of a volume that nobody else has opened, before it and when it is done.
+    /// Runs a commit. Checks before and after the commit that no other opening owns the devices.
     async fn run_own_commit(&self, scope: Scope, origin: Origin) -> Result<()> {
         self.confirm_own().await?;
         self.run_commit(scope, origin).await?;
         self.confirm_own().await
     }
 
-    /// Records which clean extra copies have gone, so that their block slots are free. Whether there were
-    /// any. Nobody's flush ends by it.
+    /// Records which clean cached copies have gone, to free their block slots. True if there were any. No
+    /// waiting flush is completed by this commit.
     pub async fn record_left(&self) -> Result<bool> {
         let commits = &self.journal.commits;
         while commits.running.get() {
@@ -191,14 +190,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         recorded.inspect_err(|error| self.fail(error.clone()))
     }
 
-    /// Makes changes of the extents before `end` durable: while the volume opens, and nothing else commits.
+    /// Makes changes of the extents before `end` durable. Only for an opening, while nothing else commits.
     pub async fn commit_below(&self, end: ExtentId) -> Result<()> {
         let scope = Scope::Below(end, self.shape.block_of(end, Bytes::ZERO));
         let recorded = self.run_commit(scope, Origin::Background).await;
         recorded.map(drop).inspect_err(|error| self.fail(error.clone()))
     }
 
-    /// In as many batches as it takes. Whether it had anything to record.
+    /// Commits in as many batches as needed. True if there was anything to record.
     async fn run_commit(&self, scope: Scope, origin: Origin) -> Result<bool> {
         let mut records = self.journal.commits.records.take();
         let mut any = false;
@@ -229,7 +228,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && self.flush_devices(origin).await? == Devices::Lost
             && !planted(Bug::ClearedThoughLost)
         {
-            // What that device lacks from now on is not known to be alike.
+            // The lost device misses later writes, so its copies may differ: no span is cleared.
             records.retain(|record| !matches!(record, Record::Intent(..)));
             let mut state = self.state.borrow_mut();
             state.keep_spans();
@@ -249,8 +248,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Flushes every device that was written. One that fails is lost if all that it holds is elsewhere, too;
-    /// else the commit fails.
+    /// Flushes every written device. A device that fails is excluded if all its data is elsewhere too;
+    /// otherwise the commit fails.
     async fn flush_devices(&self, origin: Origin) -> Result<Devices> {
         if planted(Bug::FlushSkipped) {
             return Ok(Devices::Kept);
@@ -260,7 +259,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let device = member.id;
             match member.flush(&self.rt).await {
                 Ok(Some(Timed { latency })) => {
-                    // The guest that asked for it waits as for a write: the latency counts.
+                    // A guest that asked for the flush waits as for a write: the latency counts.
                     let (direction, len) = (Direction::Flush, Bytes::ZERO);
                     let completion = Completion { device, direction, len, latency, origin };
                     self.policy.borrow_mut().completed(&completion);
@@ -269,7 +268,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Ok(None) => Ok(()),
                 Err(error) => {
                     let error = Error::io(format_args!("{} could not flush", self.describe(device)), &error);
-                    // At once, and not when all have been flushed: others would read what it has lost.
+                    // Excluded at once, not after all flushes: other requests would read data that the device
+                    // has lost.
                     self.lose(device, error)
                 }
             }
@@ -277,12 +277,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let before = self.devices.changes();
         join_all(flushes).await.into_iter().collect::<Result<()>>()?;
         self.record_states().await?;
-        // The watchdog may have given one up, too.
+        // The watchdog may have excluded a device too.
         Ok(if self.devices.changes() == before { Devices::Kept } else { Devices::Lost })
     }
 }
 
-/// Whether a device was lost by a flush.
+/// Outcome of a flush: whether a device was lost.
 #[derive(PartialEq, Eq)]
 enum Devices {
     Kept,

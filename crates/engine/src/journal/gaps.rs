@@ -1,8 +1,9 @@
-//! Gaps: batches that one journal has and the other one lacks.
+//! Gaps: batches that one journal has and the other journal lacks.
 //!
-//! A power cut may come when a batch is on one of two devices. Recovery takes it as it is: a batch that was
-//! written, and maybe promised. Later batches build on it, so the other journal must have it before them, or
-//! it could not be replayed without the first device.
+//! A power cut may come when a batch is on one of two devices only. Recovery accepts the batch: the batch was
+//! written, and perhaps promised. Later batches build on earlier ones, so the other journal must receive the
+//! missing batch before any later batch. Otherwise the other journal could not be replayed without the first
+//! device.
 
 use crate::Result;
 use crate::core::Core;
@@ -13,19 +14,19 @@ use braid_runtime::{Arena, Device, Runtime};
 
 /// A batch that one journal lacks.
 pub(crate) struct Gap {
-    /// A device whose journal has it.
+    /// Device whose journal has the batch.
     pub from: DeviceId,
-    /// The device whose journal lacks it.
+    /// Device whose journal lacks the batch.
     pub to: DeviceId,
-    /// Where it lies in the ring.
+    /// Offset of the batch in the ring.
     pub place: Bytes,
-    /// Its room there.
+    /// Room of the batch in the ring.
     pub room: Bytes,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Gives each journal the batches that it lacks, oldest first: before a batch is written that builds on
-    /// them.
+    /// Copies to each journal its missing batches, oldest first. Must end before any new batch is written,
+    /// because new batches build on the missing ones.
     pub async fn fill_gaps(&self, gaps: &[Gap]) -> Result<()> {
         if planted(Bug::JournalGapLeft) {
             return Ok(());

@@ -1,6 +1,6 @@
-//! Intents: before the first write to a clean span, the journal says that its copies may differ. Group commit
-//! here too: writes that arrive while a batch is written share the next one. Such a batch speaks of no data,
-//! so no device is flushed for it but the journal's.
+//! Intents: before the first write to a clean span, the journal records that the copies may differ. Group
+//! commit: writes that arrive while a batch is being written share the next batch. A batch of intents
+//! describes no data, so only the journal is flushed.
 
 use crate::Result;
 use crate::core::Core;
@@ -12,8 +12,9 @@ use braid_policy::Origin;
 use braid_runtime::{Device, Permit, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Waits until the journal says that the copies of a span may differ, and begins a write there, which
-    /// ends by [`crate::map::Behind::end_write`]. In a busy span that is one look into a table.
+    /// Waits until the journal records that the copies of a span may differ, and begins a write in the span.
+    /// The write ends with [`crate::map::Behind::end_write`]. In a busy span the cost is one look into a
+    /// table.
     pub async fn intend(&self, span: SpanId) -> Result<()> {
         loop {
             let intent = self.state.borrow_mut().behind.begin_write(span);
@@ -29,7 +30,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Waits until the journal says that a copy of a span is behind, or it is not any more.
+    /// Waits until a stale copy in a span is recorded in the journal, or no longer needs a record.
     pub async fn record_behind(&self, span: SpanId) -> Result<()> {
         while self.state.borrow().behind.is_unrecorded(span) {
             self.record_spans().await?;
@@ -37,9 +38,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Before the journal says that a copy is behind, it says which copy that is, and the superblocks which
-    /// device was given up: after a crash in between, the copy that lacks something would be the one that
-    /// counts.
+    /// Prepares records of stale copies: commits pending exchanges of home and second copy, and writes failed
+    /// devices to the superblocks. Only then may the journal record a copy as stale. Otherwise, after a crash
+    /// in between, the stale copy would count as current.
     async fn begin_record(&self) -> Result<Permit> {
         loop {
             if self.state.borrow_mut().is_exchange_pending() {
@@ -53,7 +54,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Has the journal say what it must say of spans before guests may go on.
+    /// Writes the pending records of spans to the journal. Guests wait for these records.
     pub async fn record_spans(&self) -> Result<()> {
         let _alone = self.begin_record().await?;
         if let Some(error) = self.journal.commits.failure() {
@@ -61,7 +62,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let wanted = self.state.borrow_mut().behind.take_wanted();
         if wanted.is_empty() {
-            // Another task had it recorded, or a commit that runs must end first.
+            // Another task has recorded the spans, or a running commit must end first.
             return if self.state.borrow().behind.has_wanted() {
                 self.journal.commits.wait_for_end().await
             } else {

@@ -1,9 +1,9 @@
-//! What the witness lists of dirty extra copies on devices without the journal.
+//! Dirty cached copies, on devices without the journal, that the witness lists.
 //!
-//! If the journal is lost, the table of a cache that is left describes the last checkpoint. The list of
-//! recent entries says which blocks became dirty since, and which are no longer dirty. The witness itself
-//! lists the extents of which a copy left its place after that list: the home may be newer. A copy that is
-//! written back and stays in its place need not be listed, for it has the bytes of the home.
+//! If the journal is lost, the remaining cache table describes the last checkpoint. The list of recent
+//! entries says which blocks became dirty since then, and which are no longer dirty. The witness itself lists
+//! extents whose home may be newer, because a dirty copy left its place after that list. A copy that is
+//! written back and stays in its place is not listed: its bytes equal the home.
 
 use crate::map::DirtyChange;
 use braid_base::{BlockId, ExtentId};
@@ -11,21 +11,23 @@ use braid_format::journal::Extra;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-/// Changes since the last checkpoint. The journal has room for a bounded number of them.
+/// Changes since the last checkpoint. Room in the journal bounds their number.
 #[derive(Default)]
 pub(crate) struct ListedBlocks {
-    /// The dirty copy of each block that changed, with the batch.
+    /// Dirty copy of each changed block, and the batch of the change.
     blocks: RefCell<BTreeMap<BlockId, (u64, Option<Extra>)>>,
-    /// Blocks of which a copy left a place that a table may call dirty, with the batch from which on no table
-    /// and no list does.
+    /// Blocks whose copy left a place that a table may call dirty, with the first batch from which no table
+    /// and no list calls the place dirty.
     left: RefCell<BTreeMap<BlockId, (u64, ExtentId)>>,
-    /// How often the second list changed, and as of which change a page has all of it.
+    /// Number of changes in `left` that need a page of the witness; `written`: the newest such change that a
+    /// page contains.
     changes: Cell<u64>,
     written: Cell<u64>,
 }
 
 impl ListedBlocks {
-    /// Copies have left their places. `is_on_page` says whether a page and its list tell that of an extent.
+    /// Notes that copies have left their places. `is_on_page` is true if a page or its list already tells of
+    /// the extent.
     pub fn begin(
         &self,
         left: impl IntoIterator<Item = (BlockId, ExtentId, u64)>,
@@ -41,7 +43,7 @@ impl ListedBlocks {
         }
     }
 
-    /// A batch is durable that says so.
+    /// Notes that a batch with these changes is durable.
     pub fn end(&self, changes: &[DirtyChange], batch: u64) {
         let (mut blocks, mut left) = (self.blocks.borrow_mut(), self.left.borrow_mut());
         for change in changes {
@@ -52,7 +54,7 @@ impl ListedBlocks {
         }
     }
 
-    /// The cache tables contain all batches up to `done`.
+    /// Forgets batches up to `done`: the cache tables contain their changes.
     pub fn forget(&self, done: u64) {
         self.blocks.borrow_mut().retain(|_, (batch, _)| *batch > done);
         self.left.borrow_mut().retain(|_, (until, _)| *until > done);
@@ -62,12 +64,12 @@ impl ListedBlocks {
         self.blocks.borrow().is_empty() && self.left.borrow().is_empty()
     }
 
-    /// Whether a page with what left its place has to be written before a guest's flush ends.
+    /// True if a page with blocks that left their place must be written before a guest's flush ends.
     pub fn is_due(&self) -> bool {
         self.changes.get() > self.written.get()
     }
 
-    /// The extents of which a list as of some batch lacks that copies left, in order, and the number for
+    /// Returns, in order, the extents that copies have left since the list as of `batch`, and the number for
     /// [`Self::note_written`].
     pub fn left_since(&self, batch: u64) -> (Vec<ExtentId>, u64) {
         let left = self.left.borrow();
@@ -77,17 +79,17 @@ impl ListedBlocks {
         (extents, self.changes.get())
     }
 
-    /// A page lists all that had left when this number was given.
+    /// Notes that a page lists all blocks that had left at change number `changes`.
     pub fn note_written(&self, changes: u64) {
         self.written.set(self.written.get().max(changes));
     }
 
-    /// Whether a list as of batch `known` lacks a change that is durable.
+    /// True if a list as of batch `known` lacks a durable change.
     pub fn lacks(&self, known: u64) -> bool {
         self.blocks.borrow().values().any(|(batch, _)| *batch > known)
     }
 
-    /// The dirty copy of each block that changed, in order.
+    /// Returns the dirty copy of each changed block, in order.
     pub fn all(&self) -> Vec<(BlockId, Option<Extra>)> {
         self.blocks.borrow().iter().map(|(block, (_, now))| (*block, *now)).collect()
     }

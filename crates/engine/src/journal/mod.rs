@@ -1,4 +1,4 @@
-//! What a flush promises: the ring of batches, commits, intents, checkpoints, and recovery from them.
+//! Durability: the journal ring, commits, intents, checkpoints, and recovery after a crash.
 
 mod cache_table;
 mod checkpoint;

@@ -1,9 +1,9 @@
-//! The proof of the newest promised batch, outside the ring: so that recovery can tell a journal whose end
-//! was lost or has rotted from one whose end was never promised.
+//! Proof: the number of the newest promised batch, beside the ring. Recovery needs the proof to tell a
+//! journal whose end was lost or has rotted from a journal whose end was never promised.
 //!
-//! It is written once a batch is durable, beside the requests of guests, and is durable with the next flush
-//! of its device, or within a second. So the newest batch itself is proved only after a kill without a power
-//! cut, or by the journal on a second device.
+//! The proof is written once a batch is durable, beside guests' requests. The proof is durable with the next
+//! flush of its device, or within a second. The newest batch itself is therefore proved only after a kill
+//! without a power cut, or by the journal on a second device.
 
 use crate::Result;
 use crate::core::Core;
@@ -15,7 +15,7 @@ use braid_format::superblock::RegionKind;
 use braid_policy::Origin;
 use braid_runtime::{Arena, Device, Runtime};
 
-/// How long a proof may wait for the flush of its device by others.
+/// Longest time for which a proof waits for a flush of its device on behalf of other work.
 const UNFLUSHED: Nanos = Nanos::from_secs(1);
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -24,14 +24,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut flush_by = None;
         while !self.jobs.are_ending() {
             let unproved = || {
-                // Before the first batch of this opening, the proof of an earlier one says more of its batch.
+                // Before the first batch of this opening, the proof of an earlier opening says more about its
+                // batch.
                 let has_proved = self.journal.proof_half.get().is_some();
                 let is_witnessed = self.journal.listed.durable() == self.journal.proved_witness.get();
                 self.journal.newest() > self.journal.proved.get() || has_proved && !is_witnessed
             };
             self.pause(flush_by.unwrap_or(Nanos::MAX), unproved).await;
             if unproved() {
-                // What fails here fails the next commit, too, and is counted by the device.
+                // An error here also fails the next commit, and the device counts the error.
                 if self.prove().await.is_ok() {
                     flush_by.get_or_insert(self.rt.now() + UNFLUSHED);
                 }
@@ -44,8 +45,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes down the newest promised batch, and the witness's newest durable page. Both are durable with
-    /// the next flush of each device that holds the proof.
+    /// Writes the number of the newest promised batch, and the newest durable page of the witness. Both are
+    /// durable with the next flush of each device that holds the proof.
     pub async fn prove(&self) -> Result<()> {
         let (newest, witnessed) = (self.journal.newest(), self.journal.listed.durable());
         let proof = Proof {
@@ -54,10 +55,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             extents: self.journal.newest_extents(),
             witnessed,
         };
-        // Said to be written first: a device that fails is not tried without end.
+        // Marked as written before the write: a failing device is not retried without end.
         self.journal.proved.set(newest);
         self.journal.proved_witness.set(witnessed);
-        // Never over the page that was written last, which may be of the same batch.
+        // The page written last is never overwritten: that page may name the same batch.
         let half =
             self.journal.proof_half.get().map_or(newest % proof::PAGES, |last| (last + 1) % proof::PAGES);
         self.journal.proof_half.set(Some(half));
@@ -70,7 +71,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let written = self.device_write(member, place, &page, Origin::Background).await;
                 match written {
                     Err(error) if self.shape.copies > 1 => self.give_up(device, error).await?,
-                    // Without it the journal still holds all. The device counts the error.
+                    // Without the proof, the journal still holds everything. The device counts the error.
                     Ok(()) | Err(_) => {}
                 }
             }
@@ -78,7 +79,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Where the proofs lie: beside the rings that are in use.
+    /// Returns the places of the proofs: beside the rings in use.
     fn proofs(&self) -> Vec<(DeviceId, Bytes)> {
         let mut places = self.places(RegionKind::Proof);
         places.retain(|(device, _)| self.journal.is_on(*device));
@@ -99,8 +100,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// The extents whose required copies or dirty extra copies records change; none where they are too many to
-/// list.
+/// Returns the extents whose required copies or dirty cached copies are changed by `records`; none if there
+/// are too many to list.
 pub(super) fn changed_extents(
     shape: &Shape,
     records: &[Record],
@@ -111,7 +112,7 @@ pub(super) fn changed_extents(
         Record::Extra(block, _) if concerns_data(*block) => Some(shape.range_of(*block).extent),
         _ => None,
     });
-    // The blocks of an extent follow each other.
+    // Blocks of one extent are adjacent in the records.
     let mut last = None;
     let changes = extents.filter(|&extent| last.replace(extent) != Some(extent));
     let extents: Vec<ExtentId> = changes.take(MOST_PREVIOUS + 1).collect();

@@ -1,20 +1,20 @@
-//! Recent entries: what the map says of extents that changed since the last checkpoint, on the metadata
-//! device that does not have the journal. Only with one required copy.
+//! Recent entries: map entries of extents changed since the last checkpoint, on the metadata device without
+//! the journal. Only with one required copy.
 //!
-//! If the device with the journal is lost, the image of the map on the other device is as old as the last
-//! checkpoint. The list of recent entries brings it up to date, so that extents on the other devices keep
-//! their bytes. The list lies in the ring that is not in use, and the witness names it.
+//! If the device with the journal is lost, the map image on the other device is as old as the last
+//! checkpoint. The list of recent entries brings the image up to date, so that extents on the remaining
+//! devices keep their bytes. The list lies in the unused ring, and the witness names the list.
 //!
-//! The order of writes, beside guests: the list, to the half of the ring that the witness does not name;
-//! flush; the witness, which names the list; flush. So the witness never names a list that is not whole. Each
-//! list has all entries since the last checkpoint, so one list needs no other one.
+//! The order of writes, beside guests: the list, into the half of the ring that the witness does not name;
+//! flush; the witness, which names the list; flush. The witness therefore never names an incomplete list.
+//! Each list has all entries since the last checkpoint: no list depends on an earlier list.
 //!
-//! An entry never names a slot that has been used again. Slots of devices without the journal wait for the
-//! end of a checkpoint that began after they were freed: then the extent's page of the map contains a newer
-//! batch than the list, and the entry does not count.
+//! An entry never names a slot that has been used again. A freed slot on a device without the journal waits
+//! for the end of a checkpoint that began after the slot was freed. From then on the extent's map page
+//! contains a newer batch than the list, and the entry does not count.
 //!
-//! Nothing that was promised depends on the list. If it cannot be written, the witness says so, and the
-//! extents read as errors after the loss.
+//! No promise depends on the list. If the list cannot be written, the witness says so, and the extents read
+//! as errors after the loss.
 
 use super::recover::Source;
 use crate::Result;
@@ -34,10 +34,10 @@ use braid_policy::Origin;
 use braid_runtime::{Arena, Device, Runtime};
 use std::ops::Range;
 
-/// Pages that are written or read at once: 1 MiB.
+/// Number of pages that are written or read at once: 1 MiB.
 const GROUP: u32 = 256;
 
-/// What a page of a list holds.
+/// Contents of one page of a list.
 enum Page<'a> {
     Extents(&'a [(ExtentId, Entry)]),
     Blocks(&'a [(BlockId, Option<Extra>)]),
@@ -52,25 +52,25 @@ impl Page<'_> {
     }
 }
 
-/// What a list says.
+/// Contents of a list.
 #[derive(Default)]
 pub(super) struct Known {
     pub entries: Vec<(ExtentId, Entry)>,
-    /// The dirty extra copies of blocks on devices without the journal.
+    /// Dirty cached copies of blocks on devices without the journal.
     pub blocks: Vec<(BlockId, Option<Extra>)>,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Writes and flushes a list of the recent entries if the last one lacks some. Whether the witness is to
-    /// name a new list.
+    /// Writes and flushes a list of the recent entries, if the last list lacks an entry. True if the witness
+    /// has to name a new list.
     pub(super) async fn write_recent_entries(&self) -> Result<bool> {
-        // While metadata moves, rings begin and end: the next time will do.
+        // While metadata moves, rings begin and end: the next call will do.
         let Some(_alone) = self.devices.life.try_acquire(1) else { return Ok(false) };
         let Some((device, ring, len)) = self.place_of_entries() else { return Ok(false) };
         let listed = &self.journal.listed;
         let Some((number, batch)) = listed.next_list(self.journal.newest()) else { return Ok(false) };
         let list = List { epoch: self.devices.superblock().epoch, number, batch };
-        // The newest batch and the entries belong together: nothing waits between the two.
+        // Newest batch and entries must match: no await between the two.
         let entries = {
             let state = self.state.borrow();
             listed.all().into_iter().map(|extent| (extent, state.durable_entry(extent))).collect()
@@ -80,9 +80,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let pages = recent::pages(known.entries.len()) + recent::block_pages(known.blocks.len());
         let place = (device, ring + offset);
         if pages > most || self.write_list(list, &known, place).await.is_err() {
-            // Errors are counted and logged by the device. What was promised does not depend on this list.
+            // The device counts and logs the error. No promise depends on this list.
             if !known.blocks.is_empty() {
-                // Nothing else says which blocks became dirty: the cache tables do.
+                // Only the list names newly dirty blocks. The checkpoint writes the cache tables instead.
                 self.checkpoint().await?;
             }
             return Ok(false);
@@ -129,7 +129,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The ring beside the witness: device, offset and length.
+    /// Returns the ring beside the witness: device, offset and length.
     pub(super) fn place_of_entries(&self) -> Option<(DeviceId, Bytes, Bytes)> {
         let witnesses = self.witnesses();
         let superblock = self.devices.superblock();
@@ -141,8 +141,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         witnesses.iter().find_map(ring)
     }
 
-    /// Whether records place extents on devices without the journal, or take them from there: if the journal
-    /// is lost, these must not read as what they were before.
+    /// True if `records` place extents on devices without the journal, or take extents from there. If the
+    /// journal is lost, such extents must not read as older bytes.
     pub(super) fn concern_other_devices(&self, records: &[Record]) -> bool {
         let state = self.state.borrow();
         let on_other = |slot| {
@@ -159,8 +159,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// The journal is lost with its device: extents that the witness lists are not where the image of the map
-/// says. Takes what the list of recent entries knows of them, and gives the others up: gives these, in order.
+/// Restores extents after the loss of the journal with its device. The map image does not know the current
+/// places of extents that the witness lists. Takes their entries from the list of recent entries, and marks
+/// the remaining extents as lost. Returns the lost extents, in order.
 pub(super) fn restore<D: Device>(
     source: &Source<'_, D>,
     (witness, known): (&Witness, Option<&Known>),
@@ -170,8 +171,8 @@ pub(super) fn restore<D: Device>(
     let superblock = source.superblock;
     let within =
         |range: Range<u32>| range.start.min(superblock.extents())..range.end.min(superblock.extents());
-    // Their pages are written again before the journal begins anew over the list: from then on they contain
-    // batch `listed`, and the next opening needs neither.
+    // Pages of listed extents are written again before a new journal overwrites the list. From then on the
+    // pages contain batch `listed`, and the next opening needs neither the witness nor the list.
     let per_page = map_page::extents_per_page(superblock.copies) as usize;
     for range in ranges(&witness.runs).map(within).filter(|range| !range.is_empty()) {
         let last = range.end - 1;
@@ -198,7 +199,8 @@ pub(super) fn restore<D: Device>(
     lost
 }
 
-/// The list that the witness names; none if it names none, or if a page of the list is not there.
+/// Reads the list that the witness names. None if the witness names no list, or if a page of the list is not
+/// valid.
 pub(super) async fn read<D: Device>(
     source: &Source<'_, D>,
     (device, witness): (DeviceId, &Witness),
@@ -231,7 +233,7 @@ pub(super) async fn read<D: Device>(
     Some(known)
 }
 
-/// The ring of the journal that lies on a device: offset and length.
+/// Returns offset and length of the ring of the journal on a device.
 fn ring_on(superblock: &Superblock, device: DeviceId) -> Option<(Bytes, Bytes)> {
     let rings = (0..2).filter_map(|copy| superblock.region(RegionKind::Journal, copy));
     rings.filter(|ring| ring.device == device).map(|ring| (ring.offset, ring.len)).next()

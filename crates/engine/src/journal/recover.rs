@@ -1,13 +1,13 @@
-//! Recovery: the map images and the cache tables, then what the journal says beyond them.
+//! Recovery: loads the map images and the cache tables, then replays the journal.
 //!
-//! Of two valid images of a page the newer one counts. The journal is searched whole, on every device that
-//! has it. The newest batch says which is the oldest that must be replayed, and all between must be there;
-//! the proof says which batch must be there at least: a batch beyond that was never promised. A page that
-//! contains a batch already takes nothing from it.
+//! Of two valid images of a page the newer counts. The whole ring is searched on every device with the
+//! journal. The newest batch names the oldest batch to replay; every batch between must be found. So must all
+//! batches up to the proof; a later batch was never promised. A record that a page already contains is not
+//! replayed.
 //!
-//! What cannot be proved is damage. An ordinary opening refuses it; a repair keeps all that is proved, and
-//! gives the places of the other extents up ([`SlotNumber::LOST`]): they are listed, and read as an error
-//! until they are written whole or discarded.
+//! Anything unproved is damage. An ordinary opening refuses damage. A repair keeps everything proved, and
+//! marks other extents as lost ([`SlotNumber::LOST`]): they are listed, and read as errors until written
+//! whole or discarded.
 
 mod batches;
 mod cache_table;
@@ -46,91 +46,91 @@ pub(crate) use pending_log::Changes;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// What recovery found, besides the state.
+/// Outcome of a recovery, besides the state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Map pages that were valid and new in one image alone.
+    /// Map pages that were valid and new in only one image.
     pub pages_from_one_image: u32,
     /// Journal batches that were replayed.
     pub batches: u64,
-    /// Records in them.
+    /// Records in the replayed batches.
     pub records: u64,
     /// Spans whose second copies may differ.
     pub spans: u32,
-    /// Extra copies that no longer count.
+    /// Cached copies that no longer count.
     pub extras_forgotten: u64,
-    /// The volume is what it was then, which its disk alone was.
+    /// Set if the volume was recovered from the image disk alone: the past state of the volume.
     pub adopted: Option<PastState>,
-    /// Ranges of an adopted disk that may be older than flushed data: dirty data for these is lost.
+    /// Ranges of an adopted disk that may be older than flushed data: their dirty data is lost.
     pub older: Vec<Range<Bytes>>,
-    /// Whether the adopted disk was changed while Braid did not serve it: of its cache only dirty data counts.
+    /// True if the adopted disk was changed elsewhere: only dirty data in its cache counts.
     pub changed_elsewhere: bool,
     /// Extents whose places a repair could not prove, in order.
     pub lost: Vec<ExtentId>,
-    /// Of these, what lay on a device that was given up.
+    /// Of the lost extents, those on an excluded device.
     pub given_up: Vec<(DeviceId, ExtentId)>,
-    /// What was damaged, a sentence each.
+    /// Damage found, a sentence each.
     pub damage: Vec<String>,
-    /// Whether the daemon before died, and left a pending log that counted.
+    /// True if the daemon before died, and left a pending log that counted.
     pub has_log: bool,
-    /// Extents and blocks that this log changed, beyond the journal.
+    /// Number of extents and blocks that the pending log changed, beyond the journal.
     pub changes_of_log: u64,
-    /// Why a pending log that was there did not count.
+    /// Reason why an existing pending log did not count.
     pub log_refused: Option<String>,
-    /// Whether a flush failed before that daemon died: the log is void, and the first flush of a guest fails.
+    /// True if a flush failed before that daemon died: the log is void, and the first flush of a guest fails.
     pub flush_had_failed: bool,
     /// Losses without known ranges: devices whose end is gone, missing promised batches. A sentence each.
     pub warnings: Vec<String>,
-    /// Devices that lost what they had said was durable: all of their copies are made again from the others.
+    /// Devices that lost acknowledged flushes: all their copies are rebuilt from the other devices.
     pub forgetful: Vec<DeviceId>,
 }
 
-/// How recovery deals with damage.
+/// How recovery treats damage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
-    /// Refuses it.
+    /// Refuses damage.
     Strict,
-    /// Keeps what is proved.
+    /// Keeps everything proved.
     Repair,
 }
 
-/// What the devices say, for one recovery.
+/// Input of a recovery: devices, superblock, and notes from elsewhere.
 pub(crate) struct Source<'a, D> {
     pub members: &'a [Member<D>],
     pub superblock: &'a Superblock,
     pub mode: Mode,
-    /// Whether the volume was shut down: then copies differ only where one is behind.
+    /// True after a shutdown: copies then differ only in spans with a stale or undecided copy.
     pub clean: bool,
-    /// Whether the adopted disk was changed while Braid did not serve it.
+    /// True if the adopted disk was changed while Braid did not serve it.
     pub changed_elsewhere: bool,
-    /// The table of dirty spans of a volume on an adopted disk.
+    /// Table of dirty spans of a volume on an adopted disk.
     pub dirty_spans: Option<&'a DirtySpans>,
-    /// What the pending log of a daemon that died says.
+    /// Changes in the pending log of a daemon that died.
     pub log: Option<&'a Changes>,
     /// Devices whose end is gone.
     pub cut: &'a [(DeviceId, String)],
-    /// The newest batch that the host has noted as durable; 0 if it knows of none.
+    /// Newest batch that the host has noted as durable; 0 if unknown.
     pub noted: u64,
 }
 
-/// What recovery hands to the volume.
+/// Result of recovery for the volume.
 pub(crate) struct Recovered {
     /// The ring as the newest batch left it.
     pub ring: Ring,
-    /// Batches that not every journal has, oldest first.
+    /// Batches missing in one of the journals, oldest first.
     pub gaps: Vec<Gap>,
     pub recovery: Recovery,
-    /// The batch that would follow those that were found, and those that were promised.
+    /// Number that follows all found and all promised batches.
     pub next_batch: u64,
-    /// What that was as far as the journal alone says, when it was read.
+    /// As `next_batch`, but from the journal alone, when the journal was read.
     pub found_next: u64,
-    /// The extents of the batches that were replayed.
+    /// Extents in the replayed batches.
     pub changed: Vec<ExtentId>,
-    /// With two required copies, devices that lost durable data: what was recovered counts only without these.
+    /// Devices that lost durable data (two required copies): the result counts only without them.
     pub forgetful: Vec<Forgetful>,
 }
 
-/// Loads map and cache tables and replays the journal. Claims every slot that is in use.
+/// Loads map and cache tables and replays the journal. Claims every slot in use.
 pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State) -> Result<Recovered> {
     let (mut recovery, mut damage) = (Recovery::default(), Damage::default());
     let mut double_written = pages::load_double_written(source).await;
@@ -146,7 +146,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     };
     let known = (&pages, &mut tables);
     let listed = judge_witness(source, state, known, (&mut batches, &mut recovery)).await?;
-    // Pages may be newer than a journal that had to be begun anew.
+    // Pages may be newer than a journal that was begun again.
     let newest_page = pages.newest().max(tables.newest()).max(spans.newest());
     let next_batch = batches.next_sequence();
     let ring = ring(source.superblock, newest_page, &mut batches);
@@ -212,7 +212,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     }
     recovery.spans = restore_spans(source, state, &spans);
     if !source.clean || source.members.iter().any(Member::is_lacking) {
-        // The table must have what the journal says before that is forgotten, in both copies.
+        // Both copies of the table must get the spans' records before the journal forgets them.
         state.mark_intents_stale((0..source.superblock.spans()).map(SpanId));
     }
     state.refresh_all();
@@ -220,7 +220,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     Ok(Recovered { ring, gaps, recovery, found_next, next_batch, changed, forgetful })
 }
 
-/// Compares the journal with the notes of the host and of the witness. Gives the extents whose place in the map is stale because the journal is lost, in order.
+/// Compares the journal with the notes of host and witness. Returns, in order, extents lost with the journal.
 async fn judge_witness<D: Device>(
     source: &Source<'_, D>,
     state: &mut State,
@@ -264,7 +264,7 @@ async fn judge_witness<D: Device>(
 }
 
 /// Refuses an opening that has taken the devices over with its own number and owner, if a third opening has
-/// taken them over since. What the journal says then may not fit together.
+/// taken them over since. The contents of the journal may then be inconsistent.
 pub(crate) fn refuse_third(superblock: &Superblock, (epoch, owner): (u64, u64)) -> Result<()> {
     if (superblock.epoch, superblock.owner) == (epoch, owner) {
         return Ok(());
@@ -276,8 +276,8 @@ pub(crate) fn refuse_third(superblock: &Superblock, (epoch, owner): (u64, u64)) 
     Err(Error::new(ErrorKind::Busy, text))
 }
 
-/// Refuses an opening that has taken the devices over, if the daemon before has written batches meanwhile:
-/// `before` would have followed, and `now` would follow.
+/// Refuses an opening that has taken the devices over, if the daemon before has written batches meanwhile.
+/// `before` and `now` are the numbers of the next batch, at the first and the second reading.
 pub(crate) fn refuse_later(superblock: &Superblock, (before, now): (u64, u64)) -> Result<()> {
     if now <= before {
         return Ok(());
@@ -294,7 +294,7 @@ pub(crate) fn refuse_later(superblock: &Superblock, (before, now): (u64, u64)) -
 const FIND_OUT: &str =
     "find out who else reaches the devices (a loop device over a file, a disk that two hosts see)";
 
-/// The batches that the journal of a device that is current lacks.
+/// Returns the batches that the journal of a current device lacks.
 fn gaps<D: Device>(source: &Source<'_, D>, batches: &Batches) -> Vec<Gap> {
     let is_current = |device: DeviceId| source.members[device.index()].is_current();
     let replicas = rings(source.superblock, is_current).into_iter().map(|(device, _)| device);
@@ -307,7 +307,7 @@ fn gaps<D: Device>(source: &Source<'_, D>, batches: &Batches) -> Vec<Gap> {
     batches.live.iter().flat_map(of_batch).collect()
 }
 
-/// Runs of extents as ranges of the volume.
+/// Converts runs of extents to ranges of the volume.
 fn ranges_of(shape: &Shape, extents: &[ExtentId]) -> Vec<Range<Bytes>> {
     let runs = extents.chunk_by(|a, b| a.0 + 1 >= b.0);
     let range = |run: &[ExtentId]| {
@@ -325,7 +325,7 @@ pub(super) fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> 
     Error::new(ErrorKind::Corrupt, text)
 }
 
-/// A device that cannot be read now is no damage yet; a repair gives its content up.
+/// Error for a device that cannot be read now: not damage yet. A repair excludes the unreadable contents.
 pub(super) fn unread(superblock: &Superblock, what: impl std::fmt::Display, error: &std::io::Error) -> Error {
     let name = &superblock.name;
     let error = Error::io(format_args!("{what} of volume '{name}' could not be read"), error);
@@ -335,7 +335,7 @@ pub(super) fn unread(superblock: &Superblock, what: impl std::fmt::Display, erro
     Error::new(error.kind(), text)
 }
 
-/// Applies one record, unless the page that it belongs to contains it already.
+/// Applies one record, unless the page of the record contains it already.
 fn replay<D: Device>(
     source: &Source<'_, D>,
     state: &mut State,
@@ -369,7 +369,7 @@ fn replay<D: Device>(
                 let slot = state.space.locate(extra.slot);
                 slot.is_none_or(|slot| source.members[slot.device.index()].is_current())
             };
-            // What lay on a device that was given up alone is given up with it.
+            // A copy that lay only on an excluded device is lost with the device.
             tables.replay(state, sequence, block, extra.filter(is_there));
         }
         Record::Intent(span, _) if span.0 >= superblock.spans() => return beyond(format!("{span:?}")),
@@ -379,8 +379,8 @@ fn replay<D: Device>(
     Ok(())
 }
 
-/// The ring as the newest batch left it; empty if there is none. One without room for a checkpoint would
-/// never have any, and is damage: a repair needs none of it, for it writes all pages.
+/// Returns the ring as the newest batch left it, or empty. A ring without room for a checkpoint could never
+/// be freed, and is damage. A repair needs no batch of such a ring: a repair writes all pages.
 fn ring(superblock: &Superblock, newest_page: u64, batches: &mut Batches) -> Ring {
     let len = superblock.journal().expect("a superblock that was verified names its journal").len;
     let live: VecDeque<_> = batches.live.iter().map(|b| (b.sequence, b.place, b.room())).collect();
@@ -394,7 +394,7 @@ fn ring(superblock: &Superblock, newest_page: u64, batches: &mut Batches) -> Rin
     Ring::new(len, VecDeque::new(), next)
 }
 
-/// With one required copy, what lies on a device that was given up is lost.
+/// With one required copy, marks extents on an excluded device as lost.
 fn give_up_places<D: Device>(source: &Source<'_, D>, state: &mut State, recovery: &mut Recovery) {
     if source.superblock.copies > 1 || !source.members.iter().any(Member::is_lacking) {
         return;
@@ -414,7 +414,7 @@ fn give_up_places<D: Device>(source: &Source<'_, D>, state: &mut State, recovery
     recovery.given_up.sort_unstable();
 }
 
-/// With one required copy, a repair loses what lay at the end of a device that was cut.
+/// With one required copy, a repair marks extents at the end of a cut device as lost.
 async fn give_up_ends<D: Device>(
     source: &Source<'_, D>,
     state: &mut State,
@@ -451,7 +451,7 @@ fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Reco
         ));
     }
     for extent in doubled {
-        // Which of the two it belongs to is not known.
+        // Which of the two extents owns the slot is unknown.
         recovery.damage.push(format!("{extent:?} lies in a slot that does not exist or is used twice"));
         recovery.lost.push(extent);
         state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
@@ -460,15 +460,15 @@ fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Reco
     Ok(())
 }
 
-/// After a shutdown only spans that are behind are left, and undecided ones; after anything else the copies
-/// of all that are dirty may differ: they are undecided, but for extents with a copy on a device that is
-/// missing. With one required copy only extra copies could differ, and these are forgotten: the spans are
-/// called clean once they have been left alone for a while.
+/// Restores recorded spans. After a shutdown only behind and undecided spans are left. Otherwise copies in
+/// all dirty spans may differ: such spans become undecided, except extents with a copy on a missing device,
+/// which are behind. With one required copy only cached copies could differ, and these are forgotten: spans
+/// become clean after a while.
 fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &pages::Spans) -> u32 {
     let mut count = 0;
     for (span, recorded) in spans.iter() {
         match (source.superblock.copies, recorded) {
-            // A page that is valid nowhere is taken as dirty again until it has been written.
+            // A page that is valid nowhere counts as dirty again until written.
             (1, _) => state.behind.restore(span, Difference::Dirty, Difference::Dirty),
             _ if planted(Bug::NoResync) || source.clean && planted(Bug::UndecidedClosed) => {
                 state.behind.restore(span, recorded, recorded)
@@ -488,7 +488,7 @@ fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &p
         }
     }
     if source.superblock.copies > 1 && source.members.iter().any(Member::lacks_all) {
-        // What is recorded of the others stays known: which of their copies was current depends on it.
+        // Records of other spans stay: they tell which copies were current.
         for span in (0..source.superblock.spans()).map(SpanId) {
             if state.behind.durable(span) == Difference::None {
                 state.behind.restore(span, Difference::None, Difference::Behind);

@@ -1,4 +1,4 @@
-//! Room in the journal, reserved before a request takes locks: what the request changes then fits into one
+//! Room in the journal, reserved before a request takes locks: all changes of the request then fit into one
 //! commit.
 
 use super::Journal;
@@ -7,7 +7,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
 
-/// The right to add so many changes; given back when dropped, when they have been added.
+/// The right to add a number of changes. Given back when dropped, once the changes have been added.
 #[must_use]
 pub(crate) struct Reservation<'a> {
     journal: &'a Journal,
@@ -15,7 +15,7 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// How many changes it is for.
+    /// Returns the number of reserved changes.
     pub fn records(&self) -> usize {
         self.records
     }
@@ -29,11 +29,11 @@ impl Drop for Reservation<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Waits until one commit has room for `records` more changes, beside those that wait and those that
-    /// others have reserved room for.
+    /// Waits until one commit has room for `records` more changes, beside pending changes and the
+    /// reservations of other requests.
     ///
     /// # Errors
-    /// `Invalid` if no commit has room for so many; those of a commit.
+    /// `Invalid` if no commit has room for `records` changes; errors of a commit.
     pub async fn reserve(&self, records: usize) -> Result<Reservation<'_>> {
         let journal = &self.journal;
         let most = journal.most_pending();
@@ -57,7 +57,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// As [`Core::reserve`], where that needs no waiting.
+    /// As [`Core::reserve`], without waiting: none if there is no room now.
     pub fn try_reserve(&self, records: usize) -> Option<Reservation<'_>> {
         let journal = &self.journal;
         if self.state.borrow().pending() + records > journal.unreserved() {

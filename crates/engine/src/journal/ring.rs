@@ -1,13 +1,13 @@
-//! The journal's ring: where the next batch goes, which batches recovery still needs, and how a batch is
-//! written.
+//! The journal's ring: the place of the next batch, the batches that recovery still needs, and the writing of
+//! a batch.
 //!
-//! A batch goes behind the one before it, or to the start of the ring where the rest is too short. Room is
-//! kept for the batches that end the next two checkpoints: only these move the tail, so the ring can always
-//! be freed.
+//! A batch follows the batch before, or begins at the start of the ring if the rest is too short. Room is
+//! kept for the batches that end the next two checkpoints. Only such batches move the tail, so the ring can
+//! always be freed.
 //!
-//! A volume of two copies has the ring twice, on two devices, with the same batches at the same places: each
-//! batch is durable on both before it counts. While one of the devices is missing or failed, the other one is
-//! enough.
+//! A volume of two copies has the ring twice, on two devices, with the same batches at the same places. Each
+//! batch is durable on both before it counts. While one of the devices is missing or failed, the other device
+//! is enough.
 
 use super::commit::Commits;
 use super::proof::changed_extents;
@@ -25,55 +25,56 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The journal of a volume that is open.
+/// The journal of an open volume.
 pub(crate) struct Journal {
-    /// Where the ring lies: device and offset.
+    /// Places of the ring: device and offset.
     replicas: RefCell<Vec<(DeviceId, Bytes)>>,
-    /// Where it is written, too: a copy is moving there, or has just left.
+    /// Additional place to write to: a copy of the ring is moving there, or has just left.
     beside: Cell<Option<(DeviceId, Bytes)>>,
-    /// The opening that writes.
+    /// Number of this opening.
     epoch: u64,
     ring: RefCell<Ring>,
-    /// Extents that the newest batch changed; none where they are too many to list.
+    /// Extents that the newest batch changed; none if there are too many to list.
     previous: RefCell<Option<Vec<ExtentId>>>,
     /// One batch is written at a time.
     writer: Semaphore,
     buffer: RefCell<Buf>,
-    /// A checkpoint has made room.
+    /// Notified when a checkpoint has made room.
     pub roomier: Event,
-    /// Records that requests under way may still add.
+    /// Records that requests in flight may still add.
     pub(super) reserved: Cell<usize>,
     /// See [`Journal::most_pending`].
     most_pending: usize,
-    /// A request has added what it had to.
+    /// Notified when a request has added its records.
     pub(super) settled: Event,
     pub commits: Commits,
     /// One batch of intents is written at a time.
     pub(super) intents: Semaphore,
-    /// One checkpoint runs at a time: the next one must not take for written what this one is writing.
+    /// One checkpoint runs at a time: a second checkpoint must not take pages in flight for written.
     pub(super) checkpoints: Semaphore,
-    /// The newest batch that the proof names.
+    /// Newest batch that the proof names.
     pub(super) proved: Cell<u64>,
-    /// The page of the witness that the proof names.
+    /// Page of the witness that the proof names.
     pub(super) proved_witness: Cell<Option<Witnessed>>,
-    /// Which of its two pages this opening wrote last.
+    /// Page of the proof, of two, that this opening wrote last.
     pub(super) proof_half: Cell<Option<u64>>,
-    /// The newest batch that is in the ring; of the batches that were given up none is.
+    /// Newest durable batch in the ring. Batches that were given up are not in the ring.
     in_ring: Cell<u64>,
-    /// What the witness is to list.
+    /// Changes that the witness has to list.
     pub listed: Listed,
     /// One page of the witness is written at a time.
     pub(super) witnesses: Semaphore,
-    /// The newest batch that ended a checkpoint with nothing before it that the pages do not contain.
+    /// Newest batch that ended a checkpoint while the pages contained every earlier batch.
     complete: Cell<u64>,
 }
 
-/// Whether a device has a batch that is still in use, so that it counts.
+/// Whether the journal of a written batch is still in use, so that the batch counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use]
 enum Kept {
     Yes,
-    /// The SSD before an adopted disk was given up: the batch must be written to where the journal goes on.
+    /// The SSD before an adopted disk failed: the batch must be written again, to the place where the journal
+    /// continues.
     No,
 }
 
@@ -84,12 +85,12 @@ pub(crate) struct Ring {
     /// Batches that recovery needs, oldest first: sequence, place, room.
     live: VecDeque<(u64, Bytes, Bytes)>,
     next_sequence: u64,
-    /// The newest batch that is durable; 0 for none.
+    /// Newest durable batch; 0 for none.
     newest: u64,
 }
 
 impl Journal {
-    /// The journal whose ring lies at each of these places.
+    /// Creates the journal of a ring that lies at each place in `replicas`.
     pub fn new(replicas: Vec<(DeviceId, Bytes)>, epoch: u64, ring: Ring, listed: Listed) -> Journal {
         let (most_pending, proved) = (most_pending(ring.len), Cell::new(ring.newest));
         let in_ring = ring.live.back().map_or(0, |(sequence, _, _)| *sequence);
@@ -118,88 +119,91 @@ impl Journal {
         }
     }
 
-    /// Where the ring of a device begins that has one.
+    /// Returns the offset of the ring on a device.
+    ///
+    /// # Panics
+    /// If the device has no ring.
     pub fn offset_on(&self, device: DeviceId) -> Bytes {
         let replicas = self.replicas.borrow();
         let replica = replicas.iter().find(|(replica, _)| *replica == device);
         replica.expect("a journal that was searched has a place").1
     }
 
-    /// The first device with the ring.
+    /// Returns the first device with the ring.
     pub fn device(&self) -> Option<DeviceId> {
         self.replicas.borrow().first().map(|(device, _)| *device)
     }
 
-    /// The devices with the ring.
+    /// Returns the devices with the ring.
     pub fn devices(&self) -> Vec<DeviceId> {
         self.replicas.borrow().iter().map(|(device, _)| *device).collect()
     }
 
-    /// Why the volume can promise nothing any more.
+    /// Returns the reason why no flush can succeed any more.
     pub fn failure(&self) -> Option<Error> {
         self.commits.failure()
     }
 
-    /// Everywhere that the ring is written.
+    /// Returns all places to which the ring is written.
     fn places(&self) -> Vec<(DeviceId, Bytes)> {
         self.replicas.borrow().iter().copied().chain(self.beside.get()).collect()
     }
 
-    /// From now on the ring lies there, and is written to another place, too.
+    /// Sets the places of the ring, and a place beside to which the ring is also written.
     pub fn set_places(&self, replicas: Vec<(DeviceId, Bytes)>, beside: Option<(DeviceId, Bytes)>) {
         self.listed.set_aside(self.ring.borrow().next_sequence - 1);
         self.replicas.replace(replicas);
         self.beside.set(beside);
     }
 
-    /// Keeps batches back, so that the next one goes to all places that are set meanwhile.
+    /// Keeps other batches back, so that the next batch goes to all places set meanwhile.
     pub async fn hold(&self) -> Permit {
         self.writer.acquire(1).await
     }
 
-    /// Whether the ring is written to a device.
+    /// True if the ring is written to a device.
     pub fn is_on(&self, device: DeviceId) -> bool {
         self.places().iter().any(|(place, _)| *place == device)
     }
 
-    /// Whether the ring lies on another device than this one, too.
+    /// True if a current device other than `device` has the ring.
     pub fn survives(&self, device: DeviceId, is_current: impl Fn(DeviceId) -> bool) -> bool {
         self.replicas.borrow().iter().any(|&(other, _)| other != device && is_current(other))
     }
 
-    /// Changes that may wait for a commit: a commit of them all takes less than a quarter of the ring,
-    /// and than the largest batch.
+    /// Largest number of pending changes. A commit of so many changes takes less than a quarter of the ring,
+    /// and less than the largest batch.
     pub fn most_pending(&self) -> usize {
         self.most_pending
     }
 
-    /// How many changes may wait at most beside those that room is reserved for.
+    /// Largest number of pending changes beside reserved changes.
     pub fn unreserved(&self) -> usize {
         self.most_pending - self.reserved.get()
     }
 
-    /// The newest batch that is durable.
+    /// Returns the newest durable batch.
     pub fn newest(&self) -> u64 {
         self.ring.borrow().newest()
     }
 
-    /// The newest durable batch that is in the ring; 0 for none.
+    /// Returns the newest durable batch in the ring; 0 for none.
     pub fn in_ring(&self) -> u64 {
         self.in_ring.get()
     }
 
-    /// Extents that the newest batch changed, unless they are too many.
+    /// Returns the extents that the newest batch changed; none if there are too many.
     pub fn newest_extents(&self) -> Option<Vec<ExtentId>> {
         self.previous.borrow().clone()
     }
 
-    /// Whether the ring is so full that a checkpoint should make room.
+    /// True if the ring is so full that a checkpoint should make room.
     pub fn wants_checkpoint(&self) -> bool {
         let ring = self.ring.borrow();
         ring.live_room() * 4 > ring.len
     }
 
-    /// Where the batches lie that recovery would read, from the beginning of the ring on.
+    /// Returns the places of the batches that recovery would read, from the beginning of the ring.
     pub fn live_places(&self) -> Vec<Range<Bytes>> {
         let place = |(_, place, room): &(u64, Bytes, Bytes)| *place..*place + *room;
         self.ring.borrow().live.iter().map(place).collect()
@@ -210,30 +214,30 @@ impl Journal {
         self.ring.borrow().live_room()
     }
 
-    /// Whether pages contain batches that come after all of this ring's: it was out of use meanwhile. The
-    /// next batch does not follow on those that it has.
+    /// True if pages contain newer batches than the whole ring: the ring was out of use meanwhile. The next
+    /// batch does not follow the batches in the ring.
     pub fn is_behind_pages(&self) -> bool {
         self.ring.borrow().is_behind_pages()
     }
 
-    /// Whether the largest batch finds a place without a checkpoint before it.
+    /// True if the largest commit finds a place without an earlier checkpoint.
     pub fn has_room(&self) -> bool {
         self.place(journal::room(self.most_pending)).is_some()
     }
 
-    /// A place for a batch of `room` bytes that guests or policies caused.
+    /// Returns a place for a batch of `room` bytes that guests or policies caused.
     fn place(&self, room: Bytes) -> Option<Bytes> {
         self.ring.borrow().place(room, &[end_of_checkpoint(), end_of_checkpoint()])
     }
 }
 
 impl Ring {
-    /// A ring with these live batches, oldest first.
+    /// Creates a ring with these live batches, oldest first.
     pub fn new(len: Bytes, live: VecDeque<(u64, Bytes, Bytes)>, next_sequence: u64) -> Ring {
         Ring { len, live, next_sequence, newest: next_sequence - 1 }
     }
 
-    /// The newest batch that is durable; 0 for none.
+    /// Returns the newest durable batch; 0 for none.
     pub fn newest(&self) -> u64 {
         self.newest
     }
@@ -246,17 +250,17 @@ impl Ring {
         self.live.back().is_some_and(|(sequence, _, _)| sequence + 1 != self.next_sequence)
     }
 
-    /// The oldest batch that recovery needs; the next one where there is none.
+    /// Returns the oldest batch that recovery needs; the next batch if there is none.
     fn tail(&self) -> u64 {
         self.live.front().map_or(self.next_sequence, |(sequence, _, _)| *sequence)
     }
 
-    /// Where a batch of `room` bytes goes, so that others of `reserve` bytes still find places behind it, one
-    /// after the other.
+    /// Returns a place for a batch of `room` bytes, provided that batches of `reserve` bytes still find
+    /// places behind, one after the other.
     fn place(&self, room: Bytes, reserve: &[Bytes]) -> Option<Bytes> {
         let (oldest, mut head) = match (self.live.front(), self.live.back()) {
             (Some((_, oldest, _)), Some((_, newest, len))) => (*oldest, *newest + *len),
-            // Nothing is needed any more: as if the oldest began at the end.
+            // No batch is needed any more: as if the oldest batch began at the end.
             _ => (self.len, Bytes::ZERO),
         };
         let mut wrapped = self.live.front().is_some_and(|_| head <= oldest);
@@ -264,7 +268,7 @@ impl Ring {
         for &room in std::iter::once(&room).chain(reserve) {
             let end = if wrapped { oldest } else { self.len };
             if head + room > end {
-                // The rest is too short: once round, unless that has been.
+                // The rest is too short: continue at the start, but only once.
                 if wrapped || room > oldest || self.live.is_empty() {
                     return None;
                 }
@@ -276,12 +280,12 @@ impl Ring {
         first
     }
 
-    /// Whether the batch that ends a checkpoint has room: at every instant that a power cut can leave.
+    /// True if the batch that ends a checkpoint has room. Holds at every instant that a power cut can leave.
     pub fn keeps_room(&self) -> bool {
         self.place(end_of_checkpoint(), &[]).is_some()
     }
 
-    /// A batch is about to be written there: its number is never used again, whatever becomes of it.
+    /// Adds a batch that is about to be written. Its number is never used again, even if the write fails.
     fn push(&mut self, place: Bytes, room: Bytes) -> u64 {
         let sequence = self.next_sequence;
         self.live.push_back((sequence, place, room));
@@ -289,7 +293,7 @@ impl Ring {
         sequence
     }
 
-    /// Batches up to `done` are in the pages.
+    /// Forgets batches up to `done`: the pages contain their changes.
     fn forget(&mut self, done: u64) {
         while self.live.front().is_some_and(|(sequence, _, _)| *sequence <= done) {
             self.live.pop_front();
@@ -297,19 +301,19 @@ impl Ring {
     }
 }
 
-/// See [`Journal::most_pending`]: of a ring of this length.
+/// Returns [`Journal::most_pending`] for a ring of this length.
 fn most_pending(len: Bytes) -> usize {
     ((len / 4).as_usize() / MOST_RECORD).min(MOST_RECORDS) * 7 / 8
 }
 
-/// Room for the batch that ends a checkpoint: it has no records.
+/// Room for the batch that ends a checkpoint, which has no records.
 fn end_of_checkpoint() -> Bytes {
     journal::room(0)
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Writes a batch and makes it durable. The permit keeps other batches back until the caller has drawn
-    /// the consequences.
+    /// Writes a batch and makes it durable. The permit keeps other batches back until the caller has updated
+    /// its state.
     pub async fn append(&self, records: &[Record]) -> Result<Permit> {
         let journal = &self.journal;
         let room = journal::room(records.len());
@@ -334,8 +338,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Ends a checkpoint that wrote everything up to batch `done` into the pages: a batch that says so,
-    /// without records.
+    /// Ends a checkpoint that wrote all changes up to batch `done` into the pages: writes a batch with the
+    /// new tail, without records.
     pub async fn append_checkpoint(&self, done: u64) -> Result<()> {
         let journal = &self.journal;
         let permit = journal.writer.acquire(1).await;
@@ -346,7 +350,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.follow_journal().await?;
             let place = journal.ring.borrow().place(end_of_checkpoint(), &[]);
             let place = place.expect("room for the end of a checkpoint is always kept");
-            // A journal that goes on elsewhere begins later.
+            // A journal that continues elsewhere begins later than `done`.
             let tail = journal.ring.borrow().tail().max(done + 1);
             if self.write_batch(&[], place, tail).await? == Kept::Yes {
                 break;
@@ -361,8 +365,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Has the journal go on elsewhere, in a ring of which nothing counts. The pages contain all that the one
-    /// before says.
+    /// Continues the journal elsewhere, in a ring whose contents do not count. By then the pages contain
+    /// every change in the old journal.
     pub async fn restart_journal(&self, place: (DeviceId, Bytes)) -> Result<Permit> {
         let journal = &self.journal;
         let permit = loop {
@@ -372,14 +376,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 break permit;
             }
         };
-        // It may have gone there meanwhile, with a device that was given up.
+        // The journal may already have moved there, when a device failed.
         if journal.device() != Some(place.0) {
             self.begin_journal(place).await?;
         }
         Ok(permit)
     }
 
-    /// Begins a journal that says nothing, elsewhere. The caller keeps other batches back.
+    /// Begins an empty journal elsewhere. The caller keeps other batches back.
     pub async fn begin_journal(&self, place: (DeviceId, Bytes)) -> Result<()> {
         let journal = &self.journal;
         {
@@ -387,7 +391,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             *ring = Ring::new(ring.len, VecDeque::new(), ring.next_sequence);
         }
         journal.set_places(vec![place], journal.beside.get());
-        // What an earlier life left in that ring counts for nothing from here on.
+        // Batches that an earlier use left in that ring do not count from here on.
         let next = journal.ring.borrow().next_sequence;
         let kept = self.write_batch(&[Record::Epoch(journal.epoch)], Bytes::ZERO, next).await?;
         assert!(kept == Kept::Yes, "a journal that was lost goes on in the record, and from there nowhere");
@@ -404,7 +408,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let batch =
                 Batch { sequence, tail, epoch: journal.epoch, previous: previous.as_deref(), records };
             if journal.buffer.borrow().is_shared() {
-                // A device that is late may still write the batch before.
+                // A late device may still be writing the batch before.
                 journal.buffer.replace(new_buffer());
             }
             journal.buffer.borrow().with_bytes_mut(|bytes| journal::encode(bytes, volume, &batch))
@@ -416,8 +420,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(Kept::No);
         }
         written.inspect_err(|error| self.fail(error.clone()))?;
-        // From here to the caller's consequences nothing waits: what is newest and what the state says belong
-        // together.
+        // No await from here until the caller has updated its state: the newest batch and the state must
+        // match.
         journal.ring.borrow_mut().newest = sequence;
         journal.in_ring.set(sequence);
         let state = self.state.borrow();
@@ -427,8 +431,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(Kept::Yes)
     }
 
-    /// Writes a batch to every replica that is current. One that fails costs its device, not the batch, where
-    /// that can be.
+    /// Writes a batch to every current replica. A replica that fails costs its region or its device; the
+    /// batch fails only if the volume cannot spare either.
     async fn write_replicas(&self, place: Bytes, bytes: &Buf) -> Result<()> {
         let places = self.journal.places();
         let places = places.into_iter().filter(|(device, _)| self.member(*device).is_written());
@@ -443,9 +447,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             let failed =
                 |e| Error::io(format_args!("{} could not flush the journal", self.describe(device)), &e);
-            // Given up at once: others would read what it may have lost.
+            // Excluded at once: other requests would read data that the device may have lost.
             match flushed.map_err(failed) {
-                // The next opening does not read it on a device that is being brought up to date.
+                // The next opening does not read the batch from a device under resync.
                 Ok(_) => Ok(member.is_current()),
                 Err(error) => self.lose(device, error).map(|()| false),
             }
@@ -455,7 +459,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Err(Error::new(ErrorKind::Degraded, "no device that holds the journal is there"));
         }
         self.background.borrow_mut().journal_bytes += bytes.len().0;
-        // The watchdog may have given one up that has not got this batch, too.
+        // The watchdog may also have excluded a device without this batch.
         self.record_states().await
     }
 }

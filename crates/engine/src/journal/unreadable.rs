@@ -1,7 +1,7 @@
-//! What of the journals and their proofs cannot be read once a repair or a recovery has given it up.
+//! Unreadable places of journals and proofs, after a repair or a recovery has excluded their contents.
 //!
-//! It counted as what may have been promised last, and would do so at each opening until the ring has gone
-//! round: each would need another repair.
+//! An unreadable place counts as a batch that may have been promised last, at each opening until the ring has
+//! gone round. Every opening until then would need another repair.
 
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
@@ -14,10 +14,12 @@ use std::io;
 use std::ops::Range;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Writes zeros to all pages of journals and proofs that cannot be read, durably, but for batches that
-    /// are in use: they were written since, and another copy of them may not be there. The caller has made
-    /// the map's pages durable, and nobody writes batches meanwhile: one that was written since can be read.
-    /// A device that cannot write them is told of: the next opening has to give them up again.
+    /// Writes zeros, durably, to all unreadable pages of journals and proofs. Pages of batches in use stay:
+    /// these batches are newer, and there may be no other copy.
+    ///
+    /// The caller has made the map pages durable, and nothing writes batches meanwhile: a batch written since
+    /// then can be read. If a device cannot write the zeros, a warning is logged: the next opening needs a
+    /// repair again.
     pub async fn write_unreadable(&self) {
         let regions = self.devices.superblock().regions.clone();
         let is_one = |region: &&Region| matches!(region.kind, RegionKind::Journal | RegionKind::Proof);

@@ -1,15 +1,15 @@
-//! Regions that cannot be written, and that the volume can do without: they are given up without their
-//! device.
+//! Void regions: regions that cannot be written and that the volume can spare. They are excluded without
+//! their device.
 //!
 //! One image of the map, one table of spans, the double-write areas, and with two required copies one of the
-//! journals, are there for the loss of a device alone. A bad place in one of them must not end all flushes
-//! while every other place is sound. So the superblocks call the region *void* first: nothing in it counts
-//! from then on, whatever it holds. Its slots stay taken. The region is made anew later
-//! ([`Core::renew_regions`]). An image of a cache table becomes void if the other image of the same device
-//! counts, and the pages of that one can go to a double-write area first.
+//! journals only protect against the loss of a device. A bad place in such a region must not end all flushes
+//! while every other place is sound. The superblocks first call the region *void*: from then on its contents
+//! do not count. The slots of the region stay taken. The region is made again later
+//! ([`Core::renew_regions`]). An image of a cache table becomes void if the other image on the same device
+//! counts, and if pages of the other image can go to a double-write area first.
 //!
-//! With two required copies the device is given up, as for any other write, if all that lies on it is
-//! elsewhere. After a crash that is not so before a resync has ended.
+//! With two required copies the device fails, as after any failed write, if all its data is elsewhere. After
+//! a crash that holds only once a resync has ended.
 
 use super::cache_table::cache_images;
 use super::checkpoint::{images, only_journal, rings};
@@ -20,11 +20,11 @@ use braid_format::superblock::{Features, Mapping, Region, RegionKind, Superblock
 use braid_runtime::{Device, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// A place of a region could not be written: goes on without the region if that can be, else without the
+    /// Excludes a region with a place that could not be written; if the volume needs the region, excludes the
     /// device.
     ///
     /// # Errors
-    /// `error` itself if the volume cannot do without either.
+    /// `error` itself if the volume needs both.
     pub async fn spare_region(
         &self,
         kind: RegionKind,
@@ -37,8 +37,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let named = self.devices.superblock().regions.iter().find(|r| is_here(r) && !r.void).copied();
         let Some(region) = named else {
-            // A copy was to move there, or has just left. Who moves it looks whether the place is still
-            // written.
+            // A copy was to move to the region, or has just left the region. The move itself checks whether
+            // the place is still written.
             self.devices.beside.borrow_mut().retain(|region| !is_here(region));
             return Ok(());
         };
@@ -54,8 +54,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 .filter(|other| **other == region)
                 .for_each(|other| other.void = true);
         };
-        // At once, and not when it is this task's turn to write superblocks: until they are written, the
-        // device of the other copy must not be given up, nor that copy.
+        // Marked in memory at once, before this task's turn to write superblocks. Until the superblocks are
+        // written, neither the other copy nor its device may be excluded.
         give_up(&mut self.devices.superblock.borrow_mut());
         self.change_superblock(give_up).await?;
         if self.devices.beside.borrow().is_empty() {
@@ -66,15 +66,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Whether every page of a structure is whole elsewhere at every instant, without this copy of it. The
-    /// next opening reads nothing from a device that is being brought up to date.
+    /// True if every page of a structure is whole elsewhere at every instant, without this copy of the
+    /// structure. The next opening reads nothing from a device under resync.
     fn can_spare(&self, region: &Region) -> bool {
         let superblock = self.devices.superblock();
         let is_read = |region: &&Region| self.member(region.device).is_current();
         let has = |kind, copy| superblock.region(kind, copy).is_some_and(|r| r != region && is_read(&r));
         let has_area = (0..2).any(|copy| has(RegionKind::DoubleWrite, copy));
         match region.kind {
-            // A single image is written by way of an area.
+            // The remaining image is written through a double-write area.
             RegionKind::Map | RegionKind::Intents => has_area && has(region.kind, 1 - region.copy),
             RegionKind::DoubleWrite => has_area || superblock.copies == 1 && has_pairs(&superblock),
             RegionKind::Journal => superblock.copies > 1 && has(region.kind, 1 - region.copy),
@@ -83,7 +83,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether a copy of each structure that is written page by page lies on another device that is current.
+    /// True if another current device has a copy of each structure that is written page by page.
     pub fn pages_survive(&self, device: DeviceId) -> bool {
         let superblock = self.devices.superblock();
         let is_elsewhere =
@@ -91,19 +91,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         paged(&superblock).all(|kind| images(&superblock, kind).iter().any(is_elsewhere))
     }
 
-    /// Where the rings of the journal lie that are in use, as superblocks say that.
+    /// Returns the places of the rings in use, according to `superblock`.
     pub fn rings_of(&self, superblock: &Superblock) -> Vec<(DeviceId, Bytes)> {
         rings(superblock, |device| self.member(device).is_current())
     }
 
-    /// From now on slots wait for a checkpoint as the places of the journal and of the map's images ask.
+    /// Updates which freed slots wait for a checkpoint, after a change of the places of journal and map
+    /// images.
     pub fn note_only_journal(&self) {
         let only = only_journal(&self.devices.superblock(), |device| self.member(device).is_current());
         self.state.borrow_mut().set_only_journal(only);
     }
 }
 
-/// Whether two copies of each structure count that is written in place, page by page.
+/// True if each structure that is written in place, page by page, has two valid copies.
 fn has_pairs(superblock: &Superblock) -> bool {
     let has_both = |device: &DeviceId| matches!(cache_images(superblock, *device).len(), 0 | 2);
     paged(superblock)
@@ -112,7 +113,7 @@ fn has_pairs(superblock: &Superblock) -> bool {
         && (0..superblock.devices.len() as u16).map(DeviceId).all(|device| has_both(&device))
 }
 
-/// What a volume has of the structures that are written page by page, and the areas for that.
+/// Returns the kinds of structures of a volume that are written page by page, double-write areas included.
 fn paged(superblock: &Superblock) -> impl Iterator<Item = RegionKind> {
     let is_dense = superblock.mapping() == Mapping::Dense;
     let has_spans = superblock.has(RegionKind::Intents);

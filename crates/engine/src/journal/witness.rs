@@ -1,26 +1,26 @@
-//! The witness: what the journal has promised, on the metadata device that does not have the journal. Only
-//! with one required copy.
+//! Witness: a summary of the journal's promises, on the metadata device without the journal. Only with one
+//! required copy.
 //!
-//! An SSD that loses flushes that it has acknowledged leaves an older journal, and nothing on it tells. The
-//! witness on the other device does (`recover/witnessed.rs`). And if the SSD itself is lost, the other
-//! device's image of the map is as old as the last checkpoint. The witness lists the extents that were
-//! changed since, and names a list of their entries (`recent.rs`). Extents that the entries do not know read
-//! as errors, and not as the zeros or the older bytes that the image knows.
+//! An SSD that loses acknowledged flushes leaves an older journal, and nothing on the SSD reveals the loss.
+//! The witness on the other device does (`recover/witnessed.rs`). If the SSD itself is lost, the map image on
+//! the other device is as old as the last checkpoint. The witness lists the extents changed since then, and
+//! names a list of their entries (`recent.rs`). Listed extents without an entry read as errors, not as the
+//! zeros or older bytes of the image.
 //!
-//! A commit that places extents on other devices than the journal's, or flushes the witness's device anyway,
-//! lists these extents before that flush. Beside guests the entries and the witness are written and flushed
-//! within 5 s of a change. So at most the extents that lay on the lost device alone, and were changed in the
-//! last 5 s, are not listed.
+//! A commit lists its extents before its flush in two cases: the commit places extents on devices without the
+//! journal, or the commit flushes the device of the witness anyway. Beside guests, entries and witness are
+//! written and flushed within 5 s of a change. Unlisted are therefore at most extents that lay on the lost
+//! device alone and changed in the last 5 s.
 //!
-//! Dirty extra copies on devices without the journal are listed likewise (`listed_blocks.rs`): a copy that
-//! leaves its place before the flush that may make the home newer, a copy that becomes dirty within 5 s.
+//! Dirty cached copies on devices without the journal are listed too (`listed_blocks.rs`). A copy that leaves
+//! its place is listed before the flush that may make the home newer; a copy that becomes dirty, within 5 s.
 //!
-//! Nothing that was promised depends on the witness. A page that cannot be written goes to the other place.
-//! If that fails, too, the log says so, and the page is tried again with the next change, and every 4 s.
+//! No promise depends on the witness. A page that cannot be written goes to the other place. If both places
+//! fail, the failure is logged, and the page is tried again with the next change, and every 4 s.
 //!
-//! The journal's proof names the newest durable page, so that a device that lost this page is refused. While
-//! one place cannot be written, each page goes over the only one that is as new as the proof says, and a
-//! power cut may tear that page. So the proof says first that the page is alone.
+//! The journal's proof names the newest durable page, so that a device that lost this page is refused. If one
+//! place cannot be written, each page overwrites the only page as new as the proof says, and a power cut may
+//! tear the page. The proof therefore says first that the page is alone.
 
 use super::listed_blocks::ListedBlocks;
 use crate::core::Core;
@@ -37,49 +37,49 @@ use braid_runtime::{Arena, Device, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-/// How long the witness is left alone. With the time that writing takes, it is at most 5 s old.
+/// Pause between two updates of the witness. Writing time included, the witness is at most 5 s old.
 const PAUSE: Nanos = Nanos::from_secs(4);
-/// More batches than can come between the writing of a list and the commit that it was written for. A page of
-/// the map that contains a batch of the number that is so much higher was written after the journal was lost.
+/// More batches than can come between the writing of a list and its commit. If a map page contains a batch
+/// whose number is higher by this much, the page was written after the loss of the journal.
 const BEYOND: u64 = 1 << 20;
 
-/// What the witness is to list.
+/// Changes that the witness has to list.
 #[derive(Default)]
 pub(crate) struct Listed {
-    /// Extents that batches changed since the last checkpoint, with the batch; the largest number for a
-    /// commit under way.
+    /// Extents that batches changed since the last checkpoint, with the batch; `u64::MAX` for a commit in
+    /// flight.
     extents: RefCell<BTreeMap<ExtentId, u64>>,
-    /// Blocks likewise whose dirty extra copies on devices without the journal changed.
+    /// Blocks whose dirty cached copies on devices without the journal changed, with the batch.
     pub(super) blocks: ListedBlocks,
-    /// Changes of these lists.
+    /// Number of changes of these lists.
     changes: Cell<u64>,
-    /// The newest batch and the changes that the witness has.
+    /// Newest batch, and number of changes, that the witness contains.
     written: Cell<(u64, u64)>,
-    /// Pages written: which place is next.
+    /// Number of pages written; selects the place of the next page.
     pages: Cell<u64>,
-    /// The newest page that is durable, if one device alone has a witness.
+    /// Newest durable page, if only one device has a witness.
     durable: Cell<Option<Witnessed>>,
-    /// The place that could not be written last, and was not written since.
+    /// Place of the last failed write, until a write there succeeds.
     bad_place: Cell<Option<u64>>,
-    /// How often in a row the witness could not be written to either place.
+    /// Number of times in a row that the witness could not be written to either place.
     failed: Cell<u64>,
-    /// What the last page says, and the devices that have it.
+    /// Contents of the last page, and the devices that have the page.
     page: RefCell<(Witness, Vec<DeviceId>)>,
-    /// The images contain all batches up to this one; 0 while that is not known.
+    /// The images contain all batches up to this batch; 0 while unknown.
     contained: Cell<u64>,
-    /// A checkpoint must contain this batch to count: older ones may lie in the ring that is not in use.
+    /// Oldest batch that a checkpoint must contain to count: earlier batches may lie in the unused ring.
     floor: Cell<u64>,
-    /// The last list of recent entries that is durable, without its runs.
+    /// Newest durable list of recent entries, without its runs.
     recent: RefCell<Option<Recent>>,
-    /// The number of the last list.
+    /// Number of the last list.
     lists: Cell<u64>,
-    /// Whether a durable page names the last list, or needs none: the place of the list before is free.
+    /// True if a durable page names the last list, or needs no list: the place of the previous list is free.
     is_named: Cell<bool>,
 }
 
 impl Listed {
-    /// A list of what recovery found in the journal up to batch `newest`. `is_contained` says whether the
-    /// images contain all of that.
+    /// Lists the extents that recovery found in the journal up to batch `newest`. `is_contained` is true if
+    /// the images contain all those batches.
     pub fn new(extents: impl IntoIterator<Item = ExtentId>, newest: u64, is_contained: bool) -> Listed {
         let extents: BTreeMap<ExtentId, u64> = extents.into_iter().map(|extent| (extent, newest)).collect();
         let contained = if is_contained && extents.is_empty() { newest } else { 0 };
@@ -105,7 +105,7 @@ impl Listed {
         any
     }
 
-    /// Whether these devices have a page that lists all extents of some records.
+    /// True if all `devices` have a page that lists every extent of `records`.
     fn is_on_page(&self, records: &[Record], devices: &[(DeviceId, Bytes)]) -> bool {
         let (page, on) = &*self.page.borrow();
         let is_listed = |record: &Record| match record {
@@ -115,15 +115,15 @@ impl Listed {
         devices.iter().all(|(device, _)| on.contains(device)) && records.iter().all(is_listed)
     }
 
-    /// Whether these devices have a page that lists what left the caches of an extent, or names a list as of
-    /// `until`.
+    /// True if all `devices` have a page that lists the extent as left by a dirty copy, or that names a list
+    /// as of `until` or later.
     fn is_left_on_page(&self, extent: ExtentId, until: u64, devices: &[(DeviceId, Bytes)]) -> bool {
         let (page, on) = &*self.page.borrow();
         let is_in_list = page.recent.as_ref().is_some_and(|recent| recent.batch >= until);
         (is_in_list || page.lists_left(extent)) && devices.iter().all(|(device, _)| on.contains(device))
     }
 
-    /// Both images contain all batches up to `done`.
+    /// Notes that both images contain all batches up to `done`.
     pub fn forget(&self, done: u64) {
         self.blocks.forget(done);
         self.extents.borrow_mut().retain(|_, batch| *batch > done);
@@ -133,8 +133,8 @@ impl Listed {
         }
     }
 
-    /// Rings begin or end: batches up to `newest` may lie in the ring that is not in use from now on. Until a
-    /// checkpoint contains them, nothing is written over them.
+    /// Notes that rings begin or end: batches up to `newest` may lie in the ring that is unused from now on.
+    /// Until a checkpoint contains these batches, nothing overwrites them.
     pub fn set_aside(&self, newest: u64) {
         self.floor.set(newest);
         self.contained.set(0);
@@ -143,23 +143,23 @@ impl Listed {
         self.changes.set(self.changes.get() + 1);
     }
 
-    /// The newest page that is durable, for the proof.
+    /// Returns the newest durable page, for the proof.
     pub fn durable(&self) -> Option<Witnessed> {
         self.durable.get()
     }
 
-    /// Whether recent entries wait for a checkpoint to be written down.
+    /// True if recent entries can be written only after a checkpoint.
     fn wait_for_checkpoint(&self) -> bool {
         self.contained.get() == 0 && !(self.extents.borrow().is_empty() && self.blocks.is_empty())
     }
 
-    /// All extents that changed since the last checkpoint.
+    /// Returns all extents that changed since the last checkpoint.
     pub fn all(&self) -> Vec<ExtentId> {
         self.extents.borrow().keys().copied().collect()
     }
 
-    /// The number and the batch of the next list of recent entries, if the last one lacks a change that is
-    /// durable, and a place is free.
+    /// Returns number and batch of the next list of recent entries. None if the last list has every durable
+    /// change, or if no place is free.
     pub fn next_list(&self, newest: u64) -> Option<(u64, u64)> {
         let known = self.known()?.batch;
         let is_lacking = |batch: &u64| (known + 1..=newest).contains(batch);
@@ -168,8 +168,8 @@ impl Listed {
         is_needed.then(|| (self.lists.get() + 1, newest))
     }
 
-    /// A list is durable: from now on pages of the witness name it. Whether that is so: rings may have
-    /// changed meanwhile.
+    /// Notes that a list is durable: from now on pages of the witness name the list. False if the list is
+    /// unusable, because rings have changed meanwhile.
     pub fn end_list(&self, recent: Recent) -> bool {
         self.lists.set(recent.number);
         self.is_named.set(false);
@@ -178,8 +178,8 @@ impl Listed {
         is_usable
     }
 
-    /// What a page of the witness is to name, without its runs. None while the images are not known to
-    /// contain what the ring has that is not in use.
+    /// Returns the list, or the images, that a page of the witness has to name, without runs. None until the
+    /// images are known to contain all batches of the unused ring.
     fn known(&self) -> Option<Recent> {
         let contained = self.contained.get();
         let list = self.recent.borrow().clone().filter(|recent| recent.batch > contained);
@@ -189,7 +189,7 @@ impl Listed {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Writes and flushes the witness and the list of recent entries beside guests until the volume closes.
+    /// Writes and flushes the witness and the list of recent entries, beside guests, until the volume closes.
     pub async fn keep_witness(&self) {
         while !self.jobs.are_ending() {
             if let Err(error) = self.bring_witness_up_to_date().await {
@@ -199,7 +199,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes and flushes the witness, and the list of recent entries, if they are out of date.
+    /// Writes and flushes the witness and the list of recent entries, if out of date.
     pub async fn bring_witness_up_to_date(&self) -> Result<()> {
         let now = (self.journal.in_ring(), self.journal.listed.changes.get());
         if self.journal.failure().is_some() || self.journal.listed.written.get() == now {
@@ -243,8 +243,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// A commit of these records begins. If they place extents on devices without the journal, or if the
-    /// device of the witness is to be flushed anyway, the witness lists them first.
+    /// Lists the changes of a commit that begins. The witness is written first if the records place extents
+    /// on devices without the journal, or if the device of the witness is to be flushed anyway.
     pub async fn list_changes(&self, records: &[Record]) {
         let (listed, witnesses) = (&self.journal.listed, self.witnesses());
         let any = listed.set(records, u64::MAX);
@@ -265,7 +265,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The records are durable, with the newest batch.
+    /// Notes that `records` are durable, with the newest batch.
     pub fn end_listing(&self, records: &[Record]) {
         let (listed, newest) = (&self.journal.listed, self.journal.newest());
         listed.set(records, newest);
@@ -276,11 +276,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes the witness: the number of the page, and which devices have it with their next flush. If a
-    /// place cannot be written, the other place gets the next page. If that fails, too, the witness stays out
-    /// of date, and is written again later.
+    /// Writes the witness. Returns the number of the page, and the devices that make the page durable with
+    /// their next flush. If a place cannot be written, the other place gets the next page. If both fail, the
+    /// witness stays out of date, and is written again later.
     async fn write_witness(&self) -> (u64, Vec<DeviceId>) {
-        // A page that is late must not go over the one after the next.
+        // A late page must not overwrite the page after the next.
         let _alone = self.journal.witnesses.acquire(1).await;
         let were_both_usable = self.journal.listed.bad_place.get().is_none();
         let written = match self.write_page().await {
@@ -304,7 +304,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Ok(_) => {}
             Err((device, error)) => {
                 failed.set(failed.get() + 1);
-                // One line for a burst of errors.
+                // Powers of two: one line for a burst of errors.
                 if failed.get().is_power_of_two() {
                     let (name, device, failures) =
                         (&self.devices.superblock().name, self.describe(*device), failed.get());
@@ -320,12 +320,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         written.unwrap_or_default()
     }
 
-    /// A place has turned out bad, and the next page goes over the one that the proof may name. Makes durable
-    /// that the proof says so, lest a power cut that tears the next page accuses a sound device.
+    /// Makes the proof say durably that the newest page is alone. Called after a failed write: the next page
+    /// overwrites the page that the proof may name. Otherwise a power cut that tears the next page would
+    /// accuse a sound device.
     async fn prove_alone(&self, has_turned_bad: bool) -> Result<()> {
         let durable = &self.journal.listed.durable;
         durable.set(durable.get().map(|page| Witnessed { alone: true, ..page }));
-        // Before the first batch of this opening, the proof of an earlier one stays.
+        // Before the first batch of this opening, the proof of an earlier opening stays.
         if has_turned_bad && self.journal.proof_half.get().is_some() {
             self.prove().await?;
             self.flush_proofs().await?;
@@ -333,7 +334,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes the next page of the witness. Fails if a device does not get it.
+    /// Writes the next page of the witness. Fails if a device does not get the page.
     async fn write_page(&self) -> std::result::Result<(u64, Vec<DeviceId>), (DeviceId, Error)> {
         let listed = &self.journal.listed;
         let state = (self.journal.in_ring(), listed.changes.get());
@@ -367,7 +368,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let at = offset + witness::SIZE * place;
             match self.device_write(self.member(device), at, &page, Origin::Background).await {
                 Ok(()) => written.push(device),
-                // What was promised does not depend on this page.
+                // No promise depends on this page.
                 Err(error) => failed = Some((device, error)),
             }
         }
@@ -385,7 +386,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok((number, written))
     }
 
-    /// Where witnesses lie: beside the rings that are not in use.
+    /// Returns the places of witnesses: beside the unused rings.
     pub(super) fn witnesses(&self) -> Vec<(DeviceId, Bytes)> {
         if self.shape.copies > 1 || D::ALWAYS_ANSWERS {
             return Vec::new();
@@ -396,8 +397,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// Whether the journal is lost with its device, and the volume goes on with the journal on another one: what
-/// the journal had said is known from the images of the map, and from the witness.
+/// True if the journal is lost with its device, and the volume continues with a journal on another device.
+/// The contents of the lost journal are known only from the map images and the witness.
 pub(crate) fn is_journal_lost(superblock: &Superblock, is_current: impl Fn(DeviceId) -> bool) -> bool {
     let rings = images(superblock, RegionKind::Journal);
     let is_lost = rings.first().is_some_and(|(device, _)| !is_current(*device));

@@ -1,4 +1,4 @@
-//! The journal's batches: every valid one on every device that has the ring, and what the proof says of them.
+//! Batches of the journal: all valid batches on every device with a ring, compared with the proof.
 
 use super::forgetful::{Forgetful, RingEnd, forgetful};
 use super::{Mode, Source, witnessed};
@@ -15,65 +15,65 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 
-/// A batch that must be replayed.
+/// A batch to replay.
 pub(super) struct Found {
     pub sequence: u64,
     epoch: u64,
     tail: u64,
-    /// Whose journals have it.
+    /// Devices whose journal has the batch.
     pub on: Vec<DeviceId>,
-    /// Where it lies in the ring.
+    /// Offset of the batch in the ring.
     pub place: Bytes,
     len: Bytes,
     pub records: Vec<Record>,
-    /// Extents that the batch before changed; none if they are not listed.
+    /// Extents that the previous batch changed; none if not listed.
     pub previous: Option<Vec<ExtentId>>,
 }
 
 impl Found {
-    /// Whether it speaks of dirty extra copies.
+    /// True if the batch has records of dirty cached copies.
     pub fn writes_back(&self) -> bool {
         self.records.iter().any(|record| matches!(record, Record::Extra(_, Some(extra)) if extra.dirty))
     }
 
-    /// Bytes of the ring that it takes.
+    /// Bytes of the ring that the batch occupies.
     pub fn room(&self) -> Bytes {
         self.len.align_up(PAGE)
     }
 }
 
-/// What the journal holds.
+/// Contents of the journal.
 #[derive(Default)]
 pub(super) struct Batches {
-    /// From the oldest that is needed to the newest, those that are there.
+    /// Batches found, from the oldest to replay to the newest.
     pub live: Vec<Found>,
-    /// Batches that are needed and not there, with the extents that they changed; none if that is not known.
+    /// Batches needed and not found, with their changed extents; none if unknown.
     pub lost: Vec<(u64, Option<Vec<ExtentId>>)>,
-    /// Something that no version writes.
+    /// Contents that no version of Braid writes.
     pub problem: Option<String>,
-    /// What could not be read, and is not needed.
+    /// A place that could not be read, and is not needed.
     pub warning: Option<String>,
     proved: u64,
-    /// The page of the witness that the proof names, with the opening that wrote both.
+    /// Page of the witness that the proof names, and the opening that wrote both.
     pub witnessed: Option<(u64, Witnessed)>,
-    /// Where the journals end.
+    /// Ends of the journals.
     ends: Vec<RingEnd>,
-    /// The numbers of all batches that count, in order; also of those that are not needed.
+    /// Numbers of all batches that count, in order, including batches that need no replay.
     known: Vec<u64>,
 }
 
 impl Batches {
-    /// Batches up to this one were promised, and are not there: none of the next ones has such a number.
+    /// Notes that batches up to `promised` were promised and are missing: no later batch takes such a number.
     pub fn go_on_beyond(&mut self, promised: u64) {
         self.proved = self.proved.max(promised);
     }
 
-    /// Devices that lack batches which they had, if the host noted batch `noted` as durable.
+    /// Returns the devices that lack batches they had, given that the host noted batch `noted` as durable.
     pub fn forgetful(&self, noted: u64) -> Vec<Forgetful> {
         forgetful(&self.ends, &self.known, self.proved.max(noted))
     }
 
-    /// The number of the next batch: none that was ever promised has it.
+    /// Returns the number of the next batch: a number that was never promised.
     pub fn next_sequence(&self) -> u64 {
         self.live.last().map_or(0, |b| b.sequence).max(self.proved) + 1
     }
@@ -98,7 +98,7 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
             unread_part = unread_part.or(error);
         }
     }
-    // What could not be read may be what was promised last: that is not the same as a batch that never was.
+    // An unreadable place may have held the last promised batch, so the place must not count as empty.
     if let (false, Mode::Strict, Some(error)) = (whole, source.mode, unread_part) {
         return Err(super::unread(superblock, "the journal", &error));
     }
@@ -114,8 +114,8 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
         batches.lose_up_to_proof(1, proof);
         return Ok(batches);
     };
-    // A batch of an earlier opening that reached the device late counts for nothing, even if the one of its
-    // number is lost.
+    // A batch of an earlier opening that reached the device late does not count, even if the batch that
+    // replaced its number is lost.
     let mut epoch = 0;
     all.retain(|&sequence, batch| {
         epoch = epoch.max(batch.epoch);
@@ -138,9 +138,9 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     Ok(batches)
 }
 
-/// If the journal is lost with its device, another ring is searched, which may have been out of use, and
-/// partly overwritten by recent entries: its batches up to this one count for nothing. The images contain
-/// them.
+/// Returns the newest batch of the searched ring that the images contain, if the journal is lost with its
+/// device. The searched ring may have been out of use, and partly overwritten by recent entries. Its batches
+/// up to this number do not count.
 async fn contained<D: Device>(source: &Source<'_, D>) -> Result<u64> {
     let is_current = |device: DeviceId| source.members[device.index()].is_current();
     if !is_journal_lost(source.superblock, is_current) {
@@ -151,10 +151,10 @@ async fn contained<D: Device>(source: &Source<'_, D>) -> Result<u64> {
 }
 
 impl Batches {
-    /// All batches from `first` on that were promised are lost.
+    /// Counts all promised batches from `first` as lost.
     fn lose_up_to_proof(&mut self, first: u64, proof: Option<Proof>) {
         let Some(proof) = proof else { return };
-        // The newest decide which pages still prove something.
+        // The newest batches decide which pages still prove something.
         for sequence in first.max(proof.sequence.saturating_sub(MOST_LOST))..=proof.sequence {
             let listed = if sequence == proof.sequence { proof.extents.clone() } else { None };
             self.lost.push((sequence, listed));
@@ -162,14 +162,14 @@ impl Batches {
     }
 }
 
-/// Lost batches that are told apart.
+/// Number of lost batches that are listed before the newest lost batch.
 const MOST_LOST: u64 = 1_000;
 
-/// The newest proof beside a ring that is in use, on any device that is current. A proof elsewhere speaks of
-/// another ring: of one to which the journal was about to move, or from which it has moved.
+/// Reads the newest proof beside a ring in use, on any current device. A proof elsewhere describes another
+/// ring: a ring to which the journal was about to move, or from which the journal has moved.
 ///
-/// With a warning, if one of the two pages of a proof cannot be read and the other one is valid. The pages
-/// are written in turn, so the valid one promises at most the batches of a moment less.
+/// Returns a warning if one of the two pages of a proof cannot be read and the other page is valid. The pages
+/// are written in turn, so the valid page lacks at most the batches promised since the previous write.
 async fn read_proof<D: Device>(
     source: &Source<'_, D>,
     has_ring: impl Fn(DeviceId) -> bool,
@@ -205,18 +205,18 @@ async fn read_proof<D: Device>(
     }
 }
 
-/// Every valid batch in one ring.
+/// Adds every valid batch in one ring to `all`.
 async fn search<D: Device>(
     source: &Source<'_, D>,
     ring: &PatientReader<'_, D>,
     all: &mut BTreeMap<u64, Found>,
     problem: &mut Option<String>,
 ) -> Result<()> {
-    // Batches may reach from one piece of reading into the next: two pieces lie side by side.
+    // A batch may reach from one piece of reading into the next: the buffer holds two adjacent pieces.
     let (step, window) = (LARGEST_BATCH, buffer(LARGEST_BATCH).await);
     let mut start = Bytes::ZERO;
     let mut bytes = vec![0u8; (step * 2).as_usize()];
-    // No batch begins within another one that is valid: nothing has overwritten that.
+    // No batch begins within another valid batch: a valid batch has not been overwritten.
     let mut past = Bytes::ZERO;
     let mut held = ring.read(start, &window).await;
     window.copy_to_slice(Bytes::ZERO, &mut bytes[..step.as_usize()]);
@@ -270,12 +270,12 @@ struct PatientReader<'a, D> {
     member: &'a Member<D>,
     offset: Bytes,
     len: Bytes,
-    /// Why a place could not be read.
+    /// Error of the first place that could not be read.
     error: RefCell<Option<io::Error>>,
 }
 
 impl<D: Device> PatientReader<'_, D> {
-    /// Reads a piece, zeros for the pages that cannot be read; how long it is.
+    /// Reads a piece, with zeros for unreadable pages. Returns the length of the piece.
     async fn read(&self, at: Bytes, into: &Buf) -> Bytes {
         let part = into.len().min(self.len.saturating_sub(at));
         let start = self.offset + at;
@@ -302,8 +302,8 @@ impl<D: Device> PatientReader<'_, D> {
 mod tests {
     use super::*;
 
-    /// The journal was lost after 500,000 batches. Only the first 1,000 counted as lost, so a map page that
-    /// contained any later one passed for up to date, and a repair proved places that were old.
+    /// The journal was lost after 500,000 batches. Only the first 1,000 counted as lost. A map page with any
+    /// later batch passed for up to date, and a repair proved old places.
     #[test]
     fn of_very_many_lost_batches_the_newest_count() {
         let mut batches = Batches::default();

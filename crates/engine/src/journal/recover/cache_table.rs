@@ -1,16 +1,16 @@
-//! The cache tables: which block each block slot held at the last checkpoint, then what the journal says
-//! beyond that.
+//! Cache tables in recovery: the block in each block slot at the last checkpoint, then the records of the
+//! journal.
 //!
-//! An entry says "dirty" as of the batch that its page names, so a record of a later batch changes it, and
-//! one of that batch or an earlier one does not. A block that moved from one block slot to another may be in
-//! both pages until its records have been replayed.
+//! An entry is dirty as of the batch that its page names. A record of a later batch changes the entry; a
+//! record of the same or an earlier batch does not. A block that moved between block slots may be in both
+//! pages until its records have been replayed.
 //!
-//! Clean copies count all if the volume was shut down and no device is lacking. After an unclean stop those
-//! count whose span was clean: in any other, a write may have reached one of home and extra copy alone. The
-//! others are forgotten, and a checkpoint makes that durable before the volume serves: until then the spans
-//! say again that they are to be forgotten.
+//! After a shutdown, all clean copies count, provided that no device is lacking. After an unclean stop only
+//! clean copies in clean spans count: in a dirty span, a write may have reached only the home or only the
+//! cached copy. The other copies are forgotten. A checkpoint makes the forgetting durable before the volume
+//! serves; until then the spans still tell the next opening to forget.
 //!
-//! If the journal's device is lost, a dirty entry of another SSD's table describes the last checkpoint
+//! If the journal's device is lost, a dirty entry in the table of another SSD describes the last checkpoint
 //! (`recent_blocks.rs`). On an adopted disk such an entry counts only in spans that the table of dirty spans
 //! names.
 
@@ -35,26 +35,26 @@ use braid_runtime::{Arena, Buf, Device};
 use std::cell::RefCell;
 use std::io;
 
-/// What the tables said.
+/// Contents of the tables.
 #[derive(Default)]
 pub(super) struct LoadedTables {
-    /// Which journal batch each page of entries contains at least, by device and page; 0 for a page that was
-    /// never written.
+    /// Newest journal batch that each page is known to contain, by device and page; 0 for a page never
+    /// written.
     sequences: Vec<Vec<u64>>,
-    /// Blocks that pages or records put into a place that does not exist, or that another block has.
+    /// Blocks that pages or records place in a missing slot, or in the place of another block.
     misplaced: Vec<BlockId>,
     /// Which clean copies count.
     trust: Trust,
-    /// Copies that do not count.
+    /// Number of copies that do not count.
     forgotten: u64,
 }
 
-/// Which clean extra copies count.
+/// Which clean cached copies count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Trust {
     #[default]
     None,
-    /// Those in spans that were clean.
+    /// Copies in clean spans.
     CleanSpans,
     All,
 }
@@ -66,7 +66,7 @@ impl Trust {
             superblock.features.incompat & Features::CLEAN_EXTRAS != 0 && superblock.has(RegionKind::Intents);
         match source.mode {
             Mode::Repair => Trust::None,
-            // The disk that they were copied from is another one now.
+            // The copies come from a disk whose contents have changed.
             Mode::Strict if source.changed_elsewhere => Trust::None,
             Mode::Strict if source.members.iter().any(|member| member.is_lacking()) => Trust::None,
             Mode::Strict if source.clean || planted(Bug::CleanExtrasTrusted) => Trust::All,
@@ -77,29 +77,28 @@ impl Trust {
 }
 
 impl LoadedTables {
-    /// The newest batch that any page contains.
+    /// Returns the newest batch that any page contains.
     pub fn newest(&self) -> u64 {
         self.sequences.iter().flatten().copied().max().unwrap_or(0)
     }
 }
 
-/// The entries of a page: extent slot, place in it, and what is there.
+/// Entries of a page: extent slot, place in the slot, and contents.
 type Entries = Vec<(Slot, u16, CacheEntry)>;
 
-/// One device's table while it is read.
+/// Reader of one device's table.
 struct Reader<'a, D> {
     source: &'a Source<'a, D>,
     device: DeviceId,
     images: Vec<(DeviceId, Bytes)>,
     buffers: Vec<Buf>,
-    /// The pages in the double-write areas, if the table has a single image, and what its own are sealed
-    /// with.
+    /// Pages in the double-write areas, if the table has a single image, and the UUID of their seal.
     double_written: Option<(&'a DoubleWritten, Uuid)>,
-    /// Why a page could not be read.
+    /// Error of a page that could not be read.
     unread: RefCell<Option<io::Error>>,
 }
 
-/// A valid image of a page, and what was verified of it.
+/// A valid image of a page, and its verified contents.
 struct Valid<T> {
     sequence: u64,
     content: T,
@@ -120,7 +119,8 @@ pub(super) async fn load<D: Device>(
             continue;
         }
         if !member.is_current() {
-            // Others went on without it. It holds no dirty copy, or it could not be lacking.
+            // The other devices continued without this device. It holds no dirty copy: otherwise it could not
+            // be lacking.
             state.tables.forget(device);
             continue;
         }
@@ -130,7 +130,7 @@ pub(super) async fn load<D: Device>(
             buffers.push(buffer(Arena::LARGEST).await);
         }
         let unread = RefCell::default();
-        // A page of a single image went to an area first.
+        // With a single image, pages went to a double-write area first.
         let double_written = (images.len() == 1).then_some((double_written, member.entry.uuid));
         let reader = Reader { source, device, images, buffers, double_written, unread };
         reader.load_directory(state, damage).await?;
@@ -158,7 +158,8 @@ impl<D: Device> Reader<'_, D> {
                     let described = extra_directory::PAGES_PER_PAGE;
                     let entries =
                         page * described..((page + 1) * described).min(state.tables.pages(self.device));
-                    // What no directory speaks of was never written, or is lost with it.
+                    // Pages of entries without a directory were never written, or are lost with the
+                    // directory.
                     if self.source.superblock.copies == 1 {
                         damage.cache_lost(self.device, entries.clone());
                     }
@@ -221,7 +222,7 @@ impl<D: Device> Reader<'_, D> {
         Ok(())
     }
 
-    /// Keeps the entries of a page that count.
+    /// Loads the entries of a page that count into `state`.
     fn take(&self, page: CachePage, entries: &Entries, state: &mut State, loaded: &mut LoadedTables) {
         let spans = dirty_spans_without_journal(self.source);
         let shape = Shape::of(self.source.superblock);
@@ -245,8 +246,8 @@ impl<D: Device> Reader<'_, D> {
         }
     }
 
-    /// The sequence of a page and its entries, if all of them name slots of the device and blocks of the
-    /// volume.
+    /// Decodes a page: its sequence and entries. Fails unless all entries name slots of the device and blocks
+    /// of the volume.
     fn decode(
         &self,
         (bytes, seal): (&[u8], Uuid),
@@ -280,9 +281,9 @@ impl<D: Device> Reader<'_, D> {
         read_group(self.source, &self.images, &self.buffers, (first, pages), &self.unread).await
     }
 
-    /// The newest of the images of a page that are valid. Also whether another image is not valid or another
-    /// one. What recovery forgets changes a page without a new batch: then image 0 is the newer one, as it is
-    /// written first. `number` is what the page says.
+    /// Returns the newest valid image of a page, and true if any image differs or is not valid. Forgotten
+    /// copies change a page without a new batch: of equal sequences image 0 is newer, because image 0 is
+    /// written first. `number` is the page's own number.
     fn best<T: PartialEq>(
         &self,
         (first, page): (u32, u32),
@@ -333,11 +334,11 @@ impl<D: Device> Reader<'_, D> {
 }
 
 impl LoadedTables {
-    /// Applies a record of a block, unless the pages that it changes contain it already.
+    /// Applies a record of a block, unless the affected pages contain the record already.
     pub fn replay(&mut self, state: &mut State, sequence: u64, block: BlockId, now: Option<Extra>) {
         let counts = |now: &Extra| now.dirty || self.trust != Trust::None;
         if let Some(ignored) = now.filter(|now| !counts(now)) {
-            // The page must be newer than the record before the volume serves.
+            // The page must become newer than the record before the volume serves.
             self.forgotten += 1;
             let slot = state.space.locate(ignored.slot);
             if let Some(slot) = slot.filter(|&slot| state.tables.describes_place(slot, ignored.place)) {
@@ -366,7 +367,7 @@ impl LoadedTables {
         }
     }
 
-    /// Forgets the clean copies that do not count. How many these are.
+    /// Forgets clean copies that do not count. Returns the number of all forgotten copies.
     pub fn forget(&mut self, state: &mut State, shape: &Shape, is_clean: impl Fn(SpanId) -> bool) -> u64 {
         let mut from = 0;
         while self.trust == Trust::CleanSpans
@@ -389,21 +390,21 @@ impl LoadedTables {
     }
 }
 
-/// Whether the device is lost that had the only journal.
+/// True if the device with the only journal is lost.
 fn lacks_journal<D: Device>(source: &Source<'_, D>) -> bool {
     let is_lost = |region: &Region| !source.members[region.device.index()].is_current();
     source.superblock.copies == 1 && source.superblock.journal().is_some_and(is_lost)
 }
 
-/// The spans in which dirty entries count, if no journal tells which blocks are dirty. None if all entries
-/// count.
+/// Returns the spans in which dirty entries count, if no journal tells which blocks are dirty. None if all
+/// entries count.
 fn dirty_spans_without_journal<'a, D: Device>(source: &Source<'a, D>) -> Option<&'a DirtySpans> {
     source.dirty_spans.filter(|spans| spans.is_there() && lacks_journal(source))
 }
 
-/// Claims the extent slots that extra copies lie in, after those of extents. An extra copy in a place that is
-/// used twice, one of an extent without a home, and a block that has two of them are damage: a repair gives
-/// up the extent.
+/// Claims the extent slots of cached copies, after the slots of extents. A cached copy is damage in a place
+/// used twice, in an extent without a home, or as the second copy of its block. A repair marks such an extent
+/// as lost.
 pub(super) fn claim<D: Device>(
     source: &Source<'_, D>,
     state: &mut State,
@@ -411,7 +412,7 @@ pub(super) fn claim<D: Device>(
     recovery: &mut Recovery,
 ) -> Result<()> {
     let (mut wrong, shape) = (loaded.misplaced, Shape::of(source.superblock));
-    // Where the journal is lost with its device, pages may be of different times. What another page
+    // If the journal is lost with its device, pages may be of different times: a copy that another page
     // contradicts does not count.
     let may_differ = lacks_journal(source);
     let slots = state.extras.divided_slots();
@@ -420,7 +421,7 @@ pub(super) fn claim<D: Device>(
         for (block, extra) in state.extras.blocks_in(slot) {
             let extent = shape.range_of(block).extent;
             match state.map.get(extent).home {
-                // No block of a lost extent can be written back: its extra copies are lost with it.
+                // No block of a lost extent can be written back: its cached copies are lost too.
                 SlotNumber::LOST => unload(state, &extra),
                 SlotNumber::NONE if may_differ => unload(state, &extra),
                 SlotNumber::NONE => {
@@ -460,8 +461,8 @@ pub(super) fn claim<D: Device>(
     Ok(())
 }
 
-/// Gives up an extent whose newest bytes are lost, if it has a home, with all copies that it has. On an
-/// adopted disk it keeps its home.
+/// Marks an extent whose newest bytes are lost, if the extent has a home, and drops all its copies. On an
+/// adopted disk the extent keeps its home.
 fn lose(shape: &Shape, state: &mut State, recovery: &mut Recovery, extent: ExtentId) {
     let Entry { home, second, .. } = state.map.get(extent);
     if home == SlotNumber::NONE || home == SlotNumber::LOST {
@@ -485,7 +486,7 @@ fn lose(shape: &Shape, state: &mut State, recovery: &mut Recovery, extent: Exten
     state.mark_stale(extent);
 }
 
-/// A block slot holds nothing that counts.
+/// Empties a block slot whose contents do not count.
 fn unload(state: &mut State, extra: &Extra) {
     state.extras.unload(extra.slot, extra.place);
     let page = state.cache_page(extra);

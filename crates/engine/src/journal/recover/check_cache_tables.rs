@@ -1,4 +1,4 @@
-//! A check of the cache tables: pages of one image that another image makes good.
+//! Check of the cache tables: invalid pages of single images.
 
 use super::Source;
 use super::pages::PAGE;
@@ -10,8 +10,8 @@ use braid_format::extra_directory::{self, Content};
 use braid_format::extra_page;
 use braid_runtime::Device;
 
-/// The damage of the cache tables that another image makes good, for a check: a sentence for each page that
-/// is not valid.
+/// Returns a sentence for each invalid page of the cache tables. For a check after a successful recovery: no
+/// dirty entry is lost with such a page. Either another image has the page, or its entries were clean.
 pub(crate) async fn check_cache_tables<D: Device>(source: &Source<'_, D>, state: &State) -> Vec<String> {
     let (buf, mut problems) = (buffer(PAGE).await, Vec::new());
     let volume = source.superblock.volume;

@@ -1,4 +1,4 @@
-//! What cannot be proved: lost pages, lost batches, and the extents whose places only these knew.
+//! Damage: lost pages, lost batches, and the extents whose places are therefore unproved.
 
 use super::batches::Batches;
 use super::pages::Loaded;
@@ -15,18 +15,18 @@ use std::ops::Range;
 #[derive(Default)]
 pub(super) struct Damage {
     sentences: Vec<String>,
-    /// Extents of pages that are in neither image.
+    /// Extents of pages that are valid in no image.
     pages: Vec<Range<u32>>,
-    /// Lost batches, each with the extents that it changed; none if that is not known.
+    /// Lost batches, each with the extents that the batch changed; none if unknown.
     batches: Vec<(u64, Option<Vec<ExtentId>>)>,
-    /// Whether dirty entries of a cache table may be lost.
+    /// True if dirty entries of a cache table may be lost.
     dirty_lost: bool,
-    /// The newest batch that says where an extent lies.
+    /// Newest batch that places an extent.
     proved: HashMap<ExtentId, u64, FixedState>,
 }
 
 impl Damage {
-    /// A page is in neither image.
+    /// Notes a page that is valid in no image.
     pub fn page_lost(&mut self, page: u32, extents: Range<u32>) {
         self.sentences.push(format!(
             "map page {page} (extents {} to {}) is in neither image",
@@ -36,8 +36,7 @@ impl Damage {
         self.pages.push(extents);
     }
 
-    /// Pages of a cache table are in no image, and may have held dirty entries: which blocks these were of,
-    /// nothing else says.
+    /// Notes lost pages of a cache table that may have held dirty entries. Nothing else names their blocks.
     pub fn cache_lost(&mut self, device: DeviceId, pages: Range<u32>) {
         let last = pages.end.saturating_sub(1);
         self.sentences
@@ -45,7 +44,7 @@ impl Damage {
         self.dirty_lost = true;
     }
 
-    /// Takes over what the journal lacks.
+    /// Takes over the damage of the journal.
     pub fn of_journal(&mut self, batches: &Batches) {
         self.sentences.extend(batches.problem.clone());
         self.batches.clone_from(&batches.lost);
@@ -56,21 +55,21 @@ impl Damage {
         ));
     }
 
-    /// The first damage that was found.
+    /// Returns the first damage found.
     pub fn first(&self) -> Option<&str> {
         self.sentences.first().map(String::as_str)
     }
 
-    /// A batch says where an extent lies.
+    /// Notes a batch that places an extent.
     pub fn prove(&mut self, extent: ExtentId, sequence: u64) {
         if !self.sentences.is_empty() {
             self.proved.insert(extent, sequence);
         }
     }
 
-    /// Marks every extent whose place is not proved as lost. Gives them, in order. If blocks are written to
-    /// extra copies alone, where an extent's home is does not prove that its newest bytes lie there. Those of
-    /// an adopted disk keep their homes.
+    /// Marks every extent without a proved place as lost. Returns these extents, in order. If blocks are
+    /// written only to cached copies, a proved home does not prove that the newest bytes lie there. Extents
+    /// of an adopted disk keep their homes.
     pub fn give_up(
         &self,
         superblock: &Superblock,
@@ -81,7 +80,8 @@ impl Damage {
         if self.pages.is_empty() && self.batches.is_empty() && !self.dirty_lost {
             return Vec::new();
         }
-        // An extent is not proved if a lost batch may have changed it after all that is known of it.
+        // An extent is unproved if a lost batch may have changed it after the newest batch known for the
+        // extent.
         let unknown = self.batches.iter().filter(|(_, extents)| extents.is_none()).map(|(s, _)| *s).max();
         let mut listed: HashMap<ExtentId, u64, FixedState> = HashMap::default();
         for (sequence, extents) in &self.batches {
@@ -108,7 +108,7 @@ impl Damage {
         lost
     }
 
-    /// A sentence for each.
+    /// Returns a sentence for each damage.
     pub fn into_sentences(self) -> Vec<String> {
         self.sentences
     }

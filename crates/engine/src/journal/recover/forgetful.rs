@@ -1,13 +1,13 @@
-//! Forgetful devices, with two required copies: their journal ends before a batch that they had said was
+//! Forgetful devices, with two required copies: their journal ends before a batch that they acknowledged as
 //! durable.
 //!
-//! A batch is promised once the journals of all current devices have the batch. The next one is written after
-//! that. So only the newest batch of all may lie in one journal alone. If the proof, or the host, names the
-//! newest batch, not even that.
+//! A batch is promised once the journals of all current devices have the batch. The next batch is written
+//! only then. Therefore only the newest batch of all may lie in a single journal; if the proof or the host
+//! names the newest batch, both journals must have it.
 //!
-//! A device whose journal ends earlier has lost flushes that it acknowledged: the device lies about flushes,
-//! or was restored to an older state of the same opening. What else is lost there is unknown. So the device
-//! counts as one that lacks all.
+//! A device whose journal ends earlier has lost acknowledged flushes: the device lies about flushes, or was
+//! restored to an older state of the same opening. Further losses on the device are unknown, so the device
+//! counts as lacking everything.
 //!
 //! Devices that failed or were missing are not judged: a device is current again only after a checkpoint
 //! whose last batch is in its journal. A journal that cannot be read whole is not judged either.
@@ -15,28 +15,28 @@
 use crate::planted::{Bug, planted};
 use braid_base::DeviceId;
 
-/// A device that lost what it had acknowledged.
+/// A device that lost acknowledged flushes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Forgetful {
     pub device: DeviceId,
-    /// The newest batch in its journal; 0 for none.
+    /// Newest batch in its journal; 0 for none.
     ends: u64,
     /// A batch that the journal had.
     had: u64,
 }
 
-/// Where the journal of one current device ends.
+/// End of the journal of one current device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingEnd {
     pub device: DeviceId,
-    /// Its newest batch; 0 for none.
+    /// Newest batch in the journal; 0 for none.
     pub newest: u64,
-    /// Whether all of the ring could be read.
+    /// True if the whole ring could be read.
     pub is_whole: bool,
 }
 
 impl Forgetful {
-    /// A sentence for the administrator.
+    /// Returns a sentence for the administrator.
     pub fn describe(&self, name: &str, volume: &str) -> String {
         let Forgetful { device, ends, had } = self;
         format!(
@@ -47,8 +47,8 @@ impl Forgetful {
     }
 }
 
-/// The devices that lack a batch which they had, if each batch of `known`, in order, lies in one of the
-/// journals. All batches up to `promised` were promised.
+/// Returns the devices that lack a batch they had. Each batch of `known`, in order, lies in at least one
+/// journal. All batches up to `promised` were promised.
 pub(super) fn forgetful(ends: &[RingEnd], known: &[u64], promised: u64) -> Vec<Forgetful> {
     let followed = known.iter().rev().nth(1);
     let proved = known.iter().rev().find(|batch| **batch <= promised);
@@ -90,8 +90,8 @@ mod tests {
         assert_eq!(judged([0, 9], &[8, 9], 0), [0]);
     }
 
-    /// After a loss of both journals, numbers are left out. A promised number that no journal has says
-    /// nothing of one of them.
+    /// After a loss of both journals, numbers are left out. A promised number that no journal has accuses no
+    /// device.
     #[test]
     fn numbers_that_no_batch_has_accuse_nobody() {
         assert_eq!(judged([10, 21], &[9, 10, 21], 20), []);

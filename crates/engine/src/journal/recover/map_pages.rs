@@ -1,8 +1,7 @@
-//! The pages of the map: the newest of all valid ones counts, those in the double-write areas among them.
+//! Map pages in recovery: the newest valid page counts, pages in the double-write areas included.
 //!
 //! Pages that were never written are not read, and count as empty pages of sequence 0
-//! ([`braid_format::map_summary`]). Each page is verified once: of two images that hold the same bytes the
-//! first is verified.
+//! ([`braid_format::map_summary`]). If both images hold the same bytes, only the first image is verified.
 
 use super::damage::Damage;
 use super::pages::{DoubleWritten, GROUP, PAGE, read_group};
@@ -18,25 +17,25 @@ use braid_runtime::{Arena, Buf, Device};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Which journal batch each map page contains at least; none for a page that is in neither image.
+/// Newest journal batch that each map page is known to contain; none for a page that is valid in no image.
 pub(super) struct Loaded {
     sequences: Vec<Option<u64>>,
     per_page: u32,
 }
 
 impl Loaded {
-    /// The newest batch that any page contains.
+    /// Returns the newest batch that any page contains.
     pub fn newest(&self) -> u64 {
         self.sequences.iter().flatten().copied().max().unwrap_or(0)
     }
 
-    /// The newest batch that the page of an extent contains; 0 for a page that is lost, and without a map.
+    /// Returns the newest batch in the page of an extent; 0 for a lost page, and without a map.
     pub fn sequence_of(&self, extent: ExtentId) -> u64 {
         self.sequences.get((extent.0 / self.per_page) as usize).copied().flatten().unwrap_or(0)
     }
 }
 
-/// Reads the pages of both images that were ever written.
+/// Reads all pages of both images that were ever written.
 pub(super) async fn load_map<D: Device>(
     source: &Source<'_, D>,
     double_written: &mut DoubleWritten,
@@ -72,7 +71,7 @@ pub(super) async fn load_map<D: Device>(
     Ok(Loaded { sequences: loading.sequences, per_page })
 }
 
-/// The map as far as it was read.
+/// The map while it is loaded.
 struct Loading<'a> {
     superblock: &'a Superblock,
     double_written: &'a mut DoubleWritten,
@@ -97,9 +96,9 @@ impl Loading<'_> {
         }
     }
 
-    /// Takes a run of pages from what was read of all images. Gives the first page that is valid nowhere.
+    /// Takes a run of pages from all images read. Returns the first page that is valid nowhere.
     fn take_run(&mut self, run: &Range<u32>, buffers: &[Buf], read: &[bool]) -> Option<u32> {
-        // There are one or two images.
+        // The map has one or two images.
         let (first, last) = (buffers.first()?, buffers.last()?);
         first.with_bytes(|first| {
             last.with_bytes(|last| {
@@ -118,8 +117,8 @@ impl Loading<'_> {
         })
     }
 
-    /// Takes a page from its place in each image that was read, or from a double-write area; whether it is
-    /// valid anywhere.
+    /// Takes a page from its place in each image read, or from a double-write area. True if the page is valid
+    /// anywhere.
     fn take_page(&mut self, page: u32, images: &[Option<&[u8]>]) -> bool {
         let superblock = self.superblock;
         let mut found: Vec<Option<u64>> = Vec::with_capacity(images.len());
@@ -157,7 +156,7 @@ impl Loading<'_> {
     }
 }
 
-/// The newest valid page with this number in the double-write areas.
+/// Returns the newest valid page with this number in the double-write areas.
 fn newest<'a>(superblock: &Superblock, areas: &'a DoubleWritten, page: u32) -> Option<Verified<'a>> {
     areas
         .with_number(page)
@@ -172,7 +171,7 @@ fn verify<'a>(superblock: &Superblock, page: u32, bytes: &'a [u8]) -> Option<Ver
 fn set_entries(superblock: &Superblock, state: &mut State, page: u32, verified: &Verified<'_>) {
     let extents = extents_of(superblock, page);
     verified.each(|place, entry| {
-        // What lies beyond the last extent of the last page is padding.
+        // Entries beyond the last extent, in the last page, are padding.
         let extent = extents.start + place;
         if extents.contains(&extent) {
             state.map.set(ExtentId(extent), superblock.interpret(entry));

@@ -1,5 +1,5 @@
-//! The checkpointed pages: both copies of the table of spans, the double-write areas, and a check of the
-//! map's images.
+//! Checkpointed pages: both copies of the table of spans, the double-write areas, and a check of the map
+//! images.
 
 pub(super) use super::map_pages::{Loaded, load_map};
 use super::{Source, summary};
@@ -20,34 +20,34 @@ use std::collections::BTreeMap;
 use std::io;
 
 pub(super) const PAGE: Bytes = map_page::SIZE;
-/// Pages read in one piece.
+/// Number of pages in one read.
 pub(super) const GROUP: u32 = (Arena::LARGEST.0 / PAGE.0) as u32;
 
-/// The pages in the double-write areas, by the number that each says it has; not verified.
+/// Unverified pages of the double-write areas, by the number in each page.
 pub(super) struct DoubleWritten {
     pages: BTreeMap<u32, Vec<Box<[u8]>>>,
-    /// Why a place could not be read.
+    /// Error of a place that could not be read.
     unread: Option<io::Error>,
 }
 
 impl DoubleWritten {
-    /// The numbers that the pages say they have.
+    /// Returns the numbers in the pages.
     pub fn numbers(&self) -> impl Iterator<Item = u32> {
         self.pages.keys().copied()
     }
 
-    /// The pages with a number.
+    /// Returns the pages with a number.
     pub fn with_number(&self, number: u32) -> impl Iterator<Item = &[u8]> {
         self.pages.get(&number).into_iter().flatten().map(|page| &**page)
     }
 
-    /// Why a place could not be read; none if that was asked before.
+    /// Takes the error of a place that could not be read; none at the second call.
     pub fn take_error(&mut self) -> Option<io::Error> {
         self.unread.take()
     }
 }
 
-/// Reads the double-write areas of all devices that are current.
+/// Reads the double-write areas of all current devices.
 pub(super) async fn load_double_written<D: Device>(source: &Source<'_, D>) -> DoubleWritten {
     let (mut pages, unread) = (BTreeMap::<u32, Vec<Box<[u8]>>>::new(), RefCell::default());
     let is_area = |region: &&Region| region.kind == RegionKind::DoubleWrite && !region.void;
@@ -66,8 +66,8 @@ pub(super) async fn load_double_written<D: Device>(source: &Source<'_, D>) -> Do
     DoubleWritten { pages, unread: unread.into_inner() }
 }
 
-/// Reads pages of every image at once; on which devices that was tried. An error of any page goes to
-/// `unread`.
+/// Reads pages of every image at once. Returns for each image whether its device was read. The first error of
+/// any page goes to `unread`.
 pub(super) async fn read_group<D: Device>(
     source: &Source<'_, D>,
     images: &[(DeviceId, Bytes)],
@@ -86,7 +86,7 @@ pub(super) async fn read_group<D: Device>(
         if member.read(at, &buffer.slice(Bytes::ZERO..len), Deadline::Only).await.is_ok() {
             return true;
         }
-        // One bad place must not hide the pages beside it.
+        // One bad place must not hide adjacent pages.
         buffer.fill_zero();
         for page in 0..u64::from(pages) {
             let part = buffer.slice(PAGE * page..PAGE * (page + 1));
@@ -100,11 +100,11 @@ pub(super) async fn read_group<D: Device>(
     join_all(reads).await
 }
 
-/// The spans whose copies may differ, and since which batch the table says so.
+/// Spans whose copies may differ, and the newest batch in each page of the table.
 #[derive(Default)]
 pub(super) struct Spans {
     spans: BTreeMap<SpanId, Difference>,
-    /// By page of the table.
+    /// Newest batch, by page of the table.
     sequences: Vec<u64>,
 }
 
@@ -116,17 +116,17 @@ impl Spans {
         }
     }
 
-    /// The newest batch that any page contains.
+    /// Returns the newest batch that any page contains.
     pub fn newest(&self) -> u64 {
         self.sequences.iter().copied().max().unwrap_or(0)
     }
 
-    /// Whether the copies of a span are alike.
+    /// True if the copies of a span are equal.
     pub fn is_clean(&self, span: SpanId) -> bool {
         self.spans.get(&span).is_none_or(|&difference| difference == Difference::None)
     }
 
-    /// Whether this is what is recorded of a span.
+    /// True if `difference` is recorded for a span.
     pub fn is(&self, span: SpanId, difference: Difference) -> bool {
         self.spans.get(&span).copied().unwrap_or(Difference::None) == difference
     }
@@ -137,7 +137,7 @@ impl Spans {
     }
 }
 
-/// Reads the table of spans, if the volume has one. All spans of a page that is valid nowhere are taken as
+/// Reads the table of spans, if the volume has one. All spans of a page that is valid nowhere count as
 /// behind.
 pub(super) async fn load_intents<D: Device>(
     source: &Source<'_, D>,
@@ -154,7 +154,7 @@ pub(super) async fn load_intents<D: Device>(
     for _ in &copies {
         buffers.push(buffer(PAGE * u64::from(count)).await);
     }
-    // The whole table is five pages at most.
+    // The whole table is at most five pages.
     let read = read_group(source, &copies, &buffers, (0, count), &RefCell::default()).await;
     for page in 0..count {
         let decode = |bytes: &[u8]| {
@@ -178,16 +178,16 @@ pub(super) async fn load_intents<D: Device>(
     Ok(spans)
 }
 
-/// The damage of one image, for a check: a sentence for each page that is not valid.
+/// Returns the damage of one image, for a check: a sentence for each invalid page.
 pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: u8) -> Vec<String> {
     let superblock = source.superblock;
     let (buf, mut problems) = (buffer(PAGE).await, Vec::new());
-    // An adopted disk has no map, and a void image has nothing that counts.
+    // An adopted disk has no map, and the contents of a void image do not count.
     let Some(&Region { device, offset, .. }) = superblock.region(RegionKind::Map, image) else {
         return problems;
     };
     if !source.members[device.index()].is_current() {
-        // Said of the device, and not of each page.
+        // Reported for the device, not for each page.
         return problems;
     }
     let decode = |page: u32, bytes: &[u8]| {
@@ -196,7 +196,7 @@ pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: u8) ->
     if superblock.has_map_summary() {
         problems.extend(summary::check(source, image, (device, offset)).await);
     }
-    // Without any summary all pages are looked at.
+    // Without a valid summary all pages are checked.
     let groups = summary::load(source, &images(superblock, RegionKind::Map)).await;
     let groups = groups.unwrap_or_else(|_| Groups::all(superblock.map_pages()));
     let group = [buffer(Arena::LARGEST).await];
@@ -208,7 +208,7 @@ pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: u8) ->
             numbered.filter(|(page, bytes)| decode(*page, bytes).is_err()).map(|(page, _)| page).collect()
         });
         for page in invalid {
-            // Once more, alone: what is wrong with each.
+            // Each invalid page is read again, alone, to describe its damage.
             let at = offset + PAGE * u64::from(page);
             let read = source.members[device.index()].read(at, &buf, Deadline::Only).await;
             let problem = match (read, buf.with_bytes(|bytes| decode(page, bytes))) {

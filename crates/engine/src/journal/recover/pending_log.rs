@@ -1,6 +1,6 @@
-//! What the pending log of a daemon that died says beyond the journal. Its changes are not in the journal:
-//! they are pending again, with what the journal says of each extent and block, and the opening commits them
-//! before it serves.
+//! Pending log of a dead daemon, applied after the journal. The log's changes are not in the journal: they
+//! become pending again, on top of the journal's entries of extents and blocks. The opening commits the
+//! changes before the volume serves.
 
 use super::{Mode, Source, corrupt, pages};
 use crate::Result;
@@ -14,15 +14,15 @@ use braid_format::map_page::Entry;
 use braid_runtime::Device;
 use std::collections::BTreeMap;
 
-/// The changes of a log, in the order in which they were made.
+/// Changes of a log, in the order in which they were made.
 pub(crate) struct Changes {
     pub records: Vec<Record>,
-    /// The newest journal batch that was durable.
+    /// Newest journal batch that was durable.
     pub newest: u64,
 }
 
-/// What the log says last of each extent and block. Clean extra copies only make a cache warmer: none of them
-/// counts.
+/// Last entry of the log for each extent and block. Clean cached copies do not count, because only the warmth
+/// of the cache depends on them.
 #[derive(Default)]
 struct Last {
     extents: BTreeMap<ExtentId, Entry>,
@@ -33,8 +33,8 @@ struct Last {
 #[derive(Default)]
 pub(super) struct Left(Vec<SlotNumber>);
 
-/// Applies a log to a map on which slots have not been claimed yet; how many extents and blocks changed, or
-/// why none of it counts.
+/// Applies a log to a map whose slots have not been claimed yet. Returns the number of changed extents and
+/// blocks, or the reason why the log does not count.
 pub(super) fn apply<D: Device>(
     source: &Source<'_, D>,
     changes: &Changes,
@@ -72,7 +72,7 @@ pub(super) fn apply<D: Device>(
     Ok(Ok((count, left)))
 }
 
-/// The slots that extents have left stay taken until the changes are durable.
+/// Keeps the slots that extents have left taken until the changes are durable.
 pub(super) fn claim_left(state: &mut State, Left(slots): Left) {
     for slot in slots {
         if state.space.claim(slot) {

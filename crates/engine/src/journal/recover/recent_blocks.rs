@@ -1,8 +1,8 @@
-//! Dirty extra copies if the journal is lost with its device, and the cache of another device is left.
+//! Dirty cached copies after the loss of the journal with its device, if the cache of another device is left.
 //!
 //! The table of that cache describes the last checkpoint. The list of recent entries brings the table up to
-//! date. In extents of which copies left their places after the list, a dirty copy may be older than the
-//! home: such extents are given up.
+//! date. If copies left their places in an extent after the list, a dirty copy may be older than the home:
+//! such an extent is lost.
 
 use super::Source;
 use super::cache_table::LoadedTables;
@@ -17,9 +17,9 @@ use braid_format::witness::Witness;
 use braid_runtime::Device;
 
 impl LoadedTables {
-    /// Takes what the list knows of dirty copies, and gives up the extents of which that is not known. Gives
-    /// these. All dirty copies are given up if the list of the witness is not whole, or an older version
-    /// wrote it.
+    /// Applies the dirty copies in the list, and marks extents as lost whose dirty copies are unknown.
+    /// Returns the lost extents. All extents with dirty copies are lost if the list of the witness is
+    /// incomplete, or if an older version of Braid wrote the witness.
     pub fn restore<D: Device>(
         &mut self,
         source: &Source<'_, D>,
@@ -34,7 +34,7 @@ impl LoadedTables {
         let shape = Shape::of(source.superblock);
         if let Some((recent, known)) = witness.recent.as_ref().zip(known) {
             let blocks = known.blocks.iter().filter(|(block, _)| block.0 < shape.blocks());
-            // Places are free before others take them.
+            // Old places are emptied first, before other blocks take them.
             for &(block, _) in blocks.clone() {
                 self.replay(state, recent.batch, block, None);
             }

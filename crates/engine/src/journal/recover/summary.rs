@@ -1,6 +1,6 @@
-//! The summary of the map: which pages of the images were ever written.
+//! Summary of the map: the pages of the images that were ever written.
 //!
-//! The newest valid page of all images that count speaks for all of them. If no page is valid, all pages of
+//! The newest valid page among all images applies to all images. If no summary page is valid, all pages of
 //! the map are read, and a page that was never written is damage.
 
 use super::pages::{PAGE, read_group};
@@ -16,7 +16,7 @@ use std::cell::RefCell;
 /// Reads the summaries behind all images of the map.
 ///
 /// # Errors
-/// `Io` if no summary is valid and one could not be read, unless the volume is repaired.
+/// `Io` if no summary is valid and a page could not be read, unless the volume is repaired.
 pub(super) async fn load<D: Device>(source: &Source<'_, D>, images: &[(DeviceId, Bytes)]) -> Result<Groups> {
     let (superblock, pages) = (source.superblock, source.superblock.map_pages());
     if !superblock.has_map_summary() {
@@ -36,7 +36,7 @@ pub(super) async fn load<D: Device>(source: &Source<'_, D>, images: &[(DeviceId,
     }
 }
 
-/// Both pages of each image, as far as they are valid. An error goes to `unread`.
+/// Reads both pages of each image; none for an invalid page. An error goes to `unread`.
 async fn read<D: Device>(
     source: &Source<'_, D>,
     images: &[(DeviceId, Bytes)],
@@ -60,7 +60,7 @@ async fn read<D: Device>(
     found
 }
 
-/// The damage of the summary behind one image, for a check: a sentence for each page that is not valid.
+/// Returns the damage of the summary behind one image, for a check: a sentence for each invalid page.
 pub(super) async fn check<D: Device>(
     source: &Source<'_, D>,
     image: u8,

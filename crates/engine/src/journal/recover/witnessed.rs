@@ -1,8 +1,7 @@
-//! What the witness says to recovery: which batches were promised, and what the image of the map lacks if the
-//! journal is lost.
+//! The witness in recovery: which batches were promised, and what the map image lacks if the journal is lost.
 //!
-//! The witness and the journal judge each other. A journal that ends before a batch that the witness names
-//! has lost batches. A witness that is older than the page that the journal's proof names has lost pages.
+//! Witness and journal judge each other. A journal that ends before a batch that the witness names has lost
+//! batches. A witness that is older than the page that the journal's proof names has lost pages.
 
 use super::{Mode, Recovery, Source, corrupt, unread};
 use crate::copies::Deadline;
@@ -18,25 +17,26 @@ use braid_format::witness::{self, Witness};
 use braid_runtime::Device;
 use std::io;
 
-/// What one device has in place of the two pages of a witness.
+/// The two pages of a witness on one device.
 pub(super) struct Pages {
     device: DeviceId,
     newest: Option<Witness>,
-    /// Why a page cannot be read.
+    /// Error of a page that cannot be read.
     unread: Option<io::Error>,
     /// Places of pages that were written and are not valid, and why.
     invalid: Vec<(u64, Invalid)>,
 }
 
 impl Pages {
-    /// Why no page counts, if both were written. One page alone may be torn.
+    /// Returns the reason why no page counts, if both places hold invalid pages. A single invalid page may be
+    /// torn.
     fn both_invalid(&self) -> Option<&Invalid> {
         let (_, why) = self.invalid.first().filter(|_| self.invalid.len() as u64 == proof::PAGES)?;
         Some(why)
     }
 }
 
-/// The pages on each device that is current and has no ring in use.
+/// Reads the pages on each current device without a ring in use.
 pub(super) async fn read<D: Device>(
     source: &Source<'_, D>,
     has_ring: impl Fn(DeviceId) -> bool,
@@ -68,13 +68,14 @@ pub(super) async fn read<D: Device>(
     all
 }
 
-/// The witness that counts.
+/// Returns the witness that counts.
 pub(super) fn newest(all: &[Pages]) -> Option<(DeviceId, &Witness)> {
     all.iter().rev().find_map(|pages| Some((pages.device, pages.newest.as_ref()?)))
 }
 
-/// The witness, if the journal is lost with its device. Then the witness is needed: a page that may be newer
-/// and cannot be read is refused. A repair goes on without that page, and says so in the second value.
+/// Reads the witness, if the journal is lost with its device. The witness is then needed: an unreadable page
+/// that may be newer is refused. A repair continues without that page, and returns a warning as the second
+/// value.
 pub(super) async fn read_without_journal<D: Device>(
     source: &Source<'_, D>,
 ) -> Result<(Option<(DeviceId, Witness)>, Option<String>)> {
@@ -86,7 +87,7 @@ pub(super) async fn read_without_journal<D: Device>(
         Some((pages.device, invalid.or(pages.unread)?))
     };
     let doubt = all.into_iter().rev().find_map(why);
-    // After a shutdown the image of the map is complete.
+    // After a shutdown the map image is complete.
     let Some((device, error)) = doubt.filter(|_| !source.clean) else { return Ok((newest, None)) };
     if source.mode == Mode::Strict && error.kind() == io::ErrorKind::InvalidData {
         let what =
@@ -104,7 +105,8 @@ pub(super) async fn read_without_journal<D: Device>(
     Ok((newest, Some(warning)))
 }
 
-/// Refuses a journal that ends before a batch that was durable. A repair goes on, and says so.
+/// Refuses a journal that ends before a durable batch. A repair continues with a warning. Returns the newest
+/// batch that was promised.
 pub(super) fn refuse_lost_batches<D: Device>(
     source: &Source<'_, D>,
     journal: DeviceId,
@@ -136,13 +138,15 @@ pub(super) fn refuse_lost_batches<D: Device>(
     Ok(promised)
 }
 
-/// Refuses a device whose witness is older than the page that it had made durable, as the journal's proof
-/// knows. A repair goes on, and says so.
+/// Refuses a device whose witness is older than its own durable page, which the journal's proof names. A
+/// repair continues with a warning.
 ///
-/// Two places are written in turn. A power cut may tear the newest page, and leave the one before in the
-/// other place: so the page before the one that is named is no reason. If the named page was alone, the next
-/// one went over it: a torn page there is no reason either. A device without any page was replaced, and no
-/// page of the new one is written yet.
+/// Not refused:
+///
+/// - The page before the named page. Two places are written in turn: a power cut may tear the newest page,
+///   and leave the page before in the other place.
+/// - A torn page in the place of the named page, if the named page was alone: the next page overwrote it.
+/// - A device without any page: the device was replaced, and has no page of the witness yet.
 pub(super) fn refuse_lost_witness<D: Device>(
     source: &Source<'_, D>,
     journal: DeviceId,
@@ -197,5 +201,5 @@ pub(super) fn refuse_lost_witness<D: Device>(
     Ok(())
 }
 
-/// What a lost witness means.
+/// Consequence of a lost witness, for messages.
 const LOST: &str = "what was flushed since may read as zeros or as older bytes";

@@ -1,8 +1,8 @@
 use super::*;
 use braid_base::{MIB, Rng};
 
-/// Commits and checkpoints that take any time interleave: batches come between the beginning of a checkpoint
-/// and its end, and one checkpoint follows the other with nothing between them.
+/// Interleaves commits and checkpoints of any duration: batches arrive during a checkpoint, and checkpoints
+/// follow each other without a batch between.
 #[test]
 fn a_checkpoint_always_finds_room_however_commits_and_checkpoints_interleave() {
     let reserve = end_of_checkpoint();
