@@ -1,8 +1,8 @@
 //! Largest volume on given devices, and the room that a volume's size leaves for other policies.
 //!
 //! A policy with cached copies can be chosen only if the volume leaves enough room on the devices. A volume
-//! without a size therefore leaves a part of the SSDs ([`Left::ForPolicies`]). Meanwhile, the policy in
-//! charge uses the part.
+//! without a size therefore leaves a part of the SSDs ([`Left::ForPolicies`]). Meanwhile, the active policy
+//! uses the part.
 //!
 //! | policy | what it needs of the SSDs by default |
 //! |---|---|
@@ -36,11 +36,11 @@ pub enum Left {
 pub struct RoomLeft {
     /// Possible growth of the volume under its policy.
     pub left: Bytes,
-    /// All policies with their default settings, except for the policy in charge.
+    /// All policies with their default settings, except for the active policy.
     pub policies: Vec<Fit>,
 }
 
-/// Result for one policy: true or false, and the remedy.
+/// Fit of one policy on a volume, with the remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fit {
     /// Name of the policy.

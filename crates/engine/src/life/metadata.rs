@@ -106,7 +106,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ///
     /// # Errors
     /// `NoSpace` if no device has enough adjacent free slots; `Invalid` for the disk that keeps epochs, while
-    /// epochs are kept.
+    /// epochs are kept or the disk is being recovered.
     pub fn metadata_targets(&self, device: DeviceId) -> Result<Vec<(DeviceId, u32)>> {
         self.refuse_epochs_on(device)?;
         let mut taken = Vec::new();

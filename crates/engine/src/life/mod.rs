@@ -34,8 +34,8 @@ use braid_policy::{BadSetting, DeviceView, Policy};
 use braid_runtime::{Device, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Makes the policy in charge for these devices. A missing class is an error, unless the policy lacks a
-    /// class already, the volume has an adopted disk, or the leaving device is `lost`.
+    /// Makes the active policy again for these devices. A missing class is an error, unless the policy lacks
+    /// a class already, the volume has an adopted disk, or the leaving device is `lost`.
     fn policy_for(&self, devices: &[DeviceView], lost: bool) -> Result<Box<dyn Policy>> {
         let (policy, lack) = self.policy_with(devices)?;
         // An adopted disk continues without any cache, and any volume without a class that is lacking
@@ -47,7 +47,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Makes the policy in charge for these devices, and returns its lack, if any.
+    /// Makes the active policy again for these devices, and returns its lack, if any.
     fn policy_with(&self, devices: &[DeviceView]) -> Result<(Box<dyn Policy>, Option<BadSetting>)> {
         let text = braid_policy::written(&**self.policy.borrow());
         braid_policy::parse_in_charge(&text, devices)

@@ -58,8 +58,9 @@ pub(crate) struct Assembled<D> {
 
 /// Highest generation and sequence in the superblocks and tables of all devices found. A number that does not
 /// count may be higher than the numbers that count: on an excluded device, or in a table without a matching
-/// superblock on its own device. The opening uses higher numbers still. So its superblocks are the newest
-/// from the first write on, and no two openings that write data share a number.
+/// superblock on its own device (another device may have a match). The opening uses higher numbers still. So
+/// its superblocks are the newest from the first write on, and no two openings that write data share a
+/// number.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Highest {
     pub epoch: u64,
@@ -148,6 +149,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     let mut given_up = distrusted.to_vec();
     if lacking == Lacking::Recovered {
         // The statements of the disk that keeps epochs count, not statements of other devices about the disk.
+        // A table lost with the other devices is not needed.
         let whole = || trusted.iter().find_map(|header| with_newest_table(&found, header, distrusted).ok());
         let known = superblock.or_else(|error| whole().ok_or(error))?;
         let (image, others) = image_alone(&known, &found, distrusted)?;
@@ -379,8 +381,8 @@ fn finish<D>(
         lacking.iter().filter(|i| is_cache(i) && !given_up(i)).map(|&i| DeviceId(i as u16)).collect();
     let is_away = |i: &&usize| devices[**i].is_none() && !given_up(i);
     let away: Vec<DeviceId> = lacking.iter().filter(is_away).map(|&i| DeviceId(i as u16)).collect();
-    // The volume continued without devices that lack something: none of them has the only copy. But the only
-    // copies on a newly excluded device are not looked for.
+    // The volume has continued without the devices that were not current: they hold no only copy. But the
+    // only copies on a newly excluded device are not looked for.
     let newly = || lacking.iter().filter(|&&i| was_current(&superblock.devices[i]));
     let is_sure = newly().count() <= 1 && !newly().any(given_up);
     let lost = lost_metadata(&superblock, states);

@@ -106,7 +106,7 @@ pub(super) fn with_newest_table<D: Device>(
             Err(problem) => problems.push(format!("{}: {problem}", holder.name)),
         }
     }
-    // A table that does not match is returned by `with_table` as an error with the reason.
+    // For a table that does not match, `with_table` fails with the reason.
     let Some(table) = best.or(next_best) else {
         let missing = newest.tables.iter().any(|p| !found.iter().any(|c| c.header.this_device == p.device));
         let kind = if missing { ErrorKind::Degraded } else { ErrorKind::Corrupt };

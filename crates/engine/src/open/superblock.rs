@@ -232,7 +232,7 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
             }
             match write_table(superblock, member.id, &write, &flush).await {
                 Ok(Ok(())) => whole += usize::from(has_table(&member)),
-                // A device that has gone out of use meanwhile is recorded by another superblock write.
+                // A device that went out of use meanwhile needs another superblock, with its new state.
                 Ok(Err(error)) if superblock.copies == 1 && member.is_written() => {
                     tracing::warn!("the table of devices could not be written to {}: {error}", member.id);
                     spared.get_or_insert(failed("table of devices", error));
