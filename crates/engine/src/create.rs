@@ -1,4 +1,4 @@
-//! Making a volume: sizes, layout, empty map images, superblocks last.
+//! Creates a volume: sizes, layout, empty map images, superblocks last.
 
 mod empty;
 mod layout;
@@ -22,43 +22,45 @@ use braid_format::superblock::{self, Header, LONGEST_NAME, LONGEST_POLICY, Layou
 use braid_policy::DeviceView;
 use braid_runtime::{Arena, Buf, Device};
 
-/// What a new volume shall be.
+/// Options of a new volume.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
-    /// Its name, at most 63 bytes.
+    /// Name, at most 63 bytes.
     pub name: String,
-    /// Its identity: 128 random bits.
+    /// Identity: 128 random bits.
     pub identity: Uuid,
-    /// Its size; none for as much as the devices that the policy uses can hold, but for what is left.
+    /// Size; none for all the room on the devices that the policy uses, except for `left`.
     pub size: Option<Bytes>,
-    /// What a volume without a size leaves of its devices.
+    /// Room that a volume without a size leaves on its devices.
     pub left: Left,
-    /// The unit of placement.
+    /// Unit of placement.
     pub extent_size: Bytes,
-    /// The unit of caching.
+    /// Unit of caching.
     pub block_size: Bytes,
     /// Required copies of each extent, 1 or 2.
     pub copies: u8,
-    /// With two copies, the least of the volume for which "they may differ" is recorded at once. The first
-    /// write there waits until that is durable; after an unclean stop all of it is copied again.
+    /// With two copies, the smallest length of a span, the unit of recorded differences. The first write to a
+    /// span waits until the record "copies may differ" is durable. After an unclean stop, the whole span is
+    /// resynchronised.
     pub span_size: Bytes,
-    /// The policy, as `name,key=value,…`.
+    /// Policy, as `name,key=value,…`.
     pub policy: String,
-    /// For each device, the model that it emulates; empty for none.
+    /// Emulated model of each device; empty for none.
     pub models: Vec<String>,
-    /// A disk that is adopted with what is on it.
+    /// A disk to adopt with its contents.
     pub adoption: Option<Adoption>,
-    /// For each device, where Braid's structures lie on it; [`Layout::Head`] where nothing is said.
+    /// Place of Braid's structures on each device; [`Layout::Head`] by default.
     pub layouts: Vec<Layout>,
-    /// Whether devices may be overwritten that hold something else.
+    /// True if devices with other contents may be overwritten.
     pub overwrite: bool,
-    /// Pages of the map in a group of its summary. None for what fits the size of the map: a small one has no
+    /// Pages of the map in a group of its summary. None to choose by the size of the map: a small map has no
     /// summary.
     pub map_group: Option<u32>,
 }
 
 impl CreateOptions {
-    /// The defaults: 128 KiB extents, 4 KiB blocks, one copy, spans of 16 MiB, `equi`, all the room there is.
+    /// Defaults: 128 KiB extents, 4 KiB blocks, one copy, spans of 16 MiB, `equi`, and all the room on the
+    /// devices.
     pub fn new(name: impl Into<String>, identity: Uuid) -> CreateOptions {
         CreateOptions {
             name: name.into(),
@@ -79,26 +81,26 @@ impl CreateOptions {
     }
 }
 
-/// A disk that becomes the volume with what is on it, and the device that keeps what must survive the loss of
-/// the SSDs.
+/// A disk that becomes the volume with its contents, and the device for everything that must survive the loss
+/// of the SSDs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Adoption {
-    /// The place of the disk among the devices.
+    /// Index of the disk among the devices.
     pub disk: usize,
-    /// What the disk is known by: a sum of its serial number, or `NO_SERIAL`.
+    /// Identity of the disk: a sum of its serial number, or `NO_SERIAL`.
     pub identity: Uuid,
-    /// The place of the record: a device for metadata alone, of [`record_len`] at least, which is neither the
-    /// disk nor an SSD.
+    /// Index of the record: a device for metadata alone, neither the disk nor an SSD, of at least
+    /// [`record_len`].
     pub record: usize,
 }
 
-/// The policy's state takes one in this many bytes of a device at most, else it is not kept there: on 32 MiB
-/// and more it is.
+/// Largest share of a device for the policy's state: one in this many bytes. Smaller devices, below 32 MiB,
+/// do not keep the state.
 const LARGEST_STATE_SHARE: u64 = 64;
-/// How much at the start and at the end of a device must be zero for it to count as empty.
+/// Length at the start and at the end of a device that must be zero, so that the device counts as empty.
 const LOOK_FOR_CONTENT: Bytes = Bytes(1 << 20);
 
-/// Makes a volume on `devices`, in the order of their ids. It is open to nobody afterwards: open it.
+/// Creates a volume on `devices`, in the order of their ids. The volume is not open afterwards.
 pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock> {
     let mut superblock = plan(devices, options)?;
     let disk = superblock.adopted();
@@ -111,7 +113,7 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
         let geometry = device.geometry();
         let read = async |at: Bytes, into: &Buf| device.read(at, into).await;
         let place = (disk, geometry.size, geometry.alignment);
-        // What is known of it must be what it holds after a power cut.
+        // The sums must describe contents that survive a power cut.
         device.flush().await.map_err(|e| Error::io(format_args!("device {disk} could not flush"), &e))?;
         let (fingerprint, marks) = fingerprint_of(place, read).await?;
         superblock.devices[disk.index()].fingerprint = fingerprint;
@@ -126,7 +128,7 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
     Ok(superblock)
 }
 
-/// The slots for data on each device of a volume as [`create`] would make it. Writes nothing.
+/// Returns the slots for data on each device of a volume as [`create`] would make it. Writes nothing.
 pub fn planned_slots<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Vec<u32>> {
     let superblock = plan(devices, options)?;
     Ok(State::new(&Shape::of(&superblock), &superblock).views.iter().map(|view| view.free).collect())
@@ -173,8 +175,8 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
             ));
         }
     }
-    // The map's size depends on the volume's, which depends on the room that the map leaves: count it once
-    // for the largest volume there could be.
+    // The size of the map depends on the size of the volume, which depends on the room left by the map. The
+    // map is therefore sized once, for the largest possible volume.
     let most: Bytes = match &options.adoption {
         Some(adoption) => devices[adoption.disk].geometry().size,
         None => devices.iter().map(|d| d.geometry().size).sum(),
@@ -230,7 +232,7 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
     Ok(superblock)
 }
 
-/// Whether a disk can be adopted as it is.
+/// Checks that a disk can be adopted as it is.
 fn check_adoption<D: Device>(devices: &[D], options: &CreateOptions, adoption: &Adoption) -> Result<()> {
     let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
     let disk = devices[adoption.disk].geometry();
@@ -261,8 +263,8 @@ fn check_adoption<D: Device>(devices: &[D], options: &CreateOptions, adoption: &
     Ok(())
 }
 
-/// A policy as it is written in the superblock, if that has room for it and the volume as many copies as it
-/// needs.
+/// Returns the text of a policy for the superblock. Fails if the text is too long, or if the policy needs
+/// more copies than the volume has.
 pub(crate) fn checked_policy(policy: &dyn braid_policy::Policy, copies: u8) -> Result<String> {
     let (text, needs) = (braid_policy::written(policy), policy.copies());
     if needs > copies {
@@ -285,8 +287,8 @@ fn invalid_text(message: String) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// Refuses a device that holds anything, as far as its first and last MiB tell: RAID members, ZFS pools and
-/// partitioned disks whose start was wiped are known by their end.
+/// Refuses a device with contents in its first or last MiB. The end reveals RAID members, ZFS pools, and
+/// partitioned disks with a wiped start.
 pub(crate) async fn refuse_content<D: Device>(device: &D, name: &str) -> Result<()> {
     let size = device.geometry().size;
     let buf = buffer(LOOK_FOR_CONTENT.min(size)).await;
@@ -308,7 +310,7 @@ pub(crate) async fn refuse_content<D: Device>(device: &D, name: &str) -> Result<
     Ok(())
 }
 
-/// What the start of a device that is not empty shows.
+/// Description of the start of a device that is not empty.
 fn describe_start(bytes: &[u8]) -> String {
     match Header::decode(&bytes[..superblock::SIZE.as_usize()]) {
         Ok(header) => format!("belongs to volume '{}' ({})", header.name, header.volume),
@@ -316,7 +318,7 @@ fn describe_start(bytes: &[u8]) -> String {
     }
 }
 
-/// What the end of a device that is not empty shows.
+/// Description of the end of a device that is not empty.
 fn describe_end(bytes: &[u8]) -> String {
     /// At the start of the superblock of versions 0.90 and 1.0, in this or the other byte order.
     const MD: [[u8; 4]; 2] = [0xa92b_4efc_u32.to_le_bytes(), 0xa92b_4efc_u32.to_be_bytes()];
@@ -335,7 +337,7 @@ fn describe_end(bytes: &[u8]) -> String {
     format!("is not empty at its end ({what})")
 }
 
-/// A buffer of its own for rare work.
+/// Allocates a separate buffer, for rare work.
 pub(crate) async fn buffer(len: Bytes) -> Buf {
     Arena::new(len).alloc(len).await
 }

@@ -1,4 +1,4 @@
-//! A new device in the place of one that is gone.
+//! Puts a new device in the place of a lost device.
 
 use crate::copies::{Member, watched};
 use crate::create::{refuse_content, write_empty_regions};
@@ -16,33 +16,34 @@ use braid_format::superblock::{DeviceEntry, DeviceState, Role, Superblock};
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
-/// What takes the place of a device.
+/// Description of the new device.
 #[derive(Clone, Debug)]
 pub struct Replacement {
-    /// The place.
+    /// Place of the lost device.
     pub device: DeviceId,
-    /// What to call the new device in messages: its path.
+    /// Name of the new device in messages: its path.
     pub name: String,
-    /// Its identity: 128 random bits.
+    /// Identity of the new device: 128 random bits.
     pub identity: Uuid,
-    /// The model that it emulates; empty for none.
+    /// Emulated model; empty for none.
     pub model: String,
-    /// Devices that are known to be older than the others, as at an opening.
+    /// Devices known to be outdated, as at an opening.
     pub outdated: Vec<DeviceId>,
-    /// Whether it may be overwritten if it holds something else.
+    /// True if other contents of the new device may be overwritten.
     pub overwrite: bool,
 }
 
-/// Gives a volume that is not open a new device in the place of one that is not among `devices`. The next
-/// opening makes all copies on it anew, while guests work; until then the volume has one copy. The device
-/// that was there before is none of the volume's from then on.
+/// Puts a new device in the place of a device that is not among `devices`, while the volume is closed. The
+/// next opening rebuilds all copies there while guests work; until then the volume has one copy. The former
+/// device no longer belongs to the volume.
 ///
-/// An interruption leaves the volume with the old device or with the new one, and it can be done again.
+/// An interruption leaves the volume with the old device or with the new device, and the call may be
+/// repeated.
 ///
 /// # Errors
-/// `Invalid` for a new device that is too small, of another class, or holds something; `Degraded` if the old
-/// one alone holds something, or is newer than the others, or more are missing; whatever
-/// [`crate::Volume::open`] refuses.
+/// `Invalid` for a new device that is too small, of another class, or has contents; `Degraded` if the old
+/// device has the only copy of data, or is newer than the rest, or more devices are missing; every refusal of
+/// [`crate::Volume::open`].
 pub async fn replace<R: Runtime, D: Device>(
     rt: &R,
     devices: Vec<D>,
@@ -85,15 +86,16 @@ pub async fn replace<R: Runtime, D: Device>(
     if !overwrite {
         refuse_content(new, name).await?;
     }
-    // One that is behind learns of it once it is in step again: a superblock of this number would say that it
-    // was there.
+    // A device that is behind gets its superblock once in step again: a superblock with this number would
+    // claim that the device was in step.
     let there = devices.iter().zip(&superblock.devices);
     let others: Vec<Option<&D>> =
         there.map(|(device, entry)| device.as_deref().filter(|_| was_current(entry))).collect();
     let mut alone = vec![None; others.len()];
     alone[device.index()] = Some(new);
     write_empty_regions(&alone, &superblock, None).await?;
-    // The new one before those that will expect it: where this is interrupted, they have not heard of it.
+    // The new device is written before the devices that expect it. If the call is interrupted in between, the
+    // other devices do not know of the new device.
     write_new(&[&alone, &others], &superblock).await?;
     Ok(superblock)
 }
@@ -102,7 +104,7 @@ fn invalid<T>(message: String) -> Result<T> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// The entry of the new device: its slots are where those of the old one were, and nothing on it counts yet.
+/// Entry of the new device: its slots are at the old device's places, and no data on it counts yet.
 fn fitting<D: Device>(
     old: &DeviceEntry,
     superblock: &Superblock,
@@ -126,13 +128,13 @@ fn fitting<D: Device>(
         model: replacement.model.clone(),
         state: DeviceState::Missing,
         in_step: NEVER,
-        // The removal was of the old one.
+        // The removal concerned the old device.
         role: old.role.without(Role::LEAVING),
         ..old.clone()
     })
 }
 
-/// Refuses to go on if the device that is gone alone holds something.
+/// Refuses to continue if the lost device has the only copy of data.
 async fn refuse_if_needed<R: Runtime, D: Device>(
     rt: &R,
     superblock: &Superblock,

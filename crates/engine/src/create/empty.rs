@@ -1,4 +1,4 @@
-//! The regions of a volume that holds nothing yet, or of a device that is new to a volume.
+//! Empty regions of a new volume, or of a device that is new to a volume.
 
 use super::buffer;
 use crate::adopted::write_empty_table;
@@ -11,8 +11,8 @@ use braid_format::map_summary::{self, Summary};
 use braid_format::superblock::{Mapping, RegionKind, Superblock};
 use braid_runtime::{Arena, Device};
 
-/// Writes all regions that lie on these devices, by id, with nothing in them. `map_group`: pages of a group
-/// of the map's summary, if it is to be another one than the size of the map asks for.
+/// Writes all regions on these devices, by id, as empty. `map_group` overrides the pages of a group of the
+/// map's summary, otherwise chosen by the size of the map.
 pub(crate) async fn write_empty_regions<D: Device>(
     devices: &[Option<&D>],
     superblock: &Superblock,
@@ -45,8 +45,8 @@ pub(crate) async fn write_empty_regions<D: Device>(
     Ok(())
 }
 
-/// Says behind both map images that no page of them was ever written: what lay there before counts for
-/// nothing then.
+/// Records in the summaries of both map images that no page was ever written: earlier contents then count for
+/// nothing.
 async fn write_empty_summary<D: Device>(
     devices: &[Option<&D>],
     superblock: &Superblock,
@@ -69,7 +69,7 @@ async fn write_empty_summary<D: Device>(
     Ok(())
 }
 
-/// Writes both map images with nothing mapped: what lay there before must not be taken for pages.
+/// Writes both map images with nothing mapped: earlier contents must not be taken for pages.
 async fn write_empty_map<D: Device>(devices: &[Option<&D>], superblock: &Superblock) -> Result<()> {
     let pages = superblock.map_pages();
     let buf = buffer(Arena::LARGEST).await;
@@ -92,7 +92,7 @@ async fn write_empty_map<D: Device>(devices: &[Option<&D>], superblock: &Superbl
     Ok(())
 }
 
-/// Writes the table of spans with all of them clean.
+/// Writes the table of spans with all spans clean.
 async fn write_empty_intents<D: Device>(devices: &[Option<&D>], superblock: &Superblock) -> Result<()> {
     let buf = buffer(intent_page::SIZE).await;
     for (device, offset) in images(superblock, RegionKind::Intents) {
@@ -106,7 +106,7 @@ async fn write_empty_intents<D: Device>(devices: &[Option<&D>], superblock: &Sup
     Ok(())
 }
 
-/// Makes sure that nothing of an earlier volume with the same UUID is found.
+/// Erases regions of one kind: nothing of an earlier volume with the same UUID may be found.
 async fn erase<D: Device>(devices: &[Option<&D>], superblock: &Superblock, kind: RegionKind) -> Result<()> {
     let buf = buffer(Arena::LARGEST).await;
     buf.fill_zero();

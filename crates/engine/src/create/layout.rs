@@ -1,4 +1,4 @@
-//! Where everything lies on the devices of a new volume.
+//! Places of all structures on the devices of a new volume.
 
 use super::room::SPARE_SLOTS;
 use super::{Adoption, CreateOptions, LARGEST_STATE_SHARE};
@@ -12,9 +12,11 @@ use braid_format::superblock::{
 use braid_format::{Fingerprint, Uuid, map_page, map_summary};
 use braid_runtime::Device;
 
-/// Where everything lies, for a volume of at most `volume_size`. The first SSD and the first other device
-/// each have a journal, a proof, a map image and a double-write area; with two copies also the spans and the
-/// policy's state, which are on the first alone otherwise. An only device has all.
+/// Lays out a volume of at most `volume_size`. The first SSD and the first other device (the record beside an
+/// adopted disk, or the disk that keeps epochs) each have a journal, a proof, a map image and a double-write
+/// area. With two copies or an SSD, both have the table of spans. With two copies, both have the policy's
+/// state; with one, only the first. A single device has one journal and proof, both map images, and no
+/// double-write area. An adopted disk needs no map.
 pub(super) fn lay_out<D: Device>(
     devices: &[D],
     options: &CreateOptions,
@@ -28,7 +30,7 @@ pub(super) fn lay_out<D: Device>(
     let image = keeps_epochs.then(|| image(devices, options)).transpose()?;
     let second = match (options.adoption, image) {
         (Some(adoption), _) => adoption.record,
-        // The disk that keeps epochs alone must be enough for a recovery.
+        // The disk that keeps epochs must be enough for a recovery.
         (None, Some(image)) => image,
         (None, None) => (0..devices.len()).find(|&i| i != first).unwrap_or(first),
     };
@@ -78,7 +80,7 @@ pub(super) fn lay_out<D: Device>(
     Ok(superblock)
 }
 
-/// The disk that is to keep epochs.
+/// Index of the disk that is to keep epochs.
 fn image<D: Device>(devices: &[D], options: &CreateOptions) -> Result<usize> {
     let is_disk = |&place: &usize| devices[place].geometry().class == DeviceClass::Hdd;
     let mut disks =
@@ -93,7 +95,7 @@ fn image<D: Device>(devices: &[D], options: &CreateOptions) -> Result<usize> {
     }
 }
 
-/// The regions, those of a device side by side among its first slots, or among its last ones where it keeps
+/// Lays out the regions: adjacent in the first slots of a device, or in its last slots if the device keeps
 /// addresses.
 fn regions(
     superblock: &Superblock,
@@ -144,7 +146,7 @@ fn place_regions(
     Ok(())
 }
 
-/// The regions of a device that comes to a volume: two images of a cache table, if it is an SSD.
+/// Regions of a device that joins a volume: two images of a cache table on an SSD, none on a disk.
 pub(crate) fn added_regions(
     superblock: &Superblock,
     id: DeviceId,
@@ -158,7 +160,7 @@ pub(crate) fn added_regions(
     Ok(regions)
 }
 
-/// Two images of the cache table of an SSD; their offsets are left open.
+/// Two images of the cache table of an SSD, without offsets.
 fn cache_tables(superblock: &Superblock, device: DeviceId, entry: &DeviceEntry) -> [Region; 2] {
     let len = layout::cache_table_len(entry.slots, superblock.extent_size, superblock.block_size);
     [0, 1].map(|copy| Region {
@@ -171,7 +173,7 @@ fn cache_tables(superblock: &Superblock, device: DeviceId, entry: &DeviceEntry) 
     })
 }
 
-/// Which regions there are and how long they are; their offsets are left open.
+/// Kinds and lengths of all needed regions, without offsets.
 fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Vec<Region> {
     let map = match superblock.mapping() {
         Mapping::Dense => superblock.map_len(),
@@ -201,10 +203,10 @@ fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) ->
         for (kind, len) in lens {
             let wanted = match kind {
                 RegionKind::Map => superblock.mapping() == Mapping::Dense,
-                // With one required copy, for the clean extra copies on SSDs.
+                // With one required copy, the table is for clean cached copies on SSDs.
                 RegionKind::Intents => superblock.copies > 1 || has_cache,
                 RegionKind::PolicyState => keeps_state(device) && (copy == 0 || superblock.copies > 1),
-                // With one required copy, the second journal and the double-write areas are for the loss of
+                // With one required copy, the second journal and the double-write areas serve for the loss of
                 // the other device.
                 RegionKind::DoubleWrite => pairs,
                 _ => copy == 0 || pairs,
@@ -218,7 +220,7 @@ fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) ->
         add(RegionKind::DirtySpans, 0, second, layout::dirty_spans_len(superblock.spans()));
         add(RegionKind::Sums, 0, second, layout::sums_len());
     }
-    // Two images of a cache table on each SSD. Disks have none: an extra copy is to be faster than its home.
+    // Two images of a cache table on each SSD. Disks have none: a cached copy must be faster than its home.
     for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
         if entry.class == DeviceClass::Ssd && entry.layout != Layout::Adopted {
             regions.extend(cache_tables(superblock, id, entry));
@@ -227,7 +229,7 @@ fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) ->
     regions
 }
 
-/// How large the record of a volume on an adopted disk must be: a journal and tables of 2 to 66 MiB, in whole
+/// Smallest size of the record of a volume on an adopted disk: a journal and tables of 2 to 66 MiB, in whole
 /// slots.
 pub fn record_len(disk: Bytes, devices: usize, options: &CreateOptions) -> Bytes {
     let CreateOptions { extent_size, span_size, .. } = *options;
@@ -253,7 +255,8 @@ fn no_room(device: usize, size: Bytes, metadata: Bytes) -> Error {
     Error::new(ErrorKind::Invalid, text)
 }
 
-/// The devices, all of whose room between the superblocks is slots, but for what `reserved` says of each.
+/// Entries of the devices. All room between the superblocks is slots, except for `reserved` bytes of each
+/// device.
 fn entries<D: Device>(
     devices: &[D],
     options: &CreateOptions,
@@ -307,7 +310,8 @@ fn entries<D: Device>(
     Ok(entries)
 }
 
-/// Where the slots of a device begin, and how many there are between the superblocks, but for `reserved`.
+/// Returns the offset of the first slot of a device, and the number of slots between the superblocks, except
+/// for `reserved`.
 pub(crate) fn room_for_slots(
     device: usize,
     size: Bytes,

@@ -1,8 +1,8 @@
-//! How large a volume may be on its devices, and what its size leaves for other policies.
+//! Largest volume on given devices, and the room that a volume's size leaves for other policies.
 //!
-//! A policy that keeps extra copies takes charge only of a volume for which the rest of the devices has room.
-//! So a volume without a size leaves a part of the SSDs ([`Left::ForPolicies`]). The policy in charge uses
-//! that part meanwhile.
+//! A policy with cached copies can be chosen only if the volume leaves enough room on the devices. A volume
+//! without a size therefore leaves a part of the SSDs ([`Left::ForPolicies`]). Meanwhile, the active policy
+//! uses the part.
 //!
 //! | policy | what it needs of the SSDs by default |
 //! |---|---|
@@ -21,51 +21,51 @@ use braid_base::{Bytes, DeviceClass};
 use braid_format::superblock::{DeviceEntry, Layout, Superblock};
 use braid_policy::{DeviceView, Policy};
 
-/// What a volume without a size leaves of its devices.
+/// Room that a volume without a size leaves on its devices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
     /// Nothing but slots for moves.
     Nothing,
-    /// Of a volume with SSDs and disks, 20 % of the SSDs; or all of the SSDs, if that makes the volume
-    /// smaller by a ninth at most. Of a volume under a policy that mirrors everything, nothing.
+    /// With SSDs and disks: 20 % of the SSDs, or all of the SSDs if the volume shrinks by a ninth at most.
+    /// Under a policy that mirrors everything: nothing.
     ForPolicies,
 }
 
-/// A volume that was just made, and other policies.
+/// A new volume and other policies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RoomLeft {
-    /// How much larger the volume could be under its policy.
+    /// Possible growth of the volume under its policy.
     pub left: Bytes,
-    /// All policies with their default settings, but for the one in charge.
+    /// All policies with their default settings, except for the active policy.
     pub policies: Vec<Fit>,
 }
 
-/// Whether a policy could take charge of a volume.
+/// Fit of one policy on a volume, with the remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fit {
-    /// The policy.
+    /// Name of the policy.
     pub policy: &'static str,
-    /// Whether it fits.
+    /// True if the volume fits the policy.
     pub fits: bool,
-    /// If not: a size of a volume of these devices that it fits, if any. As a smaller volume has a smaller
-    /// map, a few extents more may fit.
+    /// If false: a size of a volume on these devices that fits the policy, if any. A smaller volume has a
+    /// smaller map, and a few more extents may fit.
     pub largest: Option<Bytes>,
-    /// If not: the required copies that it needs, if the volume has fewer.
+    /// If false: required copies of the policy, if the volume has fewer.
     pub copies: Option<u8>,
 }
 
-/// Slots that no volume may count on: moves need somewhere to go.
+/// Slots that no volume may count on: moves need free slots.
 pub const SPARE_SLOTS: u32 = 4;
-/// The share of slots kept free for moves: one in this many.
+/// Share of slots kept free for moves: one in this many.
 const SPARE_SHARE: u32 = 100;
-/// The part of the SSDs that is left: what `exclusive` and `inclusive` need, and a cache with `cache=20%`.
+/// Share of the SSDs left free: the need of `exclusive` and `inclusive`, and of a cache with `cache=20%`.
 const SHARE: f64 = 0.2;
-/// SSDs that are this part of all room, an eighth of the disks, are left whole, so that `cache` and `hystor`
-/// fit, too: that costs the owner little, and no smaller share would do.
+/// If the SSDs are at most one part in this many of all room (an eighth of the disks), all of the SSDs are
+/// left free, for `cache` and `hystor`, too. The cost is small, and no smaller share would suffice.
 const SMALL: u64 = 9;
 
-/// How large a volume fits on these devices under a policy, and how large one is that the devices hold which
-/// the policy uses.
+/// Returns the largest volume on these devices under a policy, and the room on the devices that the policy
+/// uses.
 pub(crate) fn room(
     views: &[DeviceView],
     devices: &[DeviceEntry],
@@ -76,7 +76,7 @@ pub(crate) fn room(
     room_beside(views, devices, policy, |view| policy.extra_slots(view), (extent_size, copies))
 }
 
-/// As [`room`], with so many slots of each device for extra copies.
+/// As [`room`], with an own number of slots for cached copies on each device.
 fn room_beside(
     views: &[DeviceView],
     devices: &[DeviceEntry],
@@ -86,7 +86,7 @@ fn room_beside(
 ) -> (Bytes, Bytes) {
     let keeps_addresses = |view: &DeviceView| devices[view.id.index()].layout == Layout::Tail;
     let room = |view: &DeviceView| {
-        // Where each extent has a slot of its own, none waits for another one, and extra copies lie
+        // On a device with a slot for each extent, no move waits for another, and cached copies lie
         // elsewhere.
         let others = match keeps_addresses(view) {
             true => 0,
@@ -97,17 +97,18 @@ fn room_beside(
     let (all, largest) = views.iter().map(room).fold((0, 0), |(all, largest), r| (all + r, r.max(largest)));
     let by_room = match copies {
         1 => all,
-        // The second copy lies on another device: what the others have no room for, the largest cannot use.
+        // The second copy lies on another device: the largest device cannot use more than the room of all the
+        // rest.
         _ => (all / 2).min(all - largest),
     };
-    // A device that keeps addresses has one for every byte of the volume. One without room leaves, or is
-    // lost: nothing comes to it.
+    // A device that keeps addresses has a slot for every byte of the volume. A device without room is leaving
+    // or lost, and gets no data.
     let addresses = views.iter().filter(|view| keeps_addresses(view) && view.free > 0).map(room).min();
     let most = extent_size * by_room.min(addresses.unwrap_or(u64::MAX));
     (most, extent_size * views.iter().filter(|v| policy.uses(v)).map(room).sum::<u64>())
 }
 
-/// The size of a volume that leaves room for other policies.
+/// Size of a volume that leaves room for other policies.
 pub(super) fn usual_size(
     views: &[DeviceView],
     devices: &[DeviceEntry],
@@ -135,13 +136,13 @@ pub(super) fn usual_size(
     let (disks, part) = (beside(1.0), beside(SHARE));
     match (usual - disks) * SMALL <= usual {
         true => disks,
-        // A volume too small to leave anything is one all the same.
+        // A volume too small to leave anything keeps its usual size.
         false if part == Bytes::ZERO => usual,
         false => part,
     }
 }
 
-/// What the size of a volume that was just made leaves, and which policies could take charge of it (as
+/// Returns the room left by the size of a new volume, and the policies that could be chosen (as
 /// `Volume::set_policy` judges).
 pub fn room_left(superblock: &Superblock) -> RoomLeft {
     let shape = Shape::of(superblock);

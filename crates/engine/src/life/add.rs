@@ -1,10 +1,9 @@
-//! One more device for a volume that is open.
+//! Adds a device to an open volume.
 //!
-//! 1. The superblocks of all devices say that there is one more, which is not one of the volume's yet.
-//! 2. The new device gets empty regions and a superblock. From now on it is known wherever the volume is
-//!    opened.
-//! 3. The caller notes its path.
-//! 4. The superblocks of all say that it is active. Only when that is durable are its slots given out.
+//! 1. The superblocks of all devices name one more device, in state *removed*.
+//! 2. The new device gets empty regions and a superblock. From now on, every opening knows the device.
+//! 3. The caller notes the path.
+//! 4. The superblocks of all devices say *active*. Once the change is durable, the slots are given out.
 
 use crate::adopted::remove_metadata;
 use crate::copies::Member;
@@ -20,33 +19,32 @@ use braid_policy::DeviceView;
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
-/// A device that comes to a volume.
+/// A device that joins a volume.
 #[derive(Clone, Debug)]
 pub struct Addition {
-    /// What to call it in messages: its path.
+    /// Name of the device in messages: its path.
     pub name: String,
-    /// Its identity: 128 random bits.
+    /// Identity of the device: 128 random bits.
     pub identity: Uuid,
-    /// The model that it emulates; empty for none.
+    /// Emulated model; empty for none.
     pub model: String,
-    /// Where Braid's structures lie on it.
+    /// Place of Braid's structures on the device.
     pub layout: Layout,
-    /// Whether it may be overwritten if it holds something else.
+    /// True if other contents of the device may be overwritten.
     pub overwrite: bool,
 }
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Gives the volume one more device while guests work, and says which place it has. From the reply on it
-    /// is used as the policy says. `record` is called once the other devices know of the new one, and before
-    /// it gets data: whoever opens the volume from then on must name it, too. If that fails, the device is
-    /// not used.
+    /// Adds a device to the volume while guests work, and returns its place. From the reply on, the policy
+    /// uses the device. `record` is called after the other devices know the new device, and before data lies
+    /// there: every later opening must name the device, too. If `record` fails, the device is not used.
     ///
-    /// An interruption leaves a volume that opens: with the new device, or without it and with its place
-    /// empty. A new device that fails meanwhile is none of the volume's.
+    /// An interruption leaves a volume that opens: with the new device, or without the device and with an
+    /// empty place. A new device that fails meanwhile does not join the volume.
     ///
     /// # Errors
-    /// `Invalid` for a device that is too small, holds something, or is one too many, and if the policy
-    /// cannot use it; those of `record`; errors of devices.
+    /// `Invalid` for a device that is too small, has contents, or exceeds the limit of devices, and if the
+    /// policy cannot use the device; errors of `record`; errors of devices.
     pub async fn add_device(
         &self,
         device: D,
@@ -110,7 +108,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         self.activate(id, planned).await
     }
 
-    /// The new device counts, and once all say so it gets data.
+    /// Records the new device as active. Once all superblocks say so, the device gets data.
     async fn activate(&self, id: DeviceId, planned: &Superblock) -> Result<()> {
         let core = &self.core;
         let had_cache = core.has_cache_table();
@@ -118,7 +116,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let regions = planned.regions.iter().filter(|region| region.device == id).copied();
         core.change_superblock(|superblock| {
             if !core.is_joining(id) {
-                // It failed while another change was being written.
+                // The device failed while another change was being written.
                 return;
             }
             superblock.regions.extend(regions);
@@ -127,7 +125,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             }
         })
         .await?;
-        // If it has failed meanwhile, the superblocks must say so before anyone takes it away.
+        // If the device has failed meanwhile, the superblocks must say so before anyone removes it.
         core.record_states().await?;
         let member = core.member(id);
         if member.state() == DeviceState::Removed {
@@ -148,7 +146,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The superblock with the new device in it, not one of the volume's yet, and with its regions.
+    /// Superblock with the new device in state *removed*, and with its regions.
     pub(super) fn plan_addition(&self, device: &D, addition: &Addition) -> Result<Superblock> {
         let Addition { name, identity, model, layout, .. } = addition;
         let (geometry, mut planned) = (device.geometry(), self.devices.superblock().clone());
@@ -215,20 +213,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(planned)
     }
 
-    /// Whether a device is active, and has got no slots yet: nothing lies on it.
+    /// True if a device is active without slots yet: no data lies there.
     pub fn is_joining(&self, device: DeviceId) -> bool {
         let is_active = matches!(self.member(device).state(), DeviceState::Active | DeviceState::Slow);
         is_active && self.moves.drains.is_changing(device)
     }
 
-    /// A device failed while it was added: it is none of the volume's, which lacks nothing without it.
+    /// Marks a device that failed while joining as removed. The volume lacks nothing without the device.
     pub fn turn_away(&self, device: DeviceId) {
         self.member(device).set_state(DeviceState::Removed);
         self.devices.note_change();
         remove_metadata(&mut self.devices.superblock.borrow_mut(), device);
     }
 
-    /// Whether the policy can be made for the devices, without the new one and with it.
+    /// Checks that the policy can be made for the devices, without the new device and with it.
     fn check_policy_with(&self, planned: &Superblock, id: DeviceId) -> Result<()> {
         let entry = &planned.devices[id.index()];
         let mut views = self.state.borrow().views.clone();
@@ -240,7 +238,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// An error if no change of the devices can begin any more.
+    /// Fails if no change of devices can begin any more.
     pub(super) fn refuse_closing(&self) -> Result<()> {
         match self.journal.failure() {
             Some(error) => Err(error),

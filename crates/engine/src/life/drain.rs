@@ -1,11 +1,10 @@
-//! Moves everything off a device that drains: the volume's metadata ([`super::metadata`]), extents of which
-//! it has the home or the second copy, and extra copies. What lay on a lost device is made anew from the
-//! other copies.
+//! Moves everything off a draining device: the volume's metadata ([`super::metadata`]), homes and second
+//! copies of extents, and cached copies. The data of a lost device is copied from the other required copies.
 //!
-//! An extent moves under its lock, so that a guest that writes it all the time does not keep it where it is.
-//! Before it takes the lock the move waits until both devices have time for moves; with the lock it waits for
-//! the devices alone. A copy is made of the one that moves, for the same reason as in a migration: if a
-//! device turns out to have lost writes, it is known where the new copy came from.
+//! An extent moves under its lock: constant guest writes cannot stop the move. Before the lock, the move
+//! waits until both devices have time for moves. With the lock, the move waits only for devices. The source
+//! is the leaving copy itself, for the same reason as in a migration: if a device has lost writes, the source
+//! of the new copy is known.
 
 use super::drains::DrainStatus;
 use crate::copies::Other;
@@ -25,28 +24,27 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Runs that move at the same time: one is read while another one is written.
+/// Runs in flight: a run is read while another is written.
 const AT_ONCE: usize = 4;
-/// The longest run, in bytes and in extents: guests wait behind it.
+/// Longest run, in bytes and in extents: guests wait behind a run.
 const LONGEST: Bytes = Bytes(1 << 20);
 const MOST_IN_RUN: usize = 8;
-/// How far apart the copies lie at most that a run reads.
+/// Largest distance between the copies read by one run.
 const WINDOW: Bytes = Bytes(2 << 20);
-/// Extents that are sorted by their slots at a time.
+/// Extents sorted by their slots at a time.
 const SORTED: usize = 1024;
-/// Blocks with an extra copy that are sorted by their addresses at a time: 256 MiB of blocks of 4 KiB, and
-/// some milliseconds.
+/// Blocks with a cached copy sorted by address at a time: 256 MiB of 4 KiB blocks, and some milliseconds.
 const BLOCKS_SORTED: usize = 1 << 16;
-/// Extents, or extra copies, that a search passes over before it lets others run.
+/// Extents, or cached copies, that a search passes before it yields.
 const IN_A_ROW: u32 = 4096;
-/// How long a drain rests after a round in which it could not move everything.
+/// Pause of a drain after an incomplete round.
 const REST: Nanos = Nanos::from_secs(1);
 
-/// Extents that move together: their copies are read near each other on one device, and go to another one.
+/// Extents that move together: the copies are close together on the source device, and share a target.
 struct Run {
     extents: Vec<ExtentId>,
     source: Option<DeviceId>,
-    /// None if there is no room.
+    /// None without room.
     target: Option<DeviceId>,
 }
 
@@ -61,7 +59,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 if let Err(error) = self.move_metadata(device).await {
                     tracing::warn!(%error, "metadata stays on device {device}");
                 }
-                // What failed is counted by the device that failed; it is tried again after a rest.
+                // The failing device counts its failure; the drain tries again after a pause.
                 if self.drain_round(device).await.is_ok() && self.is_drained(device) {
                     let ended = Volume::of(self.clone()).end_removal(device).await;
                     if let Err(error) = ended {
@@ -74,7 +72,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// How far the removal of a device is; none if it stays.
+    /// Progress of a device's removal; none if the device stays.
     pub fn drain_status(&self, device: DeviceId) -> Option<DrainStatus> {
         self.is_leaving(device).then(|| DrainStatus {
             left_bytes: self.shape.extent_size * u64::from(self.state.borrow().held(device)),
@@ -82,7 +80,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         })
     }
 
-    /// Whether a device drains, or is lost and to be removed.
+    /// True if a device drains, or is lost and awaits removal.
     pub fn is_leaving(&self, device: DeviceId) -> bool {
         match self.member(device).state() {
             DeviceState::Draining => true,
@@ -91,7 +89,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether nothing lies on a device, and no crash would bring back what lay there.
+    /// True if nothing lies on a device, and no crash would bring old contents back.
     pub fn is_drained(&self, device: DeviceId) -> bool {
         let state = self.state.borrow();
         state.held(device) == 0 && state.extras.divided(device) == 0 && !self.holds_metadata(device)
@@ -101,7 +99,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.is_leaving(device) && !self.jobs.are_ending() && !self.moves.auditing.get()
     }
 
-    /// Moves what lies on a device now; then makes that durable, and frees the slots.
+    /// Moves everything off a device, makes the moves durable, and frees the slots.
     async fn drain_round(self: &Rc<Self>, device: DeviceId) -> Result<()> {
         let (mut from, stuck, mut has_freed) = (0, Cell::new(0), false);
         let before = self.background.borrow().migrations;
@@ -109,7 +107,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let (extents, others): (Vec<_>, Vec<_>) =
                 extents.into_iter().partition(|&extent| self.may_move(extent, device));
             stuck.set(stuck.get() + others.len());
-            // Extra copies may have taken the room.
+            // Cached copies may have taken the room.
             let short = others.iter().filter(|&&extent| self.targets(extent, device).is_empty()).count();
             has_freed |= (0..short).take_while(|_| self.reclaim_extras(|other| other != device)).count() > 0;
             let spans = self.intend_all(&extents).await?;
@@ -133,7 +131,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.drop_extras_on(device).await?;
         let has_moved = stuck.get() == 0 || self.background.borrow().migrations > before;
         if (has_moved || has_freed) && self.may_drain(device) {
-            // With what was copied, the sources are proved. The slots are free once no image names them.
+            // The flush of the copies proves the sources, too. The slots are free once no map image names
+            // them.
             self.commit(Origin::Background).await?;
             self.checkpoint().await?;
             self.release_trims();
@@ -141,9 +140,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Until new copies are flushed, those of an extent may differ, for a device may fail before. The journal
-    /// says so of the spans of all these extents at once: a batch for each would call the disk that has the
-    /// journal away from what it copies. Gives the spans, in which writes have begun.
+    /// Records all spans of these extents as dirty, and returns the spans, with writes begun. New copies may
+    /// differ until flushed, since a device may fail before. A batch for each extent would interrupt copying
+    /// on the disk with the journal.
     async fn intend_all(&self, extents: &[ExtentId]) -> Result<Vec<SpanId>> {
         if self.shape.copies == 1 {
             return Ok(Vec::new());
@@ -191,12 +190,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(run)
     }
 
-    /// The next extents from one on that have a required copy on a device, in the order in which they are
-    /// read. None if there are no others, or the drain is over.
+    /// Returns the next extents with a required copy on a device, in the order of reading. None at the end of
+    /// the volume, or if the drain is over.
     async fn extents_on(&self, device: DeviceId, from: &mut u32) -> Option<Vec<ExtentId>> {
         let mut found = Vec::new();
         if self.state.borrow().map.is_of_adopted() {
-            // All extents lie on the disk.
+            // All extents lie on the adopted disk.
             return None;
         }
         while *from < self.shape.extents() && found.len() < SORTED {
@@ -216,16 +215,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(found.into_iter().map(|(_, extent)| extent).collect())
     }
 
-    /// Whether another device has room for the copy of an extent, and a copy is there of which it can be
-    /// made.
+    /// True if another device has room for the copy of an extent, and a source for the copy exists.
     fn may_move(&self, extent: ExtentId, device: DeviceId) -> bool {
         let entry = self.state.borrow().map.get(extent);
         let is_other_away = self.copies_of(extent, &entry).other == Other::Away;
         is_other_away != self.member(device).is_current() && !self.targets(extent, device).is_empty()
     }
 
-    /// The copy that is read to move the one of an extent that lies on a device. One that is lost is made
-    /// anew from the other, if there is one.
+    /// Source for moving the copy on a device: the copy itself, or, if the device is lost, the other required
+    /// copy.
     fn read_from(&self, extent: ExtentId, device: DeviceId) -> Option<SlotNumber> {
         let state = self.state.borrow();
         let Entry { home, second, .. } = state.map.get(extent);
@@ -235,7 +233,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         [home, second].into_iter().find(is_read)
     }
 
-    /// The slot of a device that a required copy of an extent has.
+    /// Slot of an extent's required copy on a device.
     fn index_on(&self, extent: ExtentId, device: DeviceId) -> Option<u32> {
         let state = self.state.borrow();
         let Entry { home, second, .. } = state.map.get(extent);
@@ -243,7 +241,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         places.filter(|slot| slot.device == device).map(|slot| slot.index).next()
     }
 
-    /// Gives extents another slot for the copy that they have on a device, in one turn of the devices.
+    /// Moves a run's copies to slots of the target, in one turn of the devices.
     async fn move_run_off(self: &Rc<Self>, run: &Run, device: DeviceId) -> Result<()> {
         let Some(target) = run.target else { return Ok(()) };
         for &extent in &run.extents {
@@ -262,7 +260,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all(works).await.into_iter().collect()
     }
 
-    /// Moves one of them. It stays as it is while a copy is behind or another job moves it.
+    /// Moves one extent. Nothing changes while a copy is behind or another job moves the extent.
     async fn move_off(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -298,7 +296,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// What a policy wants behind is brought up to date before it moves.
+    /// Resynchronises an extent that a policy keeps behind, before the move.
     async fn end_behind(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
         let entry = self.state.borrow().map.get(extent);
         let is_on = self.member(device).is_current() && self.index_on(extent, device).is_some();
@@ -309,8 +307,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Devices that an extent may move to from this one: of the same class first, then those with the most
-    /// room.
+    /// Possible targets for an extent of this device: devices of the same class first, then by most free
+    /// slots.
     fn targets(&self, extent: ExtentId, device: DeviceId) -> Vec<DeviceId> {
         let state = self.state.borrow();
         let Entry { home, second, .. } = state.map.get(extent);
@@ -324,8 +322,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         targets.into_iter().map(|view| view.id).collect()
     }
 
-    /// Takes a slot for the copy of an extent whose lock the caller holds, and watches it: no other job moves
-    /// it meanwhile.
+    /// Takes a slot for the copy of an extent whose lock the caller holds, and watches the extent: no other
+    /// job moves it meanwhile.
     fn begin_move_off(
         &self,
         extent: ExtentId,
@@ -340,11 +338,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let other = self.copies_of(extent, &entry).other;
         let is_sound = match self.member(device).is_current() {
             true => matches!(other, Other::None | Other::Equal(_)),
-            // The copy that stays is current, and the new one is made from it.
+            // The remaining copy is current, and is the source of the new copy.
             false => other == Other::Away,
         };
         let durable = self.state.borrow().durable_entry(extent);
-        // As in `Core::begin_copy`. What is behind, a resync copies first.
+        // The reason is in `Core::begin_copy`. An extent that is behind is resynchronised first.
         let has_moved = (durable.home, durable.second) != (entry.home, entry.second);
         if self.shape.copies > 1 && has_moved || !is_sound {
             return None;
@@ -363,8 +361,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some((entry, slot?))
     }
 
-    /// Copies the valid parts of an extent from one slot to another. The caller holds its lock, and the
-    /// journal says that its copies may differ.
+    /// Copies the valid parts of an extent from slot to slot. The caller holds the extent's lock, and the
+    /// journal says that the copies may differ.
     async fn copy_off(
         self: &Rc<Self>,
         (extent, entry): (ExtentId, Entry),
@@ -393,11 +391,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(copied)
     }
 
-    /// Drops the extra copies on a device, written back before if they are dirty: many together, in the order
-    /// of their addresses, for a disk positions once for those that lie side by side.
+    /// Drops the cached copies on a device; dirty copies are written back first. Blocks go in batches by
+    /// address, since a disk positions once for adjacent blocks.
     ///
     /// # Errors
-    /// The first one; what lies elsewhere has gone all the same.
+    /// The first error. The other copies have been dropped all the same.
     async fn drop_extras_on(self: &Rc<Self>, device: DeviceId) -> Result<()> {
         let (mut from, failed) = (0, RefCell::new(Ok(())));
         let drop = async |blocks: &[BlockId]| {
@@ -411,7 +409,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let gone = blocks.iter().filter(|&&block| !self.has_extra_on(block, device)).count();
                 let len = self.shape.block_size * gone as u64;
                 self.moves.drains.count(device, len, self.rt.now());
-                // Clean ones cost no wait.
+                // Clean copies cost no wait.
                 yield_now().await;
             }
             Ok(())
@@ -430,8 +428,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow().extras.get(block).is_some_and(|extra| self.device_of(extra.slot) == device)
     }
 
-    /// The next blocks with an extra copy on a device, in the order of their addresses, and in `from` where
-    /// to go on.
+    /// Returns the next blocks with a cached copy on a device, sorted by address. `from` is the position of
+    /// the search.
     async fn extras_on(&self, device: DeviceId, from: &mut u32) -> Vec<BlockId> {
         let (mut blocks, mut passed) = (Vec::new(), 0);
         while blocks.len() < BLOCKS_SORTED {
@@ -447,7 +445,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         blocks.sort_unstable();
-        // One may have gone meanwhile, and come again to another place.
+        // A copy may have gone meanwhile, and come back in another place.
         blocks.dedup();
         blocks
     }

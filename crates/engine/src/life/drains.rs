@@ -1,4 +1,4 @@
-//! What is known of devices that drain, are lost and to be removed, or were removed since the opening.
+//! State of devices that drain, are lost and await removal, or were removed since the opening.
 
 use crate::moves::Lately;
 use braid_base::{Bytes, DeviceId, Nanos};
@@ -6,17 +6,17 @@ use braid_format::superblock::{DeviceState, Role, Superblock};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How far the removal of a device is.
+/// Progress of a device's removal.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DrainStatus {
-    /// Slots that are not free yet, in bytes.
+    /// Slots not free yet, in bytes.
     pub left_bytes: Bytes,
-    /// Bytes moved off it in a second, of late.
+    /// Recent rate of moves off the device.
     pub bytes_per_second: f64,
 }
 
 impl DrainStatus {
-    /// How long the rest takes at this rate; none if nothing has moved of late.
+    /// Remaining seconds at the recent rate; none if nothing has moved recently.
     pub fn seconds_left(&self) -> Option<f64> {
         match self.left_bytes {
             Bytes::ZERO => Some(0.0),
@@ -26,19 +26,19 @@ impl DrainStatus {
     }
 }
 
-/// What is known of devices that drain, or were removed since the opening.
+/// State of devices that drain, or were removed since the opening.
 #[derive(Default)]
 pub(crate) struct Drains {
     lately: RefCell<BTreeMap<DeviceId, Lately>>,
     erased: RefCell<BTreeSet<DeviceId>>,
-    /// Lost devices that are to be removed. The superblocks say so.
+    /// Lost devices that await removal, also by the superblocks.
     lost: RefCell<BTreeSet<DeviceId>>,
-    /// Devices of which the superblocks do not say yet what is known here.
+    /// Devices with a change that the superblocks do not record yet.
     changing: RefCell<BTreeSet<DeviceId>>,
 }
 
 impl Drains {
-    /// What the superblocks say.
+    /// State according to the superblocks.
     pub fn of(superblock: &Superblock) -> Drains {
         let lost = (0..).map(DeviceId).zip(&superblock.devices).filter(|(_, entry)| {
             let is_lost = matches!(entry.state, DeviceState::Missing | DeviceState::Failed);
@@ -47,28 +47,28 @@ impl Drains {
         Drains { lost: RefCell::new(lost.map(|(id, _)| id).collect()), ..Drains::default() }
     }
 
-    /// A device begins to drain.
+    /// Begins the drain of a device.
     pub fn begin(&self, device: DeviceId) {
         self.lately.borrow_mut().insert(device, Lately::default());
     }
 
-    /// A lost device is to be removed, or not any more. Whether that is news.
+    /// Sets or clears the awaited removal of a lost device; true if the state changed.
     pub fn set_lost(&self, device: DeviceId, leaves: bool) -> bool {
         let mut lost = self.lost.borrow_mut();
         if leaves { lost.insert(device) } else { lost.remove(&device) }
     }
 
-    /// Whether a lost device is to be removed.
+    /// True if a lost device awaits removal.
     pub fn is_lost(&self, device: DeviceId) -> bool {
         self.lost.borrow().contains(&device)
     }
 
-    /// A device comes or leaves, and not all superblocks say so yet.
+    /// Notes that a device joins or leaves, before all superblocks say so.
     pub fn begin_change(&self, device: DeviceId) {
         self.changing.borrow_mut().insert(device);
     }
 
-    /// They do, or it stays as it was.
+    /// Ends the change: all superblocks agree, or the device stays as before.
     pub fn end_change(&self, device: DeviceId) {
         self.changing.borrow_mut().remove(&device);
     }

@@ -1,15 +1,16 @@
-//! Metadata of the whole volume leaves a device that is to be removed: a copy of the journal and its proof,
-//! of the map, the table of spans, the double-write area, the policy's state, and the device table. Nothing
-//! of a volume on an adopted disk: its record has all that it needs.
+//! Moves metadata of the whole volume off a device before its removal: a copy of the journal with its proof,
+//! of the map, the table of spans, the double-write area, the policy's state, and the device table. A volume
+//! on an adopted disk moves nothing: its record has all of these.
 //!
-//! 1. Another device gives free slots side by side; what lay there is erased.
-//! 2. From then on the new places are written beside those that the superblocks name: every batch, every
-//!    page.
-//! 3. A checkpoint of all pages: the new places hold all that the old ones do. Nothing was read from these,
-//!    so their device may be lost.
-//! 4. The superblocks name the new places. Until that is durable everywhere, the old ones are written, too.
+//! 1. Another device gives adjacent free slots, and their old contents are erased.
+//! 2. From then on, every batch and every page goes to both places: the new, and the place named by the
+//!    superblocks.
+//! 3. A checkpoint of all pages completes the new places. Nothing is read from the old places, since their
+//!    device may be lost.
+//! 4. The superblocks name the new places. Until the change is durable everywhere, the old places are
+//!    written, too.
 //!
-//! An interruption before 4 leaves the old places in charge, and the new slots free.
+//! An interruption before step 4 leaves the old places active, and the new slots free.
 
 use super::add::invalid;
 use crate::core::Core;
@@ -24,21 +25,21 @@ use braid_runtime::{Arena, Device, Runtime};
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-/// The regions of one copy, on their way from one device to another, or to another place of their device.
+/// Regions of one copy on the way to another device, or to another place on the same device.
 pub(super) struct Relocation {
     pub from: DeviceId,
     pub to: DeviceId,
-    /// What the superblocks name no more then.
+    /// Regions that the superblocks no longer name afterwards.
     pub old: Vec<Region>,
     pub new: Vec<Region>,
-    /// The new place of the device table; none if the new device has one already, or the old one has none.
+    /// New place of the device table; none if the new device has a table already, or the old device has none.
     pub table: Option<TablePlace>,
-    /// The slots of the new places: the first, and how many.
+    /// Slots of the new places: first, and number.
     pub slots: (u32, u32),
 }
 
 impl Relocation {
-    /// Changes what the superblocks say.
+    /// Applies the relocation to a superblock.
     fn apply(&self, superblock: &mut Superblock) {
         superblock.regions.retain(|region| !self.old.contains(region));
         superblock.regions.extend(&self.new);
@@ -53,13 +54,13 @@ impl Relocation {
     }
 }
 
-/// Until the superblocks name them all, no device has the only journal: what is freed waits for a checkpoint
-/// wherever it lies.
+/// Until the superblocks name all places, no device has the only journal: freed slots wait for a checkpoint
+/// on every device.
 const NO_DEVICE: DeviceId = DeviceId(u16::MAX);
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Whether metadata of the whole volume must leave a device before the device can. A cache table goes
-    /// with its device.
+    /// True if metadata of the whole volume must leave a device before its removal. A cache table leaves with
+    /// its device.
     pub fn holds_metadata(&self, device: DeviceId) -> bool {
         let superblock = self.devices.superblock();
         if superblock.adopted().is_some() {
@@ -69,7 +70,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         has_table || !self.copies_on(device).is_empty()
     }
 
-    /// Moves all metadata of the whole volume off a device that leaves.
+    /// Moves all metadata of the whole volume off a leaving device.
     pub async fn move_metadata(self: &Rc<Self>, device: DeviceId) -> Result<()> {
         if !self.holds_metadata(device) {
             return Ok(());
@@ -87,8 +88,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Moves regions to slots that have been taken for them. If that fails, the slots are given back, and the
-    /// regions stay where they are.
+    /// Moves regions to slots taken for them. On failure, the slots are given back, and the regions stay in
+    /// place.
     pub(super) async fn relocate_or_stay(&self, relocation: &Relocation) -> Result<()> {
         let moved = self.relocate(relocation).await;
         if !self.is_named(relocation) {
@@ -101,11 +102,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         moved
     }
 
-    /// The devices that would get the metadata of a device, and how many slots each would give for it.
+    /// Devices that would get the metadata of a device, and the slots needed on each.
     ///
     /// # Errors
-    /// `NoSpace` if none has so many free slots side by side; `Invalid` for the disk that keeps epochs, while
-    /// they are kept.
+    /// `NoSpace` if no device has enough adjacent free slots; `Invalid` for the disk that keeps epochs, while
+    /// epochs are kept or the disk is being recovered.
     pub fn metadata_targets(&self, device: DeviceId) -> Result<Vec<(DeviceId, u32)>> {
         self.refuse_epochs_on(device)?;
         let mut taken = Vec::new();
@@ -124,7 +125,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// As [`Core::metadata_targets`], if all goes to a device that has not been added yet.
+    /// As [`Core::metadata_targets`], if everything goes to a device that has not been added yet.
     pub fn metadata_on_new(&self, device: DeviceId, new: DeviceId) -> Result<Vec<(DeviceId, u32)>> {
         self.refuse_epochs_on(device)?;
         let slots = |copy: u8| self.slots_for(&self.regions_of(device, copy), self.table_for(device, new));
@@ -133,7 +134,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     fn refuse_epochs_on(&self, device: DeviceId) -> Result<()> {
         let name = self.devices.superblock().name.clone();
-        // They begin again when all devices are there.
+        // Epochs begin again when all devices are present.
         let are_kept = self.active_epochs().is_some() || self.policy.borrow().keeps_epochs();
         match self.epochs.as_ref().filter(|epochs| epochs.device() == device) {
             Some(_) if self.is_recovering() => invalid(format!(
@@ -147,19 +148,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The slots that regions take, with a device table.
+    /// Number of slots for regions and a device table.
     fn slots_for(&self, regions: &[Region], table: Option<Bytes>) -> u32 {
         let len: Bytes = regions.iter().map(|region| region.len).sum::<Bytes>() + table.unwrap_or_default();
         len.0.div_ceil(self.shape.extent_size.0) as u32
     }
 
-    /// The copies of which regions lie on a device.
+    /// Numbers of the copies with regions on a device.
     fn copies_on(&self, device: DeviceId) -> Vec<u8> {
         let of_copy = |copy: &u8| !self.regions_of(device, *copy).is_empty();
         (0..2).filter(of_copy).collect()
     }
 
-    /// A cache table and a journal of epochs go with their device.
+    /// Regions of a copy on a device. A cache table and a journal of epochs leave with their device.
     fn regions_of(&self, device: DeviceId, copy: u8) -> Vec<Region> {
         let superblock = self.devices.superblock();
         let stays = [RegionKind::CacheTable, RegionKind::EpochJournal];
@@ -167,7 +168,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         superblock.regions.iter().filter(moves).copied().collect()
     }
 
-    /// Takes the slots of the new places: a region that is void is made anew there, unless it was before.
+    /// Takes the slots of the new places. A void region is reproduced there, unless a valid region of the
+    /// same kind moves.
     fn begin_relocation(&self, from: DeviceId, copy: u8) -> Result<Relocation> {
         let mut all = self.regions_of(from, copy);
         all.sort_by_key(|region| region.void);
@@ -197,8 +199,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Err(Error::new(ErrorKind::NoSpace, text))
     }
 
-    /// Where metadata may go, the best first: not where its other copy lies, unless with one copy of
-    /// everything nothing else is left.
+    /// Possible devices for metadata, the best first. The device of the other copy is excluded; with one
+    /// required copy, the device comes last.
     fn devices_for_metadata(&self, from: DeviceId, copy: u8) -> Vec<DeviceId> {
         let beside = self.devices.superblock().region(RegionKind::Map, 1 - copy).map(|r| r.device);
         let class = self.member(from).entry.class;
@@ -213,7 +215,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         all
     }
 
-    /// The room for a device table on `to`, if one moves there from `from`.
+    /// Room for a device table on `to`, if a table moves there from `from`.
     fn table_for(&self, from: DeviceId, to: DeviceId) -> Option<Bytes> {
         let superblock = self.devices.superblock();
         if superblock.tables.iter().any(|table| table.device == to) {
@@ -265,13 +267,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Erases what must not be taken for a structure of this volume. All pages of the map and of the spans
-    /// are written later.
+    /// Erases anything that could be taken for a structure of this volume. All pages of the map and of the
+    /// spans are written later.
     async fn erase_places(&self, relocation: &Relocation) -> Result<()> {
         let member = self.member(relocation.to);
         let zeros = buffer(Arena::LARGEST).await;
         zeros.fill_zero();
-        // On the same device a place that cannot be written is looked for: that is why a region moves there.
+        // On the same device, the erasure also finds unwritable places: such a place is the reason for the
+        // move.
         let is_here = relocation.from == relocation.to;
         let is_erased =
             |region: &&Region| is_here || !matches!(region.kind, RegionKind::Map | RegionKind::Intents);
@@ -289,7 +292,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.flush_member(member, "the new place of metadata").await
     }
 
-    /// From the next batch on, the new places are written, too, and the next checkpoint writes all pages.
+    /// Writes the new places, too, from the next batch on, and makes the next checkpoint write all pages.
     async fn write_beside(&self, relocation: &Relocation, planned: &Superblock) {
         let _no_batch = self.journal.hold().await;
         let now = self.rings_of(&self.devices.superblock());

@@ -1,4 +1,4 @@
-//! Devices that come to an open volume and leave it, while guests work.
+//! Devices that join or leave an open volume while guests work.
 //!
 //! ```text
 //! add.rs     one more device: all know of it before it counts, and it counts before it gets data
@@ -10,9 +10,9 @@
 //! returning.rs  one that failed or was missing, and is back
 //! ```
 //!
-//! A device that is not one of the volume's yet, or is none any more, is *removed* in the table of devices:
-//! its place and its slot numbers stay taken, and nothing lies on it. So every step is one change of the
-//! superblocks, and an interruption leaves the step before it or the one after it.
+//! A device that has not joined yet, or has left, is *removed* in the table of devices: its place and its
+//! slot numbers stay taken, and no data lies there. Every step is therefore one change of the superblocks. An
+//! interruption leaves the step before or the step after.
 
 mod add;
 mod drain;
@@ -34,11 +34,12 @@ use braid_policy::{BadSetting, DeviceView, Policy};
 use braid_runtime::{Device, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The policy in charge, as it would be made for these devices: if it lacks a class of them already, it
-    /// may lack one. `lost` says that a device leaves which is lost.
+    /// Makes the active policy again for these devices. A missing class is an error, unless the policy lacks
+    /// a class already, the volume has an adopted disk, or the leaving device is `lost`.
     fn policy_for(&self, devices: &[DeviceView], lost: bool) -> Result<Box<dyn Policy>> {
         let (policy, lack) = self.policy_with(devices)?;
-        // An adopted disk goes on without any cache, and any volume without what it lacks already.
+        // An adopted disk continues without any cache, and any volume without a class that is lacking
+        // already.
         let may_lack = lost || self.policy.lacks().is_some() || self.devices.superblock().adopted().is_some();
         match lack.filter(|_| !may_lack) {
             Some(lack) => Err(Error::new(ErrorKind::Invalid, lack.to_string())),
@@ -46,14 +47,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The policy in charge, as it is made for the devices that there are, with what it lacks.
+    /// Makes the active policy again for these devices, and returns its lack, if any.
     fn policy_with(&self, devices: &[DeviceView]) -> Result<(Box<dyn Policy>, Option<BadSetting>)> {
         let text = braid_policy::written(&**self.policy.borrow());
         braid_policy::parse_in_charge(&text, devices)
             .map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))
     }
 
-    /// Tells of what the policy needs and does not have.
+    /// Logs and notes the lack of the policy.
     pub(crate) fn note_lack(&self, lack: Option<BadSetting>) {
         if let Some(lack) = &lack {
             tracing::warn!(
@@ -66,8 +67,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
 }
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// A device has the slots that the superblock says now, and the policy is made anew for the devices that
-    /// there are: at the same instant, for what a policy knows is by device. What it has learned it keeps.
+    /// Takes over a device's slots from the superblock, and makes the policy again for all devices. Both
+    /// happen at one instant, since a policy's knowledge is by device. Learned state is kept.
     fn set_device(&self, superblock: &Superblock, device: DeviceId) -> Result<()> {
         let core = &self.core;
         let learned = core.with_policy(|policy, view| policy.save(view));

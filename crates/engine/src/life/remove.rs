@@ -1,5 +1,4 @@
-//! A device that leaves a volume that is open: first it drains, and when nothing lies on it any more it is
-//! none of the volume's.
+//! Removes a device from an open volume: the device drains, and leaves the volume once empty.
 
 use super::add::{Addition, invalid};
 use crate::adopted::remove_metadata;
@@ -14,20 +13,19 @@ use braid_format::superblock::{DeviceState, Features, SIZE, Superblock};
 use braid_policy::DeviceView;
 use braid_runtime::{Device, Runtime};
 
-/// Metadata that moves, and the cache table of a device that was added, take whole slots; at a creation they
-/// do not. A device of the same size must do all the same: so many of the slots that are kept spare on each
-/// device make up for that.
+/// Spare slots that compensate rounding. Moved metadata, and the cache table of an added device, take whole
+/// slots, unlike at a creation. Replacement by a device of the same size must still succeed.
 const ROUNDED: u32 = 2;
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Has a device drain: from the reply on it gets nothing new, and what lies on it is moved to the others
-    /// beside the guests. When nothing is left it is removed: [`Volume::removed_devices`] names it then. That
-    /// goes on after a crash. What lay on a device that is lost is made anew from the other copies.
-    ///
+    /// Begins to drain a device: from the reply on, the device gets nothing new, and its contents move to the
+    /// other devices beside the guests. Once empty, the device is removed, and [`Volume::removed_devices`]
+    /// names it. The drain continues after a crash. Data of a lost device is copied from the other required
+    /// copies.
     /// # Errors
-    /// `Invalid` if there is no such device, if it is not in use, or if it keeps epochs; `NoSpace` if the
-    /// others have no room for the whole volume with all its copies and its metadata: then nothing has
-    /// changed.
+    /// `Invalid` if the device does not exist, is returning, removed or adopted, keeps epochs, or leaves
+    /// fewer devices than copies; `NoSpace` if the other devices lack room for the whole volume with all its
+    /// copies and its metadata. Nothing has changed then.
     pub async fn remove_device(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
         let _alone = core.devices.life.acquire(1).await;
@@ -51,10 +49,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         Ok(())
     }
 
-    /// Whether a device can be removed once this one has been added. Nothing changes.
+    /// Checks that a device can be removed after the new device has been added. Nothing changes.
     ///
     /// # Errors
-    /// As those of [`Volume::add_device`] and [`Volume::remove_device`], but for what the new device holds.
+    /// As [`Volume::add_device`] and [`Volume::remove_device`], except for contents of the new device.
     pub fn check_replacement(&self, device: DeviceId, new: &D, addition: &Addition) -> Result<()> {
         let core = &self.core;
         core.refuse_closing()?;
@@ -65,7 +63,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.refuse_without_room(device, Some(&planned))
     }
 
-    /// Ends that: the device is used as before. What was moved off it stays where it is until the policy
+    /// Cancels a drain: the device is used as before. Moved data stays in its new place until the policy
     /// moves it.
     ///
     /// # Errors
@@ -88,7 +86,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         Ok(())
     }
 
-    /// Devices that are none of the volume's any more, and have not been erased since it was opened.
+    /// Removed devices that have not been erased since the opening.
     pub fn removed_devices(&self) -> Vec<DeviceId> {
         let drains = &self.core.moves.drains;
         let removed = self.core.devices.iter().filter(|m| m.state() == DeviceState::Removed);
@@ -96,11 +94,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         removed.map(|member| member.id).filter(is_left).collect()
     }
 
-    /// Erases the superblock of a device that was removed: it belongs to no volume then. Whoever opens the
-    /// volume from now on must not name it.
+    /// Erases the superblocks of a removed device, which then belongs to no volume. Later openings must not
+    /// name the device.
     ///
     /// # Errors
-    /// `Invalid` if it was not removed; errors of the device: then it can be done again.
+    /// `Invalid` if the device was not removed; errors of the device. The call may be repeated then.
     pub async fn erase_removed(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
         let member = core.device_named(device)?;
@@ -114,7 +112,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         Ok(())
     }
 
-    /// Nothing lies on a device that drains: from now on it is none of the volume's.
+    /// Removes a drained, empty device from the volume.
     pub(super) async fn end_removal(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
         let _alone = core.devices.life.acquire(1).await;
@@ -124,7 +122,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             return Ok(());
         }
         core.check_policy_without(device)?;
-        // If that cannot be made durable, the device keeps its superblock: an opening may need it.
+        // If the change cannot be made durable, the device keeps its superblock: an opening may need it.
         core.moves.drains.begin_change(device);
         let journal =
             core.move_journal_off(device).await.inspect_err(|_| core.moves.drains.end_change(device))?;
@@ -140,7 +138,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         self.set_device(&known, device).inspect_err(|error| core.fail(error.clone()))?;
         let changed = core.change_superblock(|_| ()).await;
         if let (Some(_), Err(error)) = (&journal, &changed) {
-            // The superblocks may name the journal that was left.
+            // The superblocks may name the abandoned journal.
             core.fail(error.clone());
         }
         drop(journal);
@@ -160,7 +158,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether the policy can be made for the devices that are left.
+    /// Checks that the policy can be made for the remaining devices.
     fn check_policy_without(&self, device: DeviceId) -> Result<()> {
         let mut views = self.state.borrow().views.clone();
         let view = &mut views[device.index()];
@@ -168,7 +166,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.policy_for(&views, !self.member(device).is_written()).map(drop)
     }
 
-    /// Refuses the removal of a device that is in no state to be removed. Gives whether it is lost.
+    /// Refuses the removal of a device in an unsuitable state. Returns true if the device is lost.
     fn refuse_staying(&self, device: DeviceId) -> Result<bool> {
         let is_lost = match self.device_named(device)?.state() {
             DeviceState::Active | DeviceState::Slow | DeviceState::Draining => false,
@@ -186,8 +184,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(is_lost)
     }
 
-    /// The others must have room for the whole volume, written or not: else a guest's write would find none
-    /// later. With `planned`, its last device is one of them.
+    /// Refuses if the other devices lack room for the whole volume, written or not: a later guest write would
+    /// fail. With `planned`, its last device counts, too.
     fn refuse_without_room(&self, device: DeviceId, planned: Option<&Superblock>) -> Result<()> {
         let (copies, size) = (self.shape.copies, self.shape.volume_size);
         if self.devices.superblock().adopted().is_some() {
@@ -226,7 +224,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Space::new(planned).free(new),
             ));
         }
-        // A device that is lost, and stays, is one of the policy's all the same.
+        // A lost device that stays still belongs to the policy's devices.
         (views[device.index()].slots, views[device.index()].free) = (0, 0);
         let policy = self.policy_for(&views, !self.member(device).is_written())?;
         for view in &mut views {

@@ -1,8 +1,8 @@
-//! Void regions are made anew ([`Core::spare_region`]): in their place if that can be written again, else in
-//! free slots of the same device.
+//! Reproduces void regions ([`Core::spare_region`]): in place if the place can be written again, else in free
+//! slots of the same device.
 //!
-//! Until then the volume lives with one copy of the structure. What could not be written stays void in the
-//! table of devices, so that nothing else comes to lie there.
+//! Until then, the volume has one copy of the structure. The unwritable place stays void in the table of
+//! devices, and therefore reserved.
 
 use super::metadata::Relocation;
 use crate::core::Core;
@@ -12,11 +12,11 @@ use braid_format::superblock::Region;
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
-/// How long a region that could not be made anew stays void before another try.
+/// Pause before another attempt for a region that could not be reproduced.
 const REST: Nanos = Nanos::from_secs(600);
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Makes void regions anew until the volume closes.
+    /// Reproduces void regions until the volume closes.
     pub async fn renew_regions(self: &Rc<Self>) {
         while !self.jobs.are_ending() {
             let void = || self.devices.superblock().void_regions().copied().collect::<Vec<Region>>();
@@ -41,12 +41,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !is_void || self.is_leaving(void.device) || !self.member(void.device).is_filled() {
             return Ok(());
         }
-        // What lies there counts until all superblocks say that it does not: the task that found the place
-        // bad may still write them, or have failed to.
+        // The region counts until all superblocks say void. The task that found the bad place may still be
+        // writing the superblocks, or may have failed to.
         self.change_superblock(|_| ()).await?;
         let here = Region { void: false, ..void };
         let (from, to) = (void.device, void.device);
-        // Its slots are taken already.
+        // The region has its slots already.
         let in_place = Relocation { from, to, old: vec![void], new: vec![here], table: None, slots: (0, 0) };
         let renewed = match self.relocate_or_stay(&in_place).await {
             Ok(()) => here,

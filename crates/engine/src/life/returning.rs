@@ -1,11 +1,11 @@
-//! A device that failed, or was missing, is back while the volume is open.
+//! A failed or missing device returns while the volume is open.
 //!
-//! What it lacks is known: since it went, the journal has said so of every span in which it misses a write,
-//! and of those that had not been flushed then. So it is judged like a device that is back at an opening, is
-//! written from now on, and the resync copies what differs. A device that is an older copy of itself than
-//! that reaches back lacks all. When nothing is behind any more it is active again
-//! ([`Core::welcome_returned`]), after a checkpoint: its map image, its journal and its cache table are as
-//! old as it is.
+//! The differences are known. Since the device left, the journal has recorded every span with a missed write,
+//! and every span not flushed at that time. The device is therefore judged as at an opening, is written from
+//! now on, and the resync copies the differences. A device that is an older copy of itself than the records
+//! reach back lacks everything. When nothing is behind any more, a checkpoint follows, and then the device is
+//! active ([`Core::welcome_returned`]). The checkpoint renews the device's map image, journal and cache
+//! table, which are as old as its data.
 
 use super::add::invalid;
 use crate::core::Core;
@@ -19,10 +19,10 @@ use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Closes a device that failed, so that it can be opened again, or taken away. It stays failed.
+    /// Closes a failed device, to be opened again or taken away. The state stays failed.
     ///
     /// # Errors
-    /// `Invalid` if it is in use, or still owes answers.
+    /// `Invalid` if the device is in use, or still owes answers.
     pub async fn release_device(&self, device: DeviceId) -> Result<()> {
         let _alone = self.core.devices.life.acquire(1).await;
         self.core.refuse_use(device)?;
@@ -30,24 +30,23 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         Ok(())
     }
 
-    /// Uses a device of this volume again that failed, was taken out of use, or was missing at the opening;
-    /// says which one it is. From the reply on it is brought up to date beside the guests. `name` is what to
-    /// call it in messages: its path.
+    /// Uses a device again that failed, was taken out of use, or was missing at the opening; returns its
+    /// number. From the reply on, the device is resynchronised beside the guests. `name` is for messages: the
+    /// path.
     ///
     /// # Errors
-    /// `Invalid` for a device that is none of the volume's, is in use, has shrunk or still owes answers;
-    /// `Degraded` if it was used apart from the others; `Unsupported` with one copy of everything, and while
-    /// epochs are kept; errors of devices. Then nothing has changed.
+    /// `Invalid` for a device that is foreign, is in use, has shrunk or still owes answers; `Degraded` if the
+    /// device was used apart from the rest; `Unsupported` with one required copy, and while epochs are kept;
+    /// errors of devices. Nothing has changed then.
     pub async fn return_device(&self, device: D, name: &str) -> Result<DeviceId> {
         self.return_device_noted(device, name, |_| Ok(())).await
     }
 
     /// As [`Volume::return_device`]. `record` is called once nothing refuses the device any more, and before
-    /// it is written: the caller notes where it is. If that
-    /// fails, the device is not used.
+    /// the device is written: the caller notes the path. If `record` fails, the device is not used.
     ///
     /// # Errors
-    /// As [`Volume::return_device`], and those of `record`.
+    /// As [`Volume::return_device`], and errors of `record`.
     pub async fn return_device_noted(
         &self,
         device: D,
@@ -71,13 +70,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         core.record_states().await?;
         let known = core.devices.superblock().clone();
-        // Its own table lies where it says itself: what lay there may have moved since.
+        // The device's own superblock names the place of its own table: the table may have moved since.
         let places = [&known.tables[..], &candidate.header.tables].concat();
         candidate.read_tables(&core.rt, &places).await;
         let lacks_all = judge(&known, &candidate)?.lacks_all;
         let newest = candidate.numbers().max().filter(|&its| its > (known.epoch, known.sequence));
         if let Some((its, _)) = newest {
-            // Until its superblock has been written, it would be the newest.
+            // Until its superblock has been written, the device would have the newest.
             let own = known.epoch;
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -93,8 +92,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         member.renew(device, lacks_all);
         let readied = core.void_returned(id).await.and_then(|()| record(id));
         if let Err(error) = readied {
-            // A device that owes an answer stays in its place, failed: it may be used again once it has
-            // answered.
+            // A device that owes an answer stays in its place as failed, and may be used again after the
+            // answer.
             if member.requests.is_idle() {
                 member.release();
             }
@@ -113,7 +112,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Refuses a device that cannot be used again now, whatever it holds.
+    /// Refuses a device that cannot be used again now, whatever its contents.
     fn refuse_return(&self, header: &Header, name: &str) -> Result<()> {
         let (known, id) = (self.devices.superblock().volume, header.this_device);
         if header.volume != known {
@@ -137,8 +136,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Refuses a device that is not failed or missing, or that may still carry out what it was asked before:
-    /// that would overwrite what is copied to it.
+    /// Refuses a device that is not failed or missing, or that still owes answers: an old request could
+    /// overwrite resynchronised data.
     fn refuse_use(&self, device: DeviceId) -> Result<()> {
         let member = self.device_named(device)?;
         match member.state() {
@@ -162,8 +161,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         ))
     }
 
-    /// Puts all extents behind that have a copy on a device which lacks all, or get one back in a crash, and
-    /// has the journal say so. Others keep both copies: if a sector of one is bad, guests need the other.
+    /// Records all extents as behind that have a copy on a device without current data, or get such a copy
+    /// back in a crash. Both copies of other extents stay current: guests need the second copy if a sector of
+    /// the first is bad.
     async fn put_copies_behind(&self, device: DeviceId) -> Result<()> {
         {
             let mut state = self.state.borrow_mut();
@@ -177,8 +177,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// The next checkpoint writes all of the map and of the table of spans, and nothing that the cache table
-    /// of a device says counts.
+    /// Makes the next checkpoint write all of the map and the table of spans, and voids the cache table of a
+    /// device.
     fn mark_metadata_stale(&self, device: DeviceId) {
         let mut state = self.state.borrow_mut();
         state.mark_all_stale(self.devices.superblock().spans());

@@ -1,20 +1,21 @@
-//! An opening begins again: with a device brought up to date that lost flushes ([`Forgetful`]), without a
-//! device that cannot be written, or once the devices are taken over from another daemon.
+//! Repeats an attempt of an opening: with a device resynchronised after lost flushes ([`Forgetful`]), without
+//! an unwritable device, or after a takeover from another daemon.
 //!
-//! An SSD at the end of its life is often readable and takes no write. The superblocks are the first writes
-//! of an opening. If one of them fails, that attempt ends, and the opening begins again as if the device
-//! were not given. For the other devices that is an interrupted opening, followed by an opening with a
-//! missing device. So the rules for a missing device decide whether the volume can do without the device,
-//! the others note the loss before `Open`, and nothing is read from the device.
+//! An SSD at the end of its life is often readable but not writable. The superblocks are the first writes of
+//! an opening. If a superblock write fails, the attempt ends, and the opening begins again without that
+//! device. The other devices see an interrupted opening, followed by an opening with a missing device. The
+//! rules for a missing device decide whether the volume can be served. The other devices note the loss before
+//! `Open`, and nothing is read from the unwritable device.
 //!
-//! An attempt that ended wrote no data. What the devices said before the first attempt therefore still
-//! holds, and is carried over: an opening that was interrupted by a crash would not know that any more. The
-//! device that is left out may be the only one whose superblock says that another device is older: that is
-//! carried over, too. A repair must not give up what the device could still say: it would be lost, though
-//! the device can be read.
+//! An ended attempt wrote no data, so the statements of the devices before the first attempt still hold and
+//! are carried over. An opening interrupted by a crash would have forgotten them. The device left out may be
+//! the only device with a superblock that calls another device older: the statement is carried over, too. A
+//! repair must not declare data lost if the device left out could still describe the data: the device is
+//! readable.
 //!
-//! An opening that may take the devices over from another daemon announces its number first, and waits until
-//! that daemon has noticed ([`super::enter`]). What the attempt had read may be older by then.
+//! An opening that may take the devices over from another daemon first announces its generation, and waits
+//! until that daemon has noticed ([`super::enter`]). Everything that the attempt had read may be outdated by
+//! then, so the devices are read again.
 
 use super::assemble::Highest;
 use super::{LeftLog, OpenOptions};
@@ -24,62 +25,62 @@ use braid_base::{DeviceId, ExtentId};
 use braid_runtime::Device;
 use std::rc::Rc;
 
-/// What the attempts of an opening have found out so far.
+/// Findings of the attempts of one opening so far.
 #[derive(Default)]
 pub(crate) struct Attempts {
-    /// The devices that lack what they had acknowledged: they are brought up to date.
+    /// Devices that lack acknowledged writes: the opening resynchronises them.
     pub forgetful: Vec<Forgetful>,
-    /// What attempts that ended with such devices had to tell.
+    /// Warnings of attempts that ended because of such devices.
     warnings: Vec<String>,
-    /// The devices that are left out, the last one last.
+    /// Devices that are left out, the last one last.
     unwritten: Vec<LeftOut>,
-    /// Whether the volume had been shut down before the first attempt.
+    /// True if the volume had been shut down before the first attempt.
     pub clean: bool,
-    /// Whether another daemon may have had the volume open then.
+    /// True if another daemon may have had the volume open before the first attempt.
     pub may_be_open: bool,
-    /// How often what the devices say did not fit together, while another daemon may have had the volume
-    /// open.
+    /// Number of readings with contradictory devices, while another daemon may have had the volume open.
     pub readings: u32,
-    /// Why the devices were no volume in the last one of these readings.
+    /// Reason of the last of these refusals.
     pub refused: Option<Error>,
-    /// The devices were taken over from another daemon that may have had the volume open: the number of the
-    /// opening that did so, and the batch that would have followed those in the journal before.
+    /// Set if the devices were taken over from another daemon that may have had the volume open: the
+    /// generation of the takeover, and the number of the batch that would have followed the journal before
+    /// it.
     pub taken_over: Option<(u64, u64)>,
-    /// Devices that were cut: an attempt has written the superblock copy whose absence told.
+    /// Devices that were cut. An attempt has written the superblock copy whose absence revealed the cut.
     pub cut: Vec<DeviceId>,
-    /// The highest numbers that an attempt has given.
+    /// Highest numbers that an attempt has given.
     pub highest: Highest,
-    /// The pending log as the last attempt read it: a device that failed a flush has put the log in doubt
+    /// The pending log as read by the last attempt. A device that failed a flush has put the log in doubt
     /// since.
     pub left_log: Option<Rc<LeftLog>>,
-    /// The extents that the last attempt would have given up.
+    /// Extents that the last attempt would have declared lost.
     lost: Vec<ExtentId>,
 }
 
-/// A device that could not be written.
+/// Device that could not be written.
 struct LeftOut {
     id: DeviceId,
     name: String,
     error: Error,
 }
 
-/// How an attempt ended.
+/// End of an attempt.
 pub(crate) enum Refusal<D> {
     /// The volume cannot be opened.
     Final(Error),
-    /// What the devices say does not fit together, so that the volume would be refused by this error, if
-    /// there is one. Another daemon may have written meanwhile; nothing was changed.
+    /// The devices contradict each other: the volume would be refused with this error, if there is one.
+    /// Another daemon may have written meanwhile. Nothing was changed.
     Disagreeing(Option<Error>),
-    /// The devices are taken over from another daemon, which changes nothing any more: what they say counts
-    /// now. No data was written.
+    /// The devices were taken over from another daemon, which changes nothing any more: a new reading counts.
+    /// No data was written.
     TakenOver { found_next: u64, highest: Highest, left_log: Rc<LeftLog>, cut: Vec<DeviceId> },
-    /// These devices lack what they had acknowledged; nothing was changed. With warnings.
+    /// These devices lack acknowledged writes. Nothing was changed. The strings are warnings.
     Forgetful(Vec<Forgetful>, Vec<String>),
-    /// A device could not be written; no data was.
+    /// A device could not be written. No data was written.
     Unwritten(Box<Unwritten<D>>),
 }
 
-/// A device that could not be written, and what the attempt had found out.
+/// Unwritable device, with the findings of the attempt.
 pub(crate) struct Unwritten<D> {
     pub device: Option<Rc<D>>,
     pub id: DeviceId,
@@ -89,7 +90,7 @@ pub(crate) struct Unwritten<D> {
     pub cut: Vec<DeviceId>,
     pub highest: Highest,
     pub left_log: Rc<LeftLog>,
-    /// Devices that are there and lack something. Their own superblocks may not say so.
+    /// Devices that are present and lack writes. Their own superblocks may not say so.
     pub outdated: Vec<DeviceId>,
     pub lost: Vec<ExtentId>,
 }
@@ -100,8 +101,8 @@ impl<D> From<Error> for Refusal<D> {
     }
 }
 
-/// Whether what was read of the journal does not fit together: the devices are damaged, or another daemon has
-/// written meanwhile.
+/// True if the recovered journal contradicts the devices: either the devices are damaged, or another daemon
+/// has written meanwhile.
 pub(crate) fn disagrees(recovered: &Result<Recovered>) -> bool {
     match recovered {
         Ok(recovered) => !recovered.forgetful.is_empty(),
@@ -110,11 +111,11 @@ pub(crate) fn disagrees(recovered: &Result<Recovered>) -> bool {
 }
 
 impl Attempts {
-    /// Takes note of what ended an attempt: a device that is left out, or devices that are brought up to
-    /// date.
+    /// Notes the end of an attempt, and prepares the next: without an unwritable device, or with devices to
+    /// resynchronise.
     ///
     /// # Errors
-    /// Why the volume cannot be opened.
+    /// The reason, if the volume cannot be opened.
     pub fn begin_again<D: Device>(
         &mut self,
         refusal: Refusal<D>,
@@ -161,7 +162,7 @@ impl Attempts {
         Ok(())
     }
 
-    /// An error of an opening that may have company.
+    /// Adds to an error of corruption that another daemon may serve the volume.
     fn in_company(&self, error: Error) -> Error {
         if self.readings == 0 || error.kind() != ErrorKind::Corrupt {
             return error;
@@ -173,7 +174,7 @@ impl Attempts {
         Error::new(ErrorKind::Corrupt, text)
     }
 
-    /// An error of an attempt that lacks a device because that cannot be written.
+    /// Adds the unwritable devices, and the remedy, to the error of an attempt without them.
     fn explain(&self, error: Error) -> Error {
         if self.unwritten.is_empty() {
             return error;
@@ -196,7 +197,7 @@ impl Attempts {
         self.unwritten.iter().map(describe).collect::<Vec<_>>().join(", ")
     }
 
-    /// Refuses to give up extents of which a device that cannot be written may still know.
+    /// Refuses to declare extents lost that an unwritable device may still describe.
     pub fn refuse_more_lost(&self, lost: &[ExtentId]) -> Result<()> {
         if self.unwritten.is_empty() {
             return Ok(());
@@ -211,7 +212,7 @@ impl Attempts {
         }
     }
 
-    /// Tells which devices are left out, or brought up to date.
+    /// Reports the devices that are left out or resynchronised.
     pub fn report(&self, recovery: &mut Recovery) {
         recovery.warnings.splice(..0, self.warnings.iter().cloned());
         recovery.forgetful.extend(self.forgetful.iter().map(|found| found.device));

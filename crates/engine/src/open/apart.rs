@@ -1,8 +1,9 @@
-//! Whether a device that the others went on without went on without them, too.
+//! Decides whether a device with outdated data was used alone, apart from the devices that continued without
+//! it.
 //!
-//! Both may be of the same opening: one device was given up while the volume was open, the machine stopped,
-//! and at the next start only that one was found. The number of the opening does not tell then. The device's
-//! own table does: it says which devices were in use beside it when it was written last.
+//! Both sides may have the same generation. Example: one device failed while the volume was open, the machine
+//! stopped, and the next start found that device alone. The generation cannot reveal such a case. The
+//! device's own table can: the table lists the devices in use at its last write.
 
 use super::assemble::was_current;
 use super::candidate::Candidate;
@@ -11,23 +12,24 @@ use crate::{Error, ErrorKind, Result};
 use braid_format::superblock::{DeviceEntry, DeviceState, DeviceTable, Header, Phase, Superblock};
 use braid_runtime::Device;
 
-/// Whether what a device lacks, which has to be brought up to date, is known since it was in step.
+/// True if the differences recorded since the device was last in step are complete. If false, the device
+/// needs a rebuild.
 ///
 /// # Errors
-/// `Degraded` if it was written without any of the devices that are in use now, or if its own table, which
-/// would tell, cannot be read.
+/// `Degraded` if the device was written without any of the devices in use now, or if its own table cannot be
+/// read and the question stays open.
 pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>) -> Result<bool> {
     let (name, header) = (candidate.name, &candidate.header);
     let is_used = |entry: &DeviceEntry| was_current(entry) && entry.state != DeviceState::Removed;
     let in_use = || newest.devices.iter().enumerate().filter(|(_, entry)| is_used(entry));
     let id = header.this_device;
     if !header.tables.iter().any(|place| place.device == id) {
-        // Without one that has a table it was not opened, and its superblock tells of openings without those
-        // that are in use now (`assemble::finish`).
+        // A device without a table is opened only beside a device with a table. Its superblock reveals
+        // openings without the devices in use now (`assemble::finish`).
         return Ok(header.tables.iter().any(|place| in_use().any(|(i, _)| i == place.device.index())));
     }
-    // Where openings were interrupted before its superblock was written, the table of that may be gone: the
-    // next one knows what that said.
+    // Openings that were interrupted before this superblock was written may have overwritten its table. The
+    // next table repeats the contents.
     let is_own = |table: &&DeviceTable| {
         table.sequence >= header.sequence && table.epoch >= header.epoch && header.agrees_with(table)
     };
@@ -44,10 +46,10 @@ pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidat
         );
         return Err(Error::new(ErrorKind::Degraded, text));
     };
-    // An opening that was interrupted wrote no data. One that is missing since that opening was there in all
-    // that this one was written in; but one that was returning lacked something of it, and one that was given
-    // up may have. Once an opening was not interrupted, one that was returning had been told so, and could
-    // not go on alone.
+    // An interrupted opening wrote no data. A device that is missing only since such an opening was present
+    // whenever the candidate was written. A returning device lacked some of the writes, and a failed device
+    // may have. After an opening that was not interrupted, the superblock of a returning device says
+    // "returning", so the device could not continue alone.
     let was_interrupted = header.phase == Phase::Opening || table.sequence != header.sequence;
     let last_used = table.devices.get(id.index()).map_or(NEVER, |own| own.in_step);
     let was_with = |entry: &DeviceEntry| match entry.state {
@@ -68,8 +70,8 @@ pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidat
     Err(Error::new(ErrorKind::Degraded, text))
 }
 
-/// Whether a device was given up by those that are in use now, in the opening that its superblock is of: one
-/// process does that, and did not go on with it alone.
+/// True if the devices in use now excluded the device in the opening of its superblock. One process did so,
+/// and did not continue with the excluded device alone.
 fn is_given_up_in_last(newest: &Superblock, header: &Header) -> bool {
     let entry = newest.devices.get(header.this_device.index());
     let is_of_last =

@@ -1,12 +1,11 @@
-//! Which device is what: puts the devices of a volume in order, decides which superblock counts, which
-//! devices are current, and which are refused.
+//! Puts the devices of a volume in order: decides the superblock that counts, the current devices, and the
+//! refused devices.
 //!
-//! Phases of an opening: `Opening` on all devices, then `Open` on all, then data is written; `Closing` on
-//! all, then `Closed` on all. So a device that is behind the newest phase by one step was interrupted with
-//! the others, and one that is further behind took no part: it is an old copy, whatever its epoch.
+//! Phases: `Opening` on all devices, then `Open` on all, then data is written; `Closing` on all, then
+//! `Closed` on all. A device one step behind the newest phase was interrupted together with the rest. A
+//! device further behind took no part: it is an old copy, whatever its generation.
 //!
-//! An adopted disk has no superblock: the caller says which device it is, and what identity it has
-//! ([`AdoptedDisk`]).
+//! An adopted disk has no superblock: the caller names its place and its identity ([`AdoptedDisk`]).
 
 use super::Attempts;
 use super::candidate::{Candidate, refuse_grown, with_newest_table};
@@ -28,40 +27,40 @@ use braid_runtime::{Device, Runtime};
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-/// The devices of a volume, as they are to be opened.
+/// Devices of a volume, ready for an opening.
 pub(crate) struct Assembled<D> {
-    /// The newest, with the states that devices are in now.
+    /// The newest superblock, with the present states of the devices.
     pub superblock: Superblock,
-    /// By id; none for one that is missing.
+    /// By id; none for a missing device.
     pub devices: Vec<Option<Rc<D>>>,
-    /// Whether all that was acknowledged had been flushed when the volume was used last.
+    /// True if every acknowledged write was flushed at the last use of the volume.
     pub clean: bool,
-    /// Devices that were current until now, and are not any more.
+    /// Devices that were current until now, and are not current any more.
     pub lately: Vec<DeviceId>,
-    /// SSDs of a volume with one copy of everything that are missing and were not given up by name: it may go
-    /// on without them if nothing is lost by that.
+    /// Missing SSDs of a volume with one required copy that were not excluded by name. The volume continues
+    /// without these SSDs if nothing is lost.
     pub without: Vec<DeviceId>,
-    /// Devices that are not there, and have not been given up by name.
+    /// Absent devices that were not excluded by name.
     pub away: Vec<DeviceId>,
-    /// Whether the volume was used last without one of its devices.
+    /// True if the volume was last used without one of its devices.
     pub went_without: bool,
-    /// Devices that say themselves that the others went on without them, if none of these others is there.
+    /// Devices with a mark in their own superblock that the volume continued without them, if the newest
+    /// superblock still counts the devices as current.
     pub told: Vec<DeviceId>,
-    /// Devices whose copies are all rebuilt: excluded, or older than the recorded differences.
+    /// Devices to rebuild: excluded, or older than the recorded differences.
     pub anew: Vec<DeviceId>,
-    /// Devices whose end is gone, or, with two copies, that lost what they had acknowledged, with a sentence
-    /// for each. With two copies their copies are made again, too, if they are there; with one they count as
-    /// before.
+    /// Devices that lost their end, or, with two required copies, lost acknowledged writes; with a sentence
+    /// for each. With two copies, a present device is rebuilt. With one, the device counts as before.
     pub cut: Vec<(DeviceId, String)>,
-    /// The highest numbers that any of the devices has.
+    /// Highest numbers on any device.
     pub highest: Highest,
 }
 
-/// The highest epoch and the highest sequence of all devices that were found, in their superblocks and in
-/// their tables. Those that do not count may be higher than those that do: of a device that was given up, or
-/// in a table that no superblock of its device belongs to yet, and one of another device may. The opening
-/// goes beyond them, so that its superblock is the newest one from the first that is written, and no two
-/// openings that write data have one number.
+/// Highest generation and sequence in the superblocks and tables of all devices found. A number that does not
+/// count may be higher than the numbers that count: on an excluded device, or in a table without a matching
+/// superblock on its own device (another device may have a match). The opening uses higher numbers still. So
+/// its superblocks are the newest from the first write on, and no two openings that write data share a
+/// number.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Highest {
     pub epoch: u64,
@@ -69,45 +68,44 @@ pub(crate) struct Highest {
 }
 
 impl Highest {
-    /// The higher one of each.
+    /// Returns the higher number of each kind.
     pub fn beyond(self, other: Highest) -> Highest {
         Highest { epoch: self.epoch.max(other.epoch), sequence: self.sequence.max(other.sequence) }
     }
 }
 
-/// Which of the devices is a disk that the volume adopted, and what it is known by: there is no mark on it.
+/// Place and identity of the adopted disk among the given devices: the disk carries no mark.
 #[derive(Clone, Copy, Debug)]
 pub struct AdoptedDisk {
-    /// Its place among the devices that are given.
+    /// Index among the given devices.
     pub place: usize,
-    /// A sum of its serial number; `NO_SERIAL` if it has none.
+    /// Sum of the disk's serial number; `NO_SERIAL` if the disk has none.
     pub identity: Uuid,
-    /// Whether dirty blocks are kept although the disk was changed while Braid did not serve it.
+    /// True if dirty blocks are kept although the disk was changed while Braid did not serve it.
     pub force: bool,
 }
 
-/// What becomes of a volume that lacks a device.
+/// Treatment of a volume that lacks a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lacking {
-    /// One of one copy is refused, unless that was given up; one of two copies may lack one.
+    /// One copy: refused unless the device is excluded. Two copies: one device may be missing.
     Refused,
-    /// The same, but a device of one copy that was cut is kept for what it still holds.
+    /// The same, but with one copy a cut device is kept for its remaining data.
     Repaired,
-    /// Examined as if the device were excluded, to say what lies there; a device that was cut likewise.
+    /// Examined as if the device, absent or cut, were excluded, to list the data there.
     Examined,
-    /// Nothing but the disk that keeps epochs is needed.
+    /// Only the disk that keeps epochs is needed.
     Recovered,
 }
 
-/// Puts the devices of a volume in order. `names` says what to call each in messages; `distrusted` are
-/// devices whose content the administrator gives up: they are brought up to date from the others. For a
-/// recovery, these are all but the disk that keeps epochs. `attempts` says what earlier attempts of the
-/// opening have found.
+/// Puts the devices of a volume in order. `names` are for messages. The administrator discards the data of
+/// `distrusted` devices: they are resynchronised. For a recovery, `distrusted` are all devices but the disk
+/// that keeps epochs. `attempts` holds the findings of earlier attempts.
 ///
 /// # Errors
-/// Refuses by name: a device of another volume, one given twice, one that is an old copy, one that was used
-/// apart from the others, one that is smaller than before, one that does not answer for a minute, and devices
-/// that are missing if data lies on them alone. Nothing was changed then.
+/// Refuses by name: a foreign device, a duplicate, an old copy, a device used apart from the rest, a shrunken
+/// device, a device without an answer for a minute, and missing devices with the only copy of data. Nothing
+/// was changed then.
 pub(crate) async fn assemble<R: Runtime, D: Device>(
     rt: &R,
     devices: Vec<Rc<D>>,
@@ -150,8 +148,8 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     let mut superblock = newest_of(&found, &trusted, distrusted)?;
     let mut given_up = distrusted.to_vec();
     if lacking == Lacking::Recovered {
-        // What counts is what the disk knows that keeps epochs, not what others say of it, and even less what
-        // these cannot say any more.
+        // The statements of the disk that keeps epochs count, not statements of other devices about the disk.
+        // A table lost with the other devices is not needed.
         let whole = || trusted.iter().find_map(|header| with_newest_table(&found, header, distrusted).ok());
         let known = superblock.or_else(|error| whole().ok_or(error))?;
         let (image, others) = image_alone(&known, &found, distrusted)?;
@@ -189,7 +187,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
         }
         let was_lost = superblock.devices.get(id.index()).is_some_and(|entry| !was_current(entry));
         if superblock.copies == 1 && (was_lost || is_given_up(&superblock, id, distrusted)) {
-            // Nothing can bring it up to date.
+            // No other copy can bring the device up to date.
             tracing::warn!(
                 "{name} (device {id} of volume '{}') is left out: it was given up",
                 superblock.name
@@ -259,11 +257,11 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     Ok(Assembled { told, ..assembled })
 }
 
-/// The newest superblock among `trusted`, which begin with the newest one, with its table of devices; the
-/// inner error says why there is no table.
+/// Newest superblock among `trusted`, sorted from the newest, with its table of devices. The inner error says
+/// why the table is absent.
 ///
 /// # Errors
-/// `Invalid` if none is trusted.
+/// `Invalid` if `trusted` is empty.
 pub(super) fn newest_of<D: Device>(
     found: &[Candidate<'_, D>],
     trusted: &[&Header],
@@ -286,7 +284,7 @@ pub(super) fn newest_of<D: Device>(
     Ok(superblock)
 }
 
-/// What the disk that keeps epochs says, and all other devices: a recovery gives these up.
+/// Header of the disk that keeps epochs, and all other devices: a recovery excludes these.
 fn image_alone<D>(
     superblock: &Superblock,
     found: &[Candidate<'_, D>],
@@ -306,7 +304,7 @@ fn image_alone<D>(
             format!("volume '{}' cannot be recovered: no disk that keeps epochs is there", superblock.name);
         return refuse(ErrorKind::Degraded, text);
     };
-    // A disk recovered before, and used with others since: these may hold the newest data.
+    // A disk recovered before, and used with other devices since: these may hold newer data.
     let is_with =
         |id: &DeviceId| Some(*id) != image && !is_removed(id) && was_current(&superblock.devices[id.index()]);
     if superblock.features.incompat & Features::UNAPPLIED != 0
@@ -322,7 +320,7 @@ fn image_alone<D>(
     Ok((candidate.header.clone(), others))
 }
 
-/// Devices of other volumes, and devices given twice.
+/// Refuses devices of other volumes, and duplicate devices.
 fn refuse_foreign<D>(found: &[Candidate<D>]) -> Result<()> {
     for (i, one) in found.iter().enumerate() {
         let (first, this) = (&found[0].header, &one.header);
@@ -351,7 +349,7 @@ fn refuse_foreign<D>(found: &[Candidate<D>]) -> Result<()> {
     Ok(())
 }
 
-/// Leaves out a device that is there already: a bug on purpose.
+/// Planted bug: leaves out the second of two devices with one UUID.
 fn keep_first_of_two<D>(found: &mut Vec<Candidate<D>>) {
     let mut seen = Vec::new();
     found.retain(|one| {
@@ -361,7 +359,7 @@ fn keep_first_of_two<D>(found: &mut Vec<Candidate<D>>) {
     });
 }
 
-/// Gives the devices their states, if the volume can do with what is there.
+/// Gives the devices their states, if the present devices are enough for the volume.
 fn finish<D>(
     mut superblock: Superblock,
     (devices, highest): (Vec<Option<Rc<D>>>, Highest),
@@ -373,7 +371,7 @@ fn finish<D>(
         .filter(|&i| matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning))
         .collect();
     let given_up = |i: &usize| is_given_up(&superblock, DeviceId(*i as u16), &anew);
-    // An SSD beside an adopted disk has no home; the table of dirty spans says what else is lost with it.
+    // An SSD beside an adopted disk has no home; the table of dirty spans lists its other losses.
     let has_no_dirty = superblock.copies == 1 && superblock.dirty_blocks == DirtyBlocks::None && clean;
     let is_cache = |i: &usize| {
         let may_be = superblock.adopted().is_some() || has_no_dirty;
@@ -383,8 +381,8 @@ fn finish<D>(
         lacking.iter().filter(|i| is_cache(i) && !given_up(i)).map(|&i| DeviceId(i as u16)).collect();
     let is_away = |i: &&usize| devices[**i].is_none() && !given_up(i);
     let away: Vec<DeviceId> = lacking.iter().filter(is_away).map(|&i| DeviceId(i as u16)).collect();
-    // The volume went on without the others: no copy that counts is missing with these. But what one alone
-    // holds that is given up now is not looked for.
+    // The volume has continued without the devices that were not current: they hold no only copy. But the
+    // only copies on a newly excluded device are not looked for.
     let newly = || lacking.iter().filter(|&&i| was_current(&superblock.devices[i]));
     let is_sure = newly().count() <= 1 && !newly().any(given_up);
     let lost = lost_metadata(&superblock, states);
@@ -393,7 +391,7 @@ fn finish<D>(
             let may_lack = |i: &usize| allowed == Lacking::Examined || given_up(i) || is_cache(i);
             lacking.is_empty() || lacking.iter().all(may_lack) && lost.is_none()
         }
-        // What a recovery needs is there, if that disk is.
+        // A recovery needs the disk alone.
         _ if allowed == Lacking::Recovered => true,
         _ => lacking.is_empty() || (lacking.len() == 1 || is_sure) && lost.is_none(),
     };
@@ -432,11 +430,11 @@ fn finish<D>(
     }
     let went_without =
         superblock.devices.iter().any(|entry| !was_current(entry) && entry.state != DeviceState::Removed);
-    // It may have got as far as any in the opening that was begun last. But one without a table is told last
-    // (`write_superblocks`): if it was told more of an opening that was interrupted here, that was another
-    // opening, of the same number and without these. One that is given has told how far it got (`judge`): if
-    // it were said to have got further, and could not be written then, that would be believed of it when it
-    // is back.
+    // An absent device may have entered the generation begun last. A device without a table is told last
+    // (`write_superblocks`), so it never entered an opening that was interrupted here: a superblock with more
+    // comes from another opening of the same number, without the present devices. A present device has said
+    // how far it got (`judge`). If the table said more and the device could not be written, its return would
+    // be judged by a false table.
     let has_table = |id: DeviceId| superblock.tables.iter().any(|place| place.device == id);
     let may_have_entered =
         |id| superblock.phase != Phase::Opening || has_table(id) && devices[id.index()].is_none();
@@ -472,13 +470,13 @@ fn finish<D>(
     })
 }
 
-/// Whether a device was in step, as far as the superblock knows.
+/// True if a device was in step, as far as the superblock knows.
 pub(crate) fn was_current(entry: &DeviceEntry) -> bool {
     !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
 }
 
-/// What does not lie on any device that is not lacking: of the journal, of the map with an area for its
-/// pages, and of the table of spans that a mirror needs.
+/// Needed metadata without a copy on a present device: the journal; the map with its double-write area; with
+/// two copies, the table of spans.
 fn lost_metadata(superblock: &Superblock, states: &[DeviceState]) -> Option<RegionKind> {
     let is_there = |device: DeviceId| {
         !matches!(states[device.index()], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)

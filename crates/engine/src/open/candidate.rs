@@ -1,4 +1,4 @@
-//! What a device that was given says of itself and of the volume: its superblock, and its tables of devices.
+//! Statements of a given device about itself and the volume: its superblock and its tables of devices.
 
 use super::cut::End;
 use super::judge::refuse;
@@ -11,16 +11,16 @@ use braid_runtime::{Device, Runtime};
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-/// A device that was given, and what it says. Nothing of it has been believed yet.
+/// A given device with its statements. Nothing has been believed yet.
 pub(crate) struct Candidate<'a, D> {
     pub device: Rc<D>,
-    /// What to call it in messages.
+    /// Name of the device in messages.
     pub name: &'a str,
     pub header: Header,
-    /// Whether its end is there.
+    /// State of the end of the device.
     pub end: End,
-    /// Its valid tables of devices, the newest first, or why there is none. A device without a place for them
-    /// has none, and that is well.
+    /// Valid tables of devices, the newest first, or the reason for their absence. A device without a place
+    /// for tables has an empty list, which is no error.
     pub tables: std::result::Result<Vec<DeviceTable>, String>,
 }
 
@@ -28,15 +28,15 @@ impl<'a, D: Device> Candidate<'a, D> {
     /// Reads the superblock, and no table.
     ///
     /// # Errors
-    /// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made it, `Io` if it
-    /// does not answer for a minute.
+    /// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made the superblock,
+    /// `Io` if the device does not answer for a minute.
     pub async fn read<R: Runtime>(rt: &R, device: Rc<D>, name: &'a str) -> Result<Candidate<'a, D>> {
         let Found { header, end, .. } = ask_superblock(rt, &device, name).await?;
         Ok(Candidate { device, name, header, end, tables: Ok(Vec::new()) })
     }
 
-    /// Reads its tables, where any device of the volume says that they are. A device that does not answer for
-    /// a minute has none.
+    /// Reads the tables at all places that any device of the volume names. A device that does not answer for
+    /// a minute has no tables.
     pub async fn read_tables<R: Runtime>(&mut self, rt: &R, places: &[TablePlace]) {
         let (mut read, mut tables, mut problem) = (Vec::new(), Vec::new(), None);
         for place in places.iter().filter(|place| place.device == self.header.this_device) {
@@ -62,18 +62,19 @@ impl<'a, D: Device> Candidate<'a, D> {
         self.tables.as_deref().unwrap_or_default()
     }
 
-    /// The numbers of all that it knows of: epoch and sequence.
+    /// Generation and sequence of the superblock and of each table.
     pub fn numbers(&self) -> impl Iterator<Item = (u64, u64)> {
         let tables = self.tables().iter().map(|table| (table.epoch, table.sequence));
         tables.chain([(self.header.epoch, self.header.sequence)])
     }
 }
 
-/// The superblock that this header has with the table of devices that belongs to it: from its own device if
-/// that has one. Two halves of a mirror that were opened apart may both have a table of this number.
+/// Superblock of this header with the matching table of devices. The header's own device is asked first: two
+/// halves of a mirror that were opened apart may both have a table of this number.
 ///
 /// # Errors
-/// `Degraded` if the table is not there and a device is missing that has it; `Corrupt` if it is nowhere.
+/// `Degraded` if the table is absent and a device that holds one is missing; `Corrupt` if no device has the
+/// table.
 pub(super) fn with_newest_table<D: Device>(
     found: &[Candidate<'_, D>],
     newest: &Header,
@@ -90,8 +91,8 @@ pub(super) fn with_newest_table<D: Device>(
             problems.push(format!("{} is missing", place.device));
             continue;
         };
-        // A table is written before the superblocks that it belongs to; that of the change before is kept
-        // beside it, and counts if no superblock belongs to the newer one.
+        // A table is written before its superblocks. The table of the previous change is kept beside it, and
+        // counts if no superblock belongs to the newer table.
         let is_new = |t: &&DeviceTable| t.sequence >= newest.sequence && t.epoch >= newest.epoch;
         let new = || holder.tables().iter().rev().filter(is_new);
         best = new().find(|table| newest.agrees_with(table));
@@ -105,7 +106,7 @@ pub(super) fn with_newest_table<D: Device>(
             Err(problem) => problems.push(format!("{}: {problem}", holder.name)),
         }
     }
-    // One that does not fit says what is wrong with it.
+    // For a table that does not match, `with_table` fails with the reason.
     let Some(table) = best.or(next_best) else {
         let missing = newest.tables.iter().any(|p| !found.iter().any(|c| c.header.this_device == p.device));
         let kind = if missing { ErrorKind::Degraded } else { ErrorKind::Corrupt };
@@ -115,17 +116,17 @@ pub(super) fn with_newest_table<D: Device>(
         );
         return refuse(kind, text);
     };
-    // Its number may be higher: the next table must not go over this one.
+    // The table's number may be higher: the next write must not overwrite this table.
     let sequence = table.sequence;
     let superblock = newest.clone().with_table(table.clone());
     let corrupt = |invalid| Error::new(ErrorKind::Corrupt, format!("volume '{}': {invalid}", newest.name));
     Ok(Superblock { sequence, ..superblock.map_err(corrupt)? })
 }
 
-/// Why a device without superblocks is refused, if it is one of the volume's that has grown.
+/// Error for a device without superblocks, if the device belongs to the volume and has grown.
 ///
 /// # Errors
-/// `Io` if it does not answer for a minute.
+/// `Io` if the device does not answer for a minute.
 pub(super) async fn refuse_grown<R: Runtime, D: Device>(
     rt: &R,
     found: &[Candidate<'_, D>],

@@ -1,13 +1,12 @@
-//! Devices that were cut: the end of the device is gone, and whatever lay there.
+//! Devices that were cut: the end of the device is gone, with all data there.
 //!
-//! The last superblock copy lies at the end of a device, so the copy goes first when a device is cut. If the
-//! device gets its size back, the copy is absent: a place without the magic. A damaged copy still has the
-//! magic. A device that was never written lacks the copy if its creation was interrupted; nothing is lost on
-//! such a device.
+//! The last superblock copy lies at the end of a device, so a cut removes the copy first. If the device gets
+//! its size back, the copy is absent: its place lacks the magic. A damaged copy still has the magic. A device
+//! that was never written lacks the copy if its creation was interrupted; nothing is lost on such a device.
 //!
-//! With two required copies the volume makes all copies on the device anew, as of a device that the
-//! administrator gave up. With one copy only a repair goes on: the slots at the end of the device that hold
-//! zeros are lost, as far as the map uses them ([`lost_at_end`]).
+//! With two required copies, the volume rebuilds all copies on the device, as for an excluded device. With
+//! one copy, only a repair continues. Zeroed slots at the end of the device are then lost, as far as the map
+//! uses the slots ([`lost_at_end`]).
 
 use super::candidate::Candidate;
 use super::judge::{last_written, refuse};
@@ -21,33 +20,33 @@ use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::superblock::{DeviceEntry, Header, Layout, Superblock};
 use braid_runtime::{Arena, Device};
 
-/// Whether the end of a device is the one that the device had as a member of its volume.
+/// State of a device's end, compared with the end of the device as a member of its volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     There,
-    /// The size is that of before, or larger, and the last superblock copy is gone.
+    /// The size is unchanged or larger, and the last superblock copy is gone.
     Absent,
     /// The device is smaller than its superblock says.
     Short,
 }
 
-/// The epoch that the creation of a volume writes.
+/// Generation that the creation of a volume writes.
 const CREATION: u64 = 1;
 
-/// Whether a device has its size, and lost what lay at its end. A device that never held data has lost
+/// True if a device has its size and lost the data at its end. A device that never held data has lost
 /// nothing.
 pub(super) fn is_cut<D>(candidate: &Candidate<'_, D>) -> bool {
     candidate.end == End::Absent && is_lost(&candidate.header, candidate.end) && !planted(Bug::CutDeviceTaken)
 }
 
-/// Whether anything is lost with the end of a device that has this superblock. With layout tail the copies
-/// that are there lie behind all slots: nothing but the last copy is gone.
+/// True if a device with this superblock lost data with its end. With layout tail, the remaining copies lie
+/// behind all slots: only the last copy is gone.
 pub(super) fn is_lost(header: &Header, end: End) -> bool {
     let lies_before = header.device.layout != Layout::Tail;
     end == End::Short || end == End::Absent && lies_before && last_written(header) > CREATION
 }
 
-/// Whether a device is smaller than the volume knows it.
+/// True if a device is smaller than its size in the table of devices.
 pub(super) fn is_short<D: Device>(entry: &DeviceEntry, candidate: &Candidate<'_, D>) -> bool {
     candidate.device.geometry().size < entry.size
 }
@@ -76,7 +75,7 @@ pub(super) fn refuse_short<T, D: Device>(
     refuse(ErrorKind::Invalid, text)
 }
 
-/// Refuses a device of a volume with one copy of everything that was cut and has its size again.
+/// Refuses a device that was cut and has its size again, of a volume with one required copy.
 pub(super) fn refuse_cut<T>(newest: &Superblock, name: &str, id: DeviceId) -> Result<T> {
     let volume = &newest.name;
     let text = format!(
@@ -86,8 +85,8 @@ pub(super) fn refuse_cut<T>(newest: &Superblock, name: &str, id: DeviceId) -> Re
     refuse(ErrorKind::Corrupt, text)
 }
 
-/// Refuses to keep a device of a volume with one copy of everything that was cut and has cached blocks:
-/// nothing tells which of them are gone.
+/// Refuses to keep a cut device with cached blocks, of a volume with one required copy: the lost blocks are
+/// unknown.
 pub(crate) fn refuse_cached(state: &State, cut: &[(DeviceId, String)]) -> Result<()> {
     let Some((id, what)) = cut.iter().find(|(id, _)| state.extras.divided(*id) > 0) else { return Ok(()) };
     let text = format!(
@@ -96,7 +95,7 @@ pub(crate) fn refuse_cached(state: &State, cut: &[(DeviceId, String)]) -> Result
     refuse(ErrorKind::Corrupt, text)
 }
 
-/// What is said of a device that was cut.
+/// Sentence for messages about a device that was cut.
 pub(crate) fn describe(name: &str, header: &Header, end: End) -> String {
     let (id, had) = (header.this_device, header.device.size);
     match end {
@@ -109,9 +108,9 @@ pub(crate) fn describe(name: &str, header: &Header, end: End) -> String {
     }
 }
 
-/// The extents of a volume with one copy of everything that lay at the end of a device that was cut: from the
-/// highest slot in use on, as long as slots hold nothing but zeros. A slot before these that has other bytes
-/// was not cut.
+/// Extents lost at the end of a cut device, of a volume with one required copy. The search goes down from the
+/// highest slot in use, as long as slots hold nothing but zeros. The first slot with other bytes, and all
+/// slots before, were not cut.
 ///
 /// # Errors
 /// `Io` if a slot cannot be read.

@@ -1,11 +1,9 @@
-//! What the loss of an SSD costs a volume with one copy of everything, beside the homes that lie on it:
-//! blocks that only it has as they were written last.
+//! Cost of the loss of an SSD, beside its homes, for a volume with one required copy: dirty blocks.
 //!
-//! Which ones, only the SSD knows. But the superblocks say whether there may be any: durably before the first
-//! one is made, and no longer once a shutdown or an opening finds none. So an SSD that was only a cache keeps
-//! no volume closed that was shut down. After an unclean stop it may have what counts of the journal, of
-//! which there is one with one copy of everything. (For an adopted disk the record knows spans:
-//! `adopted/dirty_spans.rs`.)
+//! Only the SSD knows its dirty blocks. But the superblocks say whether dirty blocks are possible: durably
+//! before the first block becomes dirty, and until a shutdown or an opening finds none. So after a clean
+//! shutdown, an SSD that was only a cache does not prevent the opening. After an unclean stop, the SSD may
+//! hold the only journal. (For an adopted disk, the record names spans: `adopted/dirty_spans.rs`.)
 
 use super::NEVER;
 use crate::core::Core;
@@ -15,8 +13,8 @@ use braid_format::superblock::{DeviceEntry, DeviceState, DirtyBlocks, Phase, Reg
 use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 
-/// The devices that are lacking from now on, or since an opening that was interrupted: what their loss costs
-/// has to be told.
+/// Devices that are lost from now on, or since an interrupted opening: the cost of their loss must be
+/// reported.
 pub(crate) fn newly_lost(superblock: &Superblock, lately: &[DeviceId]) -> Vec<DeviceId> {
     let is_lost = |(id, entry): &(DeviceId, &DeviceEntry)| {
         let was_given_up = entry.state == DeviceState::Missing && entry.in_step == NEVER;
@@ -25,8 +23,8 @@ pub(crate) fn newly_lost(superblock: &Superblock, lately: &[DeviceId]) -> Vec<De
     (0..).map(DeviceId).zip(&superblock.devices).filter(is_lost).map(|(id, _)| id).collect()
 }
 
-/// One of the devices that are newly lost that may have had newer bytes than the home; with the range of the
-/// volume of which it may: all.
+/// A newly lost device that may have held newer bytes than the home, and the range of possibly stale bytes:
+/// the whole volume.
 pub(crate) fn older_without(
     superblock: &Superblock,
     lately: &[DeviceId],
@@ -38,7 +36,7 @@ pub(crate) fn older_without(
     let has = |kind, device| superblock.regions.iter().any(|r| r.kind == kind && r.device == device);
     let may_be_dirty = superblock.dirty_blocks != DirtyBlocks::None;
     let had_newer = |&id: &DeviceId| {
-        // An opening without the journal that was interrupted left word that there may be dirty blocks.
+        // An interrupted opening without the journal noted that blocks may be dirty.
         let counts = if lately.contains(&id) { !clean } else { may_be_dirty };
         counts && has(RegionKind::Journal, id) || may_be_dirty && has(RegionKind::CacheTable, id)
     };
@@ -48,8 +46,8 @@ pub(crate) fn older_without(
         .map(|id| (id, Bytes::ZERO..superblock.volume_size))
 }
 
-/// Says what may be older than what was flushed, before the superblocks say what is lost: an opening after
-/// that does not say so once more.
+/// Logs the ranges that may be older than flushed data, before the superblocks record the loss: a later
+/// opening does not repeat the message.
 pub(crate) fn tell_older(superblock: &Superblock, older: &[Range<Bytes>]) {
     if older.is_empty() {
         return;
@@ -66,8 +64,8 @@ pub(crate) fn tell_older(superblock: &Superblock, older: &[Range<Bytes>]) {
     }
 }
 
-/// Refuses to open without SSDs that were no caches alone: homes lie on them, or may come to under the policy
-/// in charge, if that does not keep homes where they are. `lost` is what lies on devices that are not there.
+/// Refuses to open without an SSD that was more than a cache: homes lie there, or its policy may move homes
+/// there. `lost` lists the extents on absent devices.
 pub(crate) fn refuse_lost_homes(
     superblock: &Superblock,
     without: &[DeviceId],
@@ -89,7 +87,7 @@ pub(crate) fn refuse_lost_homes(
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Has the superblocks say that blocks may be dirty, before the first one is.
+    /// Notes durably in the superblocks that blocks may be dirty, before the first block becomes dirty.
     pub async fn note_dirty_blocks(&self) -> Result<()> {
         if !self.devices.notes_dirty_blocks.get() {
             self.change_superblock(|superblock| superblock.dirty_blocks = DirtyBlocks::Possible).await?;
@@ -98,13 +96,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// What the superblocks are to say when the volume is shut down.
+    /// State for the superblocks of a shutdown.
     pub fn dirty_blocks(&self) -> DirtyBlocks {
         dirty_blocks(self.state.borrow().extras.dirty())
     }
 }
 
-/// What they say if so many blocks are dirty.
+/// State for the superblocks with this number of dirty blocks.
 pub(crate) fn dirty_blocks(dirty: usize) -> DirtyBlocks {
     if dirty == 0 { DirtyBlocks::None } else { DirtyBlocks::Possible }
 }

@@ -1,4 +1,4 @@
-//! The phases of an opening, and the last reasons to refuse one.
+//! Phases of an opening, and the last reasons for a refusal.
 
 use super::assemble::Highest;
 use super::superblock::{Written, write_superblocks};
@@ -15,8 +15,7 @@ use braid_format::superblock::{Features, Phase, RegionKind, Superblock};
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
 
-/// The extents of which a device that is not there or was cut, and was current until now, holds the only
-/// current copy.
+/// Extents with their only current copy on a device that was current until now, and is absent or was cut.
 pub(crate) fn only_copies<D: Device>(
     members: &[Member<D>],
     shape: &Shape,
@@ -26,13 +25,13 @@ pub(crate) fn only_copies<D: Device>(
     let on = |slot| state.space.locate(slot).map(|s| s.device);
     let is_current = |d: Option<DeviceId>| d.is_some_and(|d| members[d.index()].is_current());
     let mut only = Vec::new();
-    // What was given up by name is not looked for. A device that was cut was given up by nobody.
+    // The copies on a device excluded by name are not looked for. Nobody excluded a device that was cut.
     let is_asked =
         |device: &&DeviceId| !members[device.index()].lacks_all() || cut.iter().any(|(id, _)| id == *device);
     for &device in lately.iter().filter(is_asked) {
         let is_only = |(extent, entry): (ExtentId, Entry)| {
             let (home, second) = (on(entry.home), on(entry.second));
-            // Before this opening, the home was current and its other copy lacked something.
+            // Before this opening, the home was current and the second copy lacked something.
             let behind = state.behind.was_behind(shape.span_of(extent));
             home == Some(device) && (behind || !is_current(second))
                 || second == Some(device) && !is_current(home)
@@ -43,8 +42,8 @@ pub(crate) fn only_copies<D: Device>(
     only
 }
 
-/// Refuses to go on without a device that holds the only current copy of something, and was current until
-/// now.
+/// Refuses to continue without a device that was current until now and holds the only current copy of an
+/// extent.
 pub(crate) fn refuse_only_copies<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
@@ -61,7 +60,7 @@ pub(crate) fn refuse_only_copies<D: Device>(
         superblock.name,
         members[device.index()].entry.uuid
     );
-    // A device that is there was cut, or forgot what it had acknowledged.
+    // A present device was cut, or lost acknowledged writes.
     let text = match cut.iter().find(|(id, _)| *id == device) {
         Some((_, what)) => format!("{what}; {text}"),
         None => text,
@@ -69,8 +68,8 @@ pub(crate) fn refuse_only_copies<D: Device>(
     Err(Error::new(ErrorKind::Degraded, text))
 }
 
-/// Gives the opening its number. `knows_log` says whether this opening has read all that daemons which died
-/// may have left in memory.
+/// Sets the generation of the opening. `knows_log` is true if this opening has read everything that dead
+/// daemons may have left in memory.
 pub(crate) fn number<D: Device>(
     members: &[Member<D>],
     superblock: &mut Superblock,
@@ -79,30 +78,31 @@ pub(crate) fn number<D: Device>(
 ) {
     let last = superblock.epoch.max(highest.epoch);
     if !knows_log && !planted(Bug::NumberOfReaderTaken) {
-        // An opening that has read a pending log notes its number in the log before a device has that number:
-        // the last one, or the next. If that opening ended early, this one must not pass for it, since what
-        // is written now is newer than the log.
+        // An opening that has read a pending log notes its number in the log before any device has the
+        // number: the last number or the next. If that opening ended early, the present opening must not be
+        // taken for it, since data written now is newer than the log.
         superblock.epoch = last + 2;
     } else if superblock.phase != Phase::Opening || members.iter().any(Member::is_lacking) {
-        // An opening that was interrupted wrote no data, so its number serves again. But not without a device
-        // that may have taken part: what that knows of this number must not pass for what is written now.
+        // An interrupted opening wrote no data, so its number serves again, unless a device is lacking that
+        // may have taken part: data written now must not pass for the state known to that device under the
+        // same number.
         superblock.epoch = last + 1;
     }
 }
 
-/// Enters a new epoch, which [`number`] has given: `Opening` on all devices, then `Open` on all. Data is
-/// written after that. An opening that only `announces` itself ends after the first phase, as if interrupted:
-/// the devices have its number, and say all that they said before.
+/// Enters the new generation set by [`number`]: `Opening` on all devices, then `Open` on all. Data is written
+/// afterwards. An opening that only `announces` itself ends after the first phase, as if interrupted: the
+/// devices have its number, and otherwise say the same as before.
 ///
 /// # Errors
-/// The device that could not be written. No device got anything but tables and superblocks.
+/// The device that could not be written. The devices got only tables and superblocks.
 pub(crate) async fn enter<R: Runtime, D: Device>(
     rt: &R,
     members: &[Member<D>],
     superblock: &mut Superblock,
     (highest, announces): (Highest, bool),
 ) -> std::result::Result<(), (DeviceId, Error)> {
-    // By an even number: the next table must not go over the one that counts.
+    // Advances by an even number: the next table must not overwrite the table that counts.
     superblock.sequence += highest.sequence.saturating_sub(superblock.sequence).next_multiple_of(2);
     let phases = [Phase::Opening, Phase::Open];
     let phases = match announces {
@@ -128,19 +128,21 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Whether extra copies may lie on any device.
+    /// True if cached copies may lie on any device.
     pub fn has_cache_table(&self) -> bool {
         self.devices.superblock().regions.iter().any(|region| region.kind == RegionKind::CacheTable)
     }
 
-    /// After an unclean stop the journal says first that this opening has begun: a batch of the last one that
-    /// reaches the device only now counts for nothing. With it goes which copies count as behind from now on.
+    /// After an unclean stop, records the beginning of this opening in the journal: a batch of the last
+    /// opening that reaches a device only now counts for nothing. The copies that count as behind from now on
+    /// are recorded, too.
     pub async fn begin_epoch(&self, clean: bool) -> Result<()> {
-        // No job makes room yet. Slots that only the journal calls free must not be used before the other map
-        // image does. And what recovery forgets of clean extra copies no record says: no image of a page and
-        // no record may name it when its block slot is used again. And a ring that was out of use must not be
-        // followed by a batch that does not follow: the ones between would be looked for. And if the journal
-        // is lost, the batches overwrite what the devices know instead of it.
+        // A checkpoint comes first for any of five reasons. No job makes room in the journal yet. Slots that
+        // only the journal calls free must not be used before the older map image agrees. No record names the
+        // clean cached copies that recovery forgets: no page image and no record may name such a copy when
+        // its block slot is used again. A batch must not follow a gap in a ring that was out of use: recovery
+        // would look for the batches between. If the journal is lost, new batches overwrite its substitutes
+        // on the devices.
         let is_lost = is_journal_lost(&self.devices.superblock(), |device| self.member(device).is_current());
         let is_ahead = {
             let state = self.state.borrow();
@@ -155,7 +157,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let records_extras =
             |superblock: &Superblock| superblock.features.incompat & Features::CLEAN_EXTRAS != 0;
         if self.has_cache_table() && !records_extras(&self.devices.superblock()) {
-            // Nothing that an older version left in the tables counts from here on.
+            // Entries of the cache tables from an older version are void from here on.
             self.change_superblock(|superblock| superblock.features.incompat |= Features::CLEAN_EXTRAS)
                 .await?;
         }
@@ -166,7 +168,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         if self.devices.iter().any(Member::lacks_all) {
             self.commit(Origin::Background).await?;
-            // What they lack is durable: from now on they are in step.
+            // The differences of these devices are durable: from now on the devices are in step.
             self.devices.iter().for_each(Member::note_recorded);
             self.change_superblock(|_| ()).await?;
         }

@@ -1,4 +1,4 @@
-//! What one device is good for: by its own superblock, and by what the newest one says of it.
+//! Judges one device by its own superblock and by its entry in the newest superblock.
 
 use super::apart::is_lack_known;
 use super::assemble::was_current;
@@ -12,30 +12,29 @@ use braid_format::fingerprint::NO_SERIAL;
 use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, Role, Superblock};
 use braid_runtime::Device;
 
-/// The last epoch in step of a device whose copies are all made again: it has none until the set of what it
-/// lacks is durable.
+/// Last generation in step of a device to rebuild: none, until its differences are durably recorded.
 pub(crate) const NEVER: u64 = 0;
 
-/// The last epoch in which data may have been written to a device, as its superblock knows it. An opening
-/// that was interrupted wrote none, and any number of them may have followed each other.
+/// Last generation with possible writes to a device, by its own superblock. An interrupted opening wrote no
+/// data, and any number of interrupted openings may follow each other.
 pub(super) fn last_written(header: &Header) -> u64 {
     if header.phase == Phase::Opening { header.device.in_step } else { header.epoch }
 }
 
-/// What a device that was given is good for.
+/// Verdict on a given device.
 pub(crate) struct Judged {
     pub(super) state: DeviceState,
-    /// Whether all of its copies must be made again.
+    /// True if all copies on the device must be rebuilt.
     pub lacks_all: bool,
-    /// Whether its end is gone. With one required copy the device counts as before all the same: the caller
+    /// True if the end of the device is gone. With one required copy, the device counts as before: the caller
     /// decides.
     pub is_cut: bool,
 }
 
-/// What the volume knows of a device, if it is one of its devices.
+/// Returns the entry of a device in the newest superblock.
 ///
 /// # Errors
-/// `Invalid` for a device that is none of the volume's any more, or not yet.
+/// `Invalid` if the device does not belong to the volume any more, or not yet.
 pub(super) fn entry_of<'a, D: Device>(
     newest: &'a Superblock,
     candidate: &Candidate<'_, D>,
@@ -51,11 +50,11 @@ pub(super) fn entry_of<'a, D: Device>(
     Ok(entry)
 }
 
-/// Judges a device by its superblock and by what the newest one says of it.
+/// Judges a device by its own superblock and by its entry in the newest superblock.
 ///
 /// # Errors
-/// `Invalid` for a device that is none of the volume's, an old copy, or smaller than before; `Degraded` for
-/// one that was used apart from the others.
+/// `Invalid` for a foreign device, an old copy, or a device that has shrunk; `Degraded` for a device that was
+/// used apart from the rest.
 pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>) -> Result<Judged> {
     let entry = entry_of(newest, candidate)?;
     if is_short(entry, candidate) {
@@ -64,8 +63,8 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
     let (name, header, volume) = (candidate.name, &candidate.header, &newest.name);
     let id = header.this_device;
     let used = last_written(header);
-    // A table of an opening that is in progress, or of one without the device, knows of all in which that was
-    // written.
+    // The table of an opening in progress, or of an opening without the device, knows the device's last
+    // written generation.
     let is_known_last = newest.phase == Phase::Opening || !was_current(entry);
     if is_known_last && used > entry.in_step && entry.in_step != NEVER && !planted(Bug::StaleDeviceTaken) {
         let text = format!(
@@ -78,14 +77,13 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
     }
     let is_cut = is_cut(candidate);
     match entry.state {
-        // What it lacks is known since it was in step. An older copy of it lacks more.
+        // The differences since the device was in step are recorded. An older copy of the device lacks more.
         DeviceState::Missing | DeviceState::Failed | DeviceState::Returning => {
-            // An opening that was interrupted may have been the one after that in which it was in step, or a
-            // later one.
+            // An interrupted opening may be the successor of the last generation in step, or a later opening.
             let was_there = used != NEVER && (used..=header.epoch).contains(&entry.in_step)
                 || planted(Bug::OlderReturnTaken);
-            // Of one that was given up while it was not there nothing else tells what it was used for since;
-            // one that is being brought up to date was there.
+            // If a device was excluded while absent, only its own table reveals its use since. A device that
+            // was being resynchronised was present.
             let was_absent = entry.in_step == NEVER && entry.state != DeviceState::Returning;
             let is_told = match was_there || was_absent {
                 true => is_lack_known(newest, candidate)?,
@@ -118,8 +116,8 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
     }
 }
 
-/// Whether a device took part up to the newest step, or is the one step behind that an interruption leaves.
-/// Any number of openings may have been interrupted before they reached it: none of them wrote data.
+/// True if a device took part up to the newest step, or is behind by the one step of an interruption. Any
+/// number of openings may have been interrupted before they reached the device: they wrote no data.
 fn is_in_step(newest: &Superblock, header: &Header, entry: &DeviceEntry) -> bool {
     let step = |phase: Phase| match phase {
         Phase::Opening => 0,
@@ -130,20 +128,18 @@ fn is_in_step(newest: &Superblock, header: &Header, entry: &DeviceEntry) -> bool
     let (last, this) = (step(newest.phase), step(header.phase));
     match newest.phase {
         _ if planted(Bug::StaleDeviceTaken) => true,
-        // The table may be one step ahead of the superblocks. Where one device did not get past `Opening`,
-        // none wrote data. Nor has one that got further in an opening of the same number: that was another
-        // opening.
+        // The table may be one step ahead of the superblocks. If a device did not get past `Opening`, no
+        // device was written. A device further along with the same number belongs to another opening.
         Phase::Opening if header.epoch == newest.epoch => header.phase == Phase::Opening,
         Phase::Opening => header.epoch >= entry.in_step.min(newest.epoch - 1),
-        // It was about to be opened with a device that is missing.
+        // The device was about to be opened together with a device that is missing now.
         Phase::Closed if header.phase == Phase::Opening => header.device.in_step == newest.epoch,
         _ => header.epoch == newest.epoch && this <= last && this + 1 >= last,
     }
 }
 
-/// A superblock of the last opening in which the device of the newest one was written, and of the end of
-/// that: what counts if the newest one is of an opening that was interrupted, and the table that belongs to
-/// it is on a device that is missing.
+/// Superblock of the end of the last opening that wrote the newest header's device. It counts if the newest
+/// header belongs to an interrupted opening and its table is on a missing device.
 pub(super) fn closed_before<'a>(
     newest: &Header,
     mut headers: impl Iterator<Item = &'a Header>,
@@ -152,9 +148,9 @@ pub(super) fn closed_before<'a>(
     headers.find(|header| newest.phase == Phase::Opening && is_end(header))
 }
 
-/// The superblock of a device that went on without those that the newest one speaks of, if these have nothing
-/// that it has not: the newest one is of an opening that was interrupted, as were all since that device was
-/// written with them.
+/// Superblock of a device that continued without the devices of the newest superblock, if none of these has
+/// data that the device lacks. The newest superblock, like all since the device was written with the rest,
+/// belongs to an interrupted opening.
 pub(super) fn gone_on<'a>(
     newest: &Superblock,
     headers: impl Iterator<Item = &'a Header>,
@@ -172,34 +168,35 @@ pub(super) fn gone_on<'a>(
     others.max_by_key(|header| (header.epoch, header.sequence))
 }
 
-/// Whether a device that an interrupted opening lacked had been there whenever another one was written, which
-/// was last in epoch `last_used`: it was neither given up, nor returning.
+/// True if an interrupted opening lacked a device that was present at every write to another device (last in
+/// generation `last_used`): the entry is neither failed nor returning.
 pub(super) fn is_missing_since(entry: &DeviceEntry, last_used: u64) -> bool {
     entry.state == DeviceState::Missing && entry.in_step != NEVER && entry.in_step >= last_used
 }
 
-/// The state of a device that was not given.
+/// State of a device that was not given.
 pub(super) fn absent(entry: &DeviceEntry) -> DeviceState {
     match entry.state {
         state @ (DeviceState::Failed | DeviceState::Removed) => state,
-        // It lacked something already: the others are not what they were with it.
+        // The device lacked something already: the other devices have changed since.
         DeviceState::Returning => DeviceState::Failed,
         _ => DeviceState::Missing,
     }
 }
 
-/// Whether the others say of a device that it is none of the volume's any more, or was not yet.
+/// True if the newest superblock says that the device has left the volume, or has not joined yet.
 pub(super) fn is_removed(entry: &DeviceEntry, header: &Header) -> bool {
     entry.state == DeviceState::Removed && entry.uuid == header.device.uuid
 }
 
-/// Whether a device was lost, and is to be removed: it is there again, and the others hold all that counts.
+/// True if a device was lost and awaits removal. The device is present again, and the other devices hold
+/// everything.
 pub(super) fn is_leaving(entry: &DeviceEntry, header: &Header) -> bool {
     let is_lost = matches!(entry.state, DeviceState::Missing | DeviceState::Failed);
     is_lost && entry.role.contains(Role::LEAVING) && entry.uuid == header.device.uuid
 }
 
-/// Whether the administrator gives a device up, or did so and it has not come back since.
+/// True if the administrator excludes a device, or excluded it earlier and it has not returned since.
 pub(super) fn is_given_up(superblock: &Superblock, device: DeviceId, distrusted: &[DeviceId]) -> bool {
     let entry = superblock.devices.get(device.index());
     let lacks_all = |entry: &DeviceEntry| {
@@ -208,7 +205,7 @@ pub(super) fn is_given_up(superblock: &Superblock, device: DeviceId, distrusted:
     distrusted.contains(&device) || entry.is_some_and(lacks_all)
 }
 
-/// Refuses a disk that is not the one that was adopted, or has another size.
+/// Refuses a disk with another serial number or size than the adopted disk.
 pub(super) fn judge_adopted<D: Device>(
     superblock: &Superblock,
     entry: &DeviceEntry,
@@ -216,7 +213,7 @@ pub(super) fn judge_adopted<D: Device>(
     (device, identity): (&D, Uuid),
 ) -> Result<()> {
     let volume = &superblock.name;
-    // Without a serial number now or then, the sums of what lies on it tell.
+    // If a serial number is absent, now or at the adoption, the sums of the disk's contents decide.
     if identity != entry.uuid && ![identity, entry.uuid].contains(&NO_SERIAL) {
         let text = format!(
             "{name} is not the disk that volume '{volume}' adopted: its serial number differs; give that disk"

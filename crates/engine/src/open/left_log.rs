@@ -1,4 +1,4 @@
-//! The pending log that a daemon which died has left: whether it speaks of the volume as the devices have it.
+//! Pending log of a dead daemon: decides whether the log belongs to the volume in its present state.
 
 use crate::core::Core;
 use crate::journal::Changes;
@@ -13,22 +13,22 @@ use braid_policy::Origin;
 use braid_runtime::{Device, LastingMemory, Runtime};
 use std::rc::Rc;
 
-/// What was left.
+/// Contents of a left pending log.
 #[derive(Default)]
 pub(crate) struct LeftLog {
-    /// The changes, if they count.
+    /// Changes, if the log counts.
     pub changes: Option<Changes>,
-    /// Why they do not.
+    /// Reason for refusing the log.
     refused: Option<String>,
-    /// Unless it is none, a flush had failed, and no guest of a later opening was told.
+    /// Unless none: a flush had failed, and no guest of a later opening has been told.
     loss: Loss,
-    /// What seals the log, if it counts, and whether the log has owners.
+    /// Seal of the log, if the log counts, and true if the log has owners.
     seal: Option<(Seal, bool)>,
 }
 
 impl LeftLog {
-    /// Reads the log in this memory. Never fails: a log that does not count is no reason not to open the
-    /// volume as after a power cut.
+    /// Reads the log in this memory. Never fails: without a log that counts, the volume opens as after a
+    /// power cut.
     pub fn read(memory: Option<&Rc<dyn LastingMemory>>, superblock: &Superblock) -> LeftLog {
         let Some(memory) = memory else { return LeftLog::default() };
         let head = match head(&**memory) {
@@ -57,14 +57,14 @@ impl LeftLog {
         LeftLog { refused: Some(why), ..LeftLog::default() }
     }
 
-    /// The log, if what is there counts until this opening has made it durable.
+    /// Returns the log, if its contents count until this opening has made them durable.
     pub fn needed(&self, memory: Option<&Rc<dyn LastingMemory>>) -> Option<NeededLog> {
         let is_needed = self.changes.is_some() || self.loss != Loss::None;
         let (memory, (seal, has_owners)) = (memory.filter(|_| is_needed)?.clone(), self.seal?);
         Some(NeededLog { memory, seal, loss: self.loss, has_owners })
     }
 
-    /// Tells what became of the log.
+    /// Reports the outcome of the log.
     pub fn report(&self, recovery: &mut Recovery) {
         recovery.flush_had_failed = self.loss != Loss::None;
         if recovery.log_refused.is_none() {
@@ -79,7 +79,7 @@ fn head(memory: &dyn LastingMemory) -> std::result::Result<Head, Invalid> {
     decode_head(&bytes, memory.len())
 }
 
-/// Why a log is of something else than this volume as it is.
+/// Reason why a log does not belong to this volume in its present state.
 fn stranger(head: &Head, life: [u8; 16], superblock: &Superblock) -> Option<String> {
     if head.volume != superblock.volume {
         return Some(format!("it is of volume {}", head.volume));
@@ -97,7 +97,7 @@ fn stranger(head: &Head, life: [u8; 16], superblock: &Superblock) -> Option<Stri
             head.epoch
         ));
     }
-    // With equal numbers, two copies of one volume were opened as often.
+    // With equal generations, two copies of one volume were opened equally often.
     if !head.knows(superblock.owner) && !planted(Bug::NumberOfReaderTaken) {
         return Some(format!(
             "it is of another opening {}: the volume was opened again since without it, or this is a copy of the \
@@ -108,8 +108,7 @@ fn stranger(head: &Head, life: [u8; 16], superblock: &Superblock) -> Option<Stri
     None
 }
 
-/// The number of the last opening in which anything may have been written: one that was interrupted before is
-/// none.
+/// Last generation with possible writes: an opening that was interrupted before `Open` wrote no data.
 fn last_opening(superblock: &Superblock) -> u64 {
     match superblock.phase {
         Phase::Opening => superblock.devices.iter().map(|entry| entry.in_step).max().unwrap_or(0),
@@ -124,13 +123,13 @@ fn entries(memory: &dyn LastingMemory, head: &Head) -> std::result::Result<Chang
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Makes the changes of a log that counted durable, and shortens the journal, before anything changes the
-    /// map.
+    /// Makes the changes of a log that counted durable, and shortens the journal, before anything else
+    /// changes the map.
     pub async fn settle_left_log(&self, recovery: &Recovery) -> Result<()> {
         if !recovery.has_log {
             return Ok(());
         }
-        // A batch may have been under way with as many changes as may be pending besides.
+        // A batch may have been in flight, with as many changes as may be pending besides.
         loop {
             let first = self.state.borrow().first_extents(self.journal.most_pending());
             let Some(end) = first else { break };

@@ -1,5 +1,5 @@
-//! Opening a volume from its devices alone: find the superblocks, refuse what does not belong, decide which
-//! devices are current.
+//! Opens a volume from its devices alone: finds the superblocks, refuses foreign devices, and decides whether
+//! each device is current.
 //!
 //! ```text
 //! superblock.rs  reading and writing the copies on the devices      assemble.rs  which device is what, and which are refused

@@ -1,9 +1,9 @@
-//! Whether all that is there is known to be outdated.
+//! Decides whether all present devices are known to be outdated.
 //!
-//! When a device is given up, the superblocks of the other devices say so, and its own does not. Found alone
-//! at the next opening, it says that all devices were current, as the half of a mirror does whose other half
-//! has just failed. Its superblock is the same in both cases. The caller that had the volume open last knows
-//! the difference ([`Volume::outdated_devices`](crate::Volume::outdated_devices)), and passes it on
+//! When a device fails, the superblocks of the other devices say so; its own superblock does not. Found alone
+//! at the next opening, the device says that all devices were current. The surviving half of a mirror says
+//! the same, with the same superblock. The caller of the last opening knows the difference
+//! ([`Volume::outdated_devices`](crate::Volume::outdated_devices)), and passes the list to the next opening
 //! ([`OpenOptions::outdated`](crate::OpenOptions)).
 
 use super::assemble::was_current;
@@ -12,9 +12,8 @@ use crate::{ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_format::superblock::{DeviceEntry, DeviceState, Superblock};
 
-/// The devices among those that are `away` which were in use when all that would count as `current` were not
-/// any more. None if one is current that is not among the `outdated`: what became of the others, its
-/// superblock says.
+/// Returns the `away` devices that were in use when all `current` devices had become outdated. Empty if a
+/// current device is not `outdated`: its superblock knows the state of all devices.
 pub(crate) fn newer_elsewhere(
     mut current: impl Iterator<Item = DeviceId>,
     away: &[DeviceId],
@@ -26,7 +25,7 @@ pub(crate) fn newer_elsewhere(
     away.iter().copied().filter(|id| !outdated.contains(id)).collect()
 }
 
-/// Refuses to serve older bytes as if they were the newest.
+/// Refuses to serve older bytes as the newest.
 pub(crate) fn refuse_outdated(
     superblock: &Superblock,
     away: &[DeviceId],

@@ -1,4 +1,4 @@
-//! Reading and writing superblocks and device tables, wherever their copies lie.
+//! Reads and writes superblocks and device tables, at all places of their copies.
 
 use super::cut::{self, End};
 use crate::copies::{Deadline, Member, answered};
@@ -13,24 +13,24 @@ use std::cmp::Reverse;
 use std::io;
 use std::rc::Rc;
 
-/// What the copies of a superblock on one device say.
+/// Result of reading all superblock copies on one device.
 pub(crate) struct Found {
-    /// The newest valid one.
+    /// The newest valid copy.
     pub header: Header,
-    /// Copies that could not be believed, by place.
+    /// Places of damaged or foreign copies.
     pub damaged: Vec<Bytes>,
-    /// Whether its end is the one that it was given.
+    /// State of the end of the device.
     pub end: End,
 }
 
 impl Found {
-    /// Where the last copy lay of a device whose end is gone.
+    /// Place of the last copy, on a device that lost data with its end.
     pub fn lost_end(&self) -> Option<Bytes> {
         self.damaged.last().copied().filter(|_| cut::is_lost(&self.header, self.end))
     }
 }
 
-/// Reads the superblock of a device. An error says whether it is foreign, damaged or from a newer version.
+/// Reads the superblock of a device. The error distinguishes foreign, damaged, and newer-version devices.
 pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<Found> {
     let size = device.geometry().size;
     if size < SMALLEST_DEVICE {
@@ -60,7 +60,7 @@ pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result
         Error::new(ErrorKind::Invalid, text)
     };
     let header = newest.ok_or_else(|| problem.unwrap_or_else(nothing))?;
-    // A device that grew has its last copy where its end was.
+    // A device that grew has its last copy at its former end.
     let (mut damaged, mut is_last_absent) = (Vec::new(), false);
     for offset in superblock_offsets(header.device.size.min(size), header.device.layout) {
         let copy = try_copy(device, offset).await;
@@ -78,21 +78,19 @@ pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result
     Ok(Found { header, damaged, end })
 }
 
-/// The layouts that a device may have. The last copy, which lies at the same place in both, says which it is:
-/// where only the other one has copies lie guests' bytes, and what looks like a superblock there may be one
-/// that a guest has written.
+/// Possible layouts of a device. The last copy, at the same place in both layouts, decides. Guests' bytes lie
+/// at the places of the other layout, and a guest may have written a false superblock there.
 async fn layouts<D: Device>(device: &D, size: Bytes, name: &str) -> Vec<Layout> {
     let last = superblock_offsets(size, Layout::Head)[2];
     match read_copy(device, last, name).await {
         Ok(header) => vec![header.device.layout],
-        // Damaged, or the device has grown.
+        // The copy is damaged, or the device has grown.
         Err(_) => vec![Layout::Head, Layout::Tail],
     }
 }
 
-/// The size that a device had of which no superblock was found, if it is one that has grown: where its end
-/// was lie the superblocks of a device with a layout of its own addresses. `tables` are those of the volume's
-/// other devices.
+/// Former size of a device without a superblock, if the device has grown: with layout tail, the superblocks
+/// lie at the former end. `tables` belong to the other devices of the volume.
 pub(crate) async fn former_size<D: Device>(
     device: &D,
     name: &str,
@@ -138,7 +136,7 @@ async fn read_copy<D: Device>(device: &D, offset: Bytes, name: &str) -> Result<H
     })
 }
 
-/// The valid device tables at a place, of the two halves; the newest first.
+/// Valid device tables of the two halves of a place, the newest first.
 pub(crate) async fn read_table<D: Device>(
     device: &D,
     place: TablePlace,
@@ -160,17 +158,17 @@ pub(crate) async fn read_table<D: Device>(
     if tables.is_empty() { Err(problem) } else { Ok(tables) }
 }
 
-/// The superblock of a device: which volume it belongs to, as which of its devices, and what it emulates.
-/// Reads only.
+/// Reads the superblock of a device: its volume, its number there, and the model that it emulates. Writes
+/// nothing.
 ///
 /// # Errors
-/// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made it, `Io` if it does
-/// not answer for a minute.
+/// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made the superblock, `Io`
+/// if the device does not answer for a minute.
 pub async fn identify<R: Runtime, D: Device>(rt: &R, device: Rc<D>, name: &str) -> Result<Header> {
     Ok(ask_superblock(rt, &device, name).await?.header)
 }
 
-/// As [`read_superblock`], of a device that may not answer.
+/// As [`read_superblock`], with a limit of time for the answer.
 pub(crate) async fn ask_superblock<R: Runtime, D: Device>(
     rt: &R,
     device: &Rc<D>,
@@ -180,29 +178,29 @@ pub(crate) async fn ask_superblock<R: Runtime, D: Device>(
     answered(rt, name, async move { read_superblock(&*device, &own).await }).await?
 }
 
-/// What became of writing all superblocks.
+/// Outcome of writing all superblocks.
 pub(crate) enum Written {
-    /// They are durable on every device that is written.
+    /// The superblocks are durable on all written devices.
     All,
-    /// This device failed; those before it are written.
+    /// This device failed. The devices before it are written.
     Failed { device: DeviceId, error: Error, table: Table },
 }
 
-/// Which table of devices the superblocks need after one could not be written everywhere.
+/// Table of devices needed by the superblocks after a device could not be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Table {
-    /// The new one: a superblock may name it.
+    /// The new table: a superblock may name it.
     New,
-    /// The one before it: no superblock was written.
+    /// The previous table: no superblock was written.
     Before,
 }
 
-/// Writes device tables, then superblocks, to all devices that are written, and makes them durable. Devices
-/// without a table come last: what these were told, all that have one were told before.
+/// Writes device tables, then superblocks, to all written devices, and makes them durable. Devices without a
+/// table come last: every device with a table already knows their news.
 ///
-/// With one required copy, a table that cannot be written costs that copy of the table alone, if another
-/// device has the table. With two, the device failed: once it is given up, its own table must say when that
-/// was. No superblock is written before one table is whole.
+/// With one required copy, a table that cannot be written costs only that copy of the table, if another
+/// device has the table. With two, the device fails: its own table must say when it was excluded. No
+/// superblock is written before one table is complete.
 pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     rt: &R,
     members: impl Iterator<Item = &'a Member<D>> + Clone,
@@ -234,7 +232,7 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
             }
             match write_table(superblock, member.id, &write, &flush).await {
                 Ok(Ok(())) => whole += usize::from(has_table(&member)),
-                // A device that is out of use since needs another superblock, which says so.
+                // A device that went out of use meanwhile needs another superblock, with its new state.
                 Ok(Err(error)) if superblock.copies == 1 && member.is_written() => {
                     tracing::warn!("the table of devices could not be written to {}: {error}", member.id);
                     spared.get_or_insert(failed("table of devices", error));
@@ -249,8 +247,8 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     Written::All
 }
 
-/// As [`write_superblocks`], on these devices, by id: of a new volume, or of one that is not open. The
-/// superblocks of the first group come first; the tables of all groups come before them.
+/// As [`write_superblocks`], for devices by id, of a new volume or of a volume that is not open. All tables
+/// come first, then the superblocks of the first group, then of the next.
 pub(crate) async fn write_new<D: Device>(groups: &[&[Option<&D>]], superblock: &Superblock) -> Result<()> {
     for table in [true, false] {
         let devices = groups.iter().flat_map(|devices| (0..).map(DeviceId).zip(*devices));
@@ -268,7 +266,7 @@ pub(crate) async fn write_new<D: Device>(groups: &[&[Option<&D>]], superblock: &
     Ok(())
 }
 
-/// The inner error says that the place could not be written, the outer one that the device could not flush.
+/// The inner error is a failed write of the table, the outer error a failed flush.
 async fn write_table(
     superblock: &Superblock,
     device: DeviceId,
@@ -286,8 +284,8 @@ async fn write_table(
     }
 }
 
-/// The first copy, flushed, before the others: one is whole at every instant. One place that cannot be
-/// written costs that copy alone.
+/// Writes and flushes the first copy before the rest: one copy is complete at every instant. One place that
+/// cannot be written costs only its copy.
 async fn write_copies(
     superblock: &Superblock,
     device: DeviceId,
@@ -306,7 +304,7 @@ async fn write_copies(
             }
             failed = Some(error);
         }
-        // After a failure each of the others is flushed, for it may be the only one that is whole.
+        // After a failure, each remaining copy is flushed, since it may be the only complete copy.
         if i == 0 || i + 1 == places.len() || failed.is_some() {
             flush().await?;
         }

@@ -1,7 +1,6 @@
-//! Which devices a volume has, as the devices say that were found. The search for devices reads superblocks
-//! and tables of many devices, and opens
-//! none of these for itself. Nothing here changes a device, and nothing here refuses a volume: an opening
-//! does.
+//! Devices of a volume, by the statements of the devices found. A search reads superblocks and tables of many
+//! devices, and opens no device for itself. Nothing here changes a device or refuses a volume: only an
+//! opening does.
 
 use super::assemble::newest_of;
 use super::candidate::Candidate;
@@ -16,12 +15,12 @@ use std::cmp::Reverse;
 use std::io;
 use std::rc::Rc;
 
-/// A device that was found, and what its superblock and its tables of devices say.
+/// A device found, with its superblock and its tables of devices.
 #[derive(Clone, Debug)]
 pub struct Sighting {
-    /// What to call the device in messages: its path.
+    /// Name of the device in messages: its path.
     pub name: String,
-    /// Its superblock.
+    /// Superblock of the device.
     pub header: Header,
     geometry: Geometry,
     end: End,
@@ -29,7 +28,7 @@ pub struct Sighting {
 }
 
 impl Sighting {
-    /// Reads the superblock of a device, and the tables that the superblock says to lie there.
+    /// Reads the superblock of a device, and the tables on this device that the superblock names.
     ///
     /// # Errors
     /// As [`crate::identify`], but without a limit of time.
@@ -50,7 +49,7 @@ impl Sighting {
         Ok(Sighting { name: name.to_owned(), header, geometry: device.geometry(), end, tables })
     }
 
-    /// How large the device is.
+    /// Size of the device.
     pub fn size(&self) -> Bytes {
         self.geometry.size
     }
@@ -66,31 +65,31 @@ impl Sighting {
     }
 }
 
-/// What the newest superblock among some devices of one volume says.
+/// Newest superblock among some devices of one volume.
 pub struct Survey {
     newest: Option<Superblock>,
 }
 
-/// What a device is to the volume, as the newest superblock says.
+/// Relation of a device to the volume, by the newest superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// The device is in its place, as far as is known: an opening judges it.
+    /// As far as known, the device is in its place: an opening judges the device.
     Member,
-    /// The device is an older copy of the one that was in use last, is older than the known differences reach
-    /// back, or was cut: why.
+    /// The device was cut, is an older copy of the current device, or is older than the recorded differences.
+    /// The string is the reason.
     Old(String),
-    /// The others say that the device was removed.
+    /// By the other devices, the device was removed.
     Removed,
     /// Another device has this place now.
     Replaced,
 }
 
 impl Survey {
-    /// Compares devices of one volume. There may be several for one place.
+    /// Compares devices of one volume. Several devices may claim one place.
     pub fn of(sightings: &[&Sighting]) -> Survey {
         let mut found: Vec<Candidate<'_, Seen>> =
             sightings.iter().map(|sighting| sighting.candidate()).collect();
-        // Of several for one place, the newest has the table that belongs to the newest superblock.
+        // Among several devices for one place, the newest has the table of the newest superblock.
         found.sort_by_key(|candidate| Reverse((candidate.header.epoch, candidate.header.sequence)));
         let mut headers: Vec<&Header> = found.iter().map(|candidate| &candidate.header).collect();
         headers.sort_by_key(|header| Reverse((header.epoch, header.sequence)));
@@ -102,12 +101,12 @@ impl Survey {
         self.newest.as_ref()
     }
 
-    /// The devices of the volume by place, removed ones too; none if no table of devices was found.
+    /// Devices of the volume by place, including removed devices; none if no table of devices was found.
     pub fn devices(&self) -> Option<&[DeviceEntry]> {
         self.newest.as_ref().map(|newest| &newest.devices[..])
     }
 
-    /// What a device of the same volume is.
+    /// Returns the relation of a device to its volume.
     pub fn standing(&self, sighting: &Sighting) -> Standing {
         let Some(newest) = &self.newest else { return Standing::Member };
         let entry = newest.devices.get(sighting.header.this_device.index());
@@ -118,18 +117,18 @@ impl Survey {
             Some(_) => {}
         }
         match judge(newest, &sighting.candidate()) {
-            // A new device that has been in step with no other yet lacks all, and is no copy.
+            // A new device that was never in step lacks everything, but is no old copy.
             Ok(judged) if judged.lacks_all && sighting.header.device.in_step != NEVER => Standing::Old(
                 format!("{} is an older copy of {}", sighting.name, sighting.header.this_device),
             ),
             Err(error) if error.kind() == ErrorKind::Invalid => Standing::Old(error.to_string()),
-            // Devices that were used apart are for an opening to refuse, by name.
+            // An opening refuses devices that were used apart, by name.
             Ok(_) | Err(_) => Standing::Member,
         }
     }
 }
 
-/// A device whose superblock and tables have been read: there is nothing more to ask it for.
+/// A device with its superblock and tables already read: no further request is valid.
 struct Seen(Geometry);
 
 fn refused() -> io::Error {

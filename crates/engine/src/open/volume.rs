@@ -1,4 +1,4 @@
-//! How a volume is opened.
+//! All steps of an opening.
 
 use super::dirty_blocks::{dirty_blocks, newly_lost, older_without, refuse_lost_homes, tell_older};
 use super::{
@@ -28,47 +28,47 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
-/// How a volume is opened.
+/// Options of an opening.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// What to call each device in messages: its path.
+    /// Names of the devices in messages: their paths.
     pub names: Vec<String>,
     /// Extents in the memory cache; 0 for none.
     pub cache_extents: usize,
-    /// When a read brings all of its extent into the memory cache.
+    /// Condition for a read to bring its whole extent into the memory cache.
     pub readahead: Readahead,
-    /// Memory for what is read ahead of streams, of guests' reads that follow each other in order or by a
-    /// stride; none, with [`Readahead::Off`] or extents of more than 1 MiB, nothing is.
+    /// Memory for reading ahead of streams (guests' reads in order or by a stride). Zero, [`Readahead::Off`],
+    /// or extents of more than 1 MiB turn reading ahead off.
     pub ahead: Bytes,
-    /// Keeps what is proved of a damaged volume, gives the rest up ([`Recovery::lost`]), and writes all map
-    /// pages anew.
+    /// Repairs a damaged volume: keeps proved data, declares the rest lost ([`Recovery::lost`]), and writes
+    /// all map pages again.
     pub repair: bool,
-    /// Devices whose content is given up: they are brought up to date from the others.
+    /// Devices whose data is discarded: they are resynchronised from the other devices.
     pub distrust: Vec<DeviceId>,
-    /// Devices that are known to be older than the others, from [`Volume::outdated_devices`] when the volume
-    /// was open last: if they are all that would count as current, the others must be there, or be given up
-    /// by name. It may be a moment older than the truth. A recovery goes by what its disk says.
+    /// Devices known to be outdated, from [`Volume::outdated_devices`] of the last opening. If no other
+    /// device would count as current, the rest must be present or be excluded by name. The list may be a
+    /// moment older than the truth. A recovery ignores the list and follows its disk.
     pub outdated: Vec<DeviceId>,
-    /// Told which devices count as outdated before the others say so: their note must not come after a crash
-    /// of the opening.
+    /// Receives the outdated devices before the other devices record them: a crash of the opening must not
+    /// lose the caller's note.
     pub before_open: Option<BeforeOpen>,
-    /// Opens the volume as the disk that keeps epochs is alone: without the devices that are given up, and
-    /// without what was written since.
+    /// Recovers the volume from the disk that keeps epochs alone: without the excluded devices, and without
+    /// later writes.
     pub recover: bool,
-    /// A random number of this opening. Two openings that are begun at the same time are told apart by it.
+    /// Random number of this opening. It distinguishes two openings begun at the same time.
     pub owner: u64,
-    /// What the caller noted of the volume last ([`Volume::noted`]), or nothing yet; none if nobody else can
-    /// reach the devices. If the volume is in use, and not by the opening that is noted here, the opening
-    /// takes 2 s more. A recovery does not wait: what other daemons write since is given up.
+    /// The caller's last note of the volume ([`Volume::noted`]), or an empty note; none if no other host can
+    /// reach the devices. If the volume is in use by another opening than the note's, the opening takes 2 s
+    /// more. A recovery does not wait: later writes of other daemons are discarded.
     pub noted: Option<Noted>,
-    /// Which of the devices is the disk that the volume adopted, if it has adopted one.
+    /// The adopted disk, if the volume has one.
     pub adopted: Option<AdoptedDisk>,
-    /// Memory that outlives this process: a log there keeps what is acknowledged and not flushed for the next
-    /// opening, if this process dies. What an earlier process has left there is read.
+    /// Memory that outlives this process. A log there keeps acknowledged, unflushed changes for the next
+    /// opening, if this process dies. The log of an earlier process is read.
     pub memory: Option<Rc<dyn LastingMemory>>,
 }
 
-/// What a host does before a volume is open: it notes the devices that this opening counts as outdated
+/// Callback of a host before a volume is open: notes the devices that this opening counts as outdated
 /// ([`OpenOptions::outdated`]).
 #[derive(Clone)]
 pub struct BeforeOpen(pub Rc<Note>);
@@ -83,7 +83,7 @@ impl fmt::Debug for BeforeOpen {
 }
 
 impl OpenOptions {
-    /// Devices with these names, no memory cache, nothing repaired.
+    /// Options for devices with these names: no memory cache, no repair.
     pub fn new(names: Vec<String>) -> OpenOptions {
         let readahead = Readahead::default();
         OpenOptions {
@@ -105,36 +105,39 @@ impl OpenOptions {
 }
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Opens the volume that lies on `devices`, given in any order; recovers it if it was not shut down.
-    /// Takes less than a second per TiB mapped. With two copies of each extent one device may be missing,
-    /// failed or out of date: the volume serves all the same, and brings up to date what is there.
+    /// Opens the volume on `devices`, given in any order, and recovers the volume after an unclean stop.
+    /// Takes less than a second per TiB mapped. With two copies of each extent, one device may be missing,
+    /// failed or outdated: the volume serves, and resynchronises present devices.
     ///
     /// # Errors
-    /// `Invalid` for a foreign, wrong, old or duplicated device and for a cache that memory does not hold,
-    /// `Degraded` for devices that are missing, cannot be written, were used apart from the others, or are
-    /// known to be older than those that are missing, `Unsupported` for a volume of a newer version,
-    /// `Corrupt` for damage: then nothing was changed.
+    /// - `Invalid` for a foreign, wrong, old or duplicated device, and for a cache larger than memory.
+    /// - `Degraded` for devices that are missing, cannot be written, were used apart from the rest, or are
+    ///   known to be older than missing devices.
+    /// - `Unsupported` for a volume of a newer version.
+    /// - `Corrupt` for damage.
+    ///
+    /// In all of these cases nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, mut options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
         let mut given: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
         let mut attempts = Attempts::default();
         loop {
             match Self::attempt(&rt, given.clone(), &options, &attempts).await {
                 Ok(opened) => return Ok(opened),
-                // Each attempt has one device less, or brings one more up to date.
+                // Each attempt has one device less, or resynchronises one more.
                 Err(refusal) => attempts.begin_again(refusal, (&mut given, &mut options))?,
             }
         }
     }
 
-    /// Opens the volume, with what earlier attempts have found.
+    /// Opens the volume, with the findings of earlier attempts.
     async fn attempt(
         rt: &R,
         devices: Vec<Rc<D>>,
         options: &OpenOptions,
         attempts: &Attempts,
     ) -> std::result::Result<(Volume<R, D>, Recovery), Refusal<D>> {
-        // Each step may refuse it. Nothing is changed before a disk says that it is being made the volume, or
-        // before `enter`.
+        // Each step may refuse the volume. Nothing is changed before a disk records that it becomes the
+        // volume, or before `enter`.
         let OpenOptions { names, distrust, outdated, adopted, recover: recovery, .. } = options;
         let lacking = match (recovery, options.repair) {
             (true, _) => Lacking::Recovered,
@@ -148,7 +151,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             && attempts.readings < READINGS
             && attempts.refused.as_ref() != Some(error)
         {
-            // Another daemon may have been opening the volume, or closing it.
+            // Another daemon may have been opening or closing the volume.
             rt.sleep(BETWEEN_READINGS).await;
             return Err(Refusal::Disagreeing(Some(error.clone())));
         }
@@ -179,7 +182,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let disk = watched(rt, &members, look).await?;
         let dirty_spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
         let older = dirty_spans.as_ref().map_or(Vec::new(), |spans| spans.ranges(&shape));
-        // One that had been given up before held nothing dirty then.
+        // A device excluded earlier held no dirty data then.
         let lost: Vec<DeviceId> = without.iter().copied().filter(|device| lately.contains(device)).collect();
         refuse_dirty(&superblock, &lost, &older)?;
         let asked = options.recover.then_some(went_without);
@@ -189,7 +192,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let mut state = State::new(&shape, &superblock);
         let mode = if options.repair || new_image.is_some() { Mode::Repair } else { Mode::Strict };
         let changed_elsewhere = disk.as_ref().is_some_and(|disk| !disk.is_as_known());
-        // A volume that was shut down needs no log, and one that becomes what its disk alone is has none.
+        // After a clean shutdown no log is needed. A volume recovered from its disk alone has no log.
         let memory = options.memory.as_ref();
         let left = if clean || new_image.is_some() { None } else { memory };
         let left_log = attempts.left_log.clone().unwrap_or_else(|| Rc::new(LeftLog::read(left, &superblock)));
@@ -232,7 +235,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let kept = cut.iter().filter(|_| shape.copies == 1);
         recovery.warnings.extend(kept.map(|(_, what)| what.clone()));
         if let Some(image) = new_image {
-            // Of all that was recovered only the journal's numbers count.
+            // From the recovery, only the journal's numbers count.
             image.take_over(&superblock, &shape, &mut state)?;
             recovery = Recovery::default();
         }
@@ -255,7 +258,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         let without_ssd = older_without(&superblock, &lately, clean);
         superblock.dirty_blocks = match without_ssd {
-            // If this opening is interrupted, the next one says so, too.
+            // If this opening is interrupted, the next opening reports the same.
             Some(_) => DirtyBlocks::Possible,
             None => dirty_blocks(state.extras.dirty()),
         };
@@ -283,7 +286,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             state.mark_all_stale(superblock.spans());
         }
         tell_older(&superblock, &recovery.older);
-        // Until the devices are taken over, they keep all that they said.
+        // Before the takeover, the devices keep their statements.
         if let Some(image) = new_image.filter(|_| !may_be_open) {
             watched(rt, &members, image.begin(rt, &members, &superblock)).await?;
         }
@@ -304,7 +307,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         let entered =
             watched(rt, &members, enter(rt, &members, &mut superblock, (highest, may_be_open))).await;
-        // What a device lost that is brought up to date, the others have.
+        // The other devices have all data that a resynchronised device lost.
         let may_lack = |member: &Member<D>| member.is_current() && member.has_lost_writes();
         state.doubt_log(members.iter().any(may_lack));
         let highest = Highest { epoch: superblock.epoch, sequence: superblock.sequence };
@@ -319,8 +322,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             return Err(Refusal::Unwritten(Box::new(unwritten)));
         }
         if may_be_open {
-            // What was read so far may be older than what another daemon has written since. The devices say
-            // what they said before, with the number of this opening.
+            // Another daemon may have written since the readings so far. The devices repeat their earlier
+            // statements, with the number of this opening.
             rt.sleep(TAKEOVER).await;
             return Err(Refusal::TakenOver { found_next, highest, left_log, cut });
         }
@@ -350,8 +353,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         });
         core.note_lack(lack);
         if !clean {
-            // The superblocks, which were flushed, lie on all devices but an adopted disk: that may have
-            // writes of a daemon that died.
+            // The flushed superblocks lie on all devices except an adopted disk. The disk may have unflushed
+            // writes of a dead daemon.
             core.devices.iter().filter(|member| !member.has_superblock()).for_each(Member::note_write);
         }
         core.start_watch();
