@@ -326,7 +326,7 @@ impl Epochs {
         self.failures.get() >= PATIENCE
     }
 
-    /// Returns the error of the last failed epoch if [`Self::are_failing`] is true.
+    /// Returns the error of the last failed epoch if epochs cannot end.
     pub fn failure(&self) -> Option<String> {
         let failure = self.failure.borrow();
         failure.as_ref().filter(|_| self.are_failing()).map(Error::to_string)
