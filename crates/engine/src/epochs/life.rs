@@ -138,8 +138,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Makes both state pages say "void" if the newest page does. With one such page alone, the other page
-    /// would count again after a loss of the first.
+    /// Makes both state pages say "void" if the newest page does. With a single void page, the other page
+    /// would count again if the void page were lost.
     async fn have_both_say_void(&self, epochs: &Epochs) -> Result<()> {
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
         for _ in 0..STATE_PAGES {

@@ -8,9 +8,9 @@
 //! addresses. The segments stay unchanged until no segment is needed. Until then nothing is moved or
 //! resynchronised, and no epochs are kept.
 //!
-//! Damaged journaled ranges read as errors, and their extents can only be changed as a whole. A guest's bytes
-//! for a whole extent are applied like journaled bytes: in place and flushed before the bit is written. No
-//! older bytes appear in between.
+//! Journaled ranges that are damaged or unreadable read as errors, and their extents can only be changed as a
+//! whole. A guest's bytes for a whole extent are applied like journaled bytes: in place and flushed before
+//! the bit is written. No older bytes appear in between.
 
 use super::apply::{Part, write_parts};
 use super::index::{Index, Lies, nowhere};
