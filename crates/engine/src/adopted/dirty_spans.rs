@@ -1,9 +1,9 @@
-//! The spans that may have dirty extra copies. Of these the disk may be older than what was flushed if the
-//! SSDs are lost, and of no others.
+//! Spans that may have dirty cached copies. If the SSDs are lost, the disk may be older than flushed data in
+//! these spans, and in no other span.
 //!
-//! The table is durable before a block of a span becomes dirty, and for a busy span that costs nothing more.
-//! Its bit is cleared some time after the last block of the span was written back and the disk was flushed.
-//! If the table cannot be written, no block becomes dirty any more: writes go to the disk.
+//! The table names a span durably before a block of the span becomes dirty; for a busy span this costs
+//! nothing more. The name is dropped some time after the last block of the span was written back and the disk
+//! was flushed. If the table cannot be written, no block becomes dirty any more: writes go to the disk.
 
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
@@ -21,12 +21,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// How often spans are looked for that have no dirty block any more.
+/// Interval between searches for spans without dirty blocks.
 const CLEAR_EVERY: Nanos = Nanos::from_secs(10);
 
 /// The table of a volume on an adopted disk.
 pub(crate) struct DirtySpans {
-    /// Where it lies; none if that device is not there.
+    /// Location of the table; `None` if its device is absent.
     place: Option<(DeviceId, Bytes)>,
     spans: u32,
     table: RefCell<Table>,
@@ -36,21 +36,21 @@ pub(crate) struct DirtySpans {
 
 #[derive(Default)]
 struct Table {
-    /// Of the half that was written last, or tried.
+    /// Sequence of the half that was written last, or tried.
     sequence: u64,
-    /// Spans that it names, durably.
+    /// Spans that the table names durably.
     named: BTreeSet<SpanId>,
-    /// Spans that the next one names, too.
+    /// Further spans that the next table names.
     wanted: BTreeSet<SpanId>,
-    /// Writes under way that make blocks dirty.
+    /// Writes in flight that make blocks dirty.
     writes: BTreeMap<SpanId, u32>,
-    /// Spans in which a write made blocks dirty since they were last looked at.
+    /// Spans in which a write made blocks dirty since the last call of `idle`.
     touched: BTreeSet<SpanId>,
-    /// It could not be written.
+    /// True if the table could not be written.
     has_failed: bool,
 }
 
-/// A write that makes blocks of a span dirty. The table names the span until it ends.
+/// A write that makes blocks of a span dirty. The table names the span until the write ends.
 pub(crate) struct Dirtying<'a>(Option<(&'a DirtySpans, SpanId)>);
 
 impl Drop for Dirtying<'_> {
@@ -66,11 +66,11 @@ impl Drop for Dirtying<'_> {
 }
 
 impl DirtySpans {
-    /// The table as it lies on its device; none for a volume without an adopted disk. If a half of it is not
-    /// valid, which may have been the newer one, it names every span.
+    /// Reads the table from its device; `None` for a volume without an adopted disk. If a half is invalid, it
+    /// may have been the newer half, and every span is named.
     ///
     /// # Errors
-    /// `Io` if it cannot be read.
+    /// `Io` if the table cannot be read.
     pub async fn load<D: Device>(
         members: &[Member<D>],
         superblock: &Superblock,
@@ -95,7 +95,7 @@ impl DirtySpans {
         }))
     }
 
-    /// The ranges of the volume that it names.
+    /// Ranges of the volume in named spans.
     pub fn ranges(&self, shape: &Shape) -> Vec<Range<Bytes>> {
         let named: Vec<SpanId> = self.table.borrow().named.iter().copied().collect();
         let runs = named.chunk_by(|a, b| a.0 + 1 == b.0);
@@ -106,18 +106,18 @@ impl DirtySpans {
         runs.map(range).collect()
     }
 
-    /// Whether the device of the table is there. Without the table nothing is known of any span.
+    /// True if the device of the table is present. Without the table nothing is known of any span.
     pub fn is_there(&self) -> bool {
         self.place.is_some()
     }
 
-    /// Whether a span may have dirty extra copies.
+    /// True if a span may have dirty cached copies.
     pub fn names(&self, span: SpanId) -> bool {
         self.table.borrow().named.contains(&span)
     }
 
-    /// Begins a write, if the table names the span. `None` if it has to be written before, `Some(false)` if
-    /// it cannot be.
+    /// Begins a write, if the table names the span. Returns `None` if the table has to be written first, and
+    /// `Some(false)` if the table cannot be written.
     fn begin(&self, span: SpanId) -> Option<bool> {
         let mut table = self.table.borrow_mut();
         if self.place.is_none() || table.has_failed {
@@ -132,8 +132,8 @@ impl DirtySpans {
         Some(true)
     }
 
-    /// Spans without a dirty block and without a write that makes one. From now on it is known whether one
-    /// begins.
+    /// Spans without a dirty block and without a write that makes a block dirty. From now on, new writes of
+    /// this kind are noted.
     fn idle(&self, has_dirty: impl Fn(SpanId) -> bool) -> Vec<SpanId> {
         let mut table = self.table.borrow_mut();
         table.touched.clear();
@@ -141,7 +141,8 @@ impl DirtySpans {
         table.named.iter().filter(is_idle).copied().collect()
     }
 
-    /// The next table does not name those of them in which no write has begun. Whether there are any.
+    /// Drops idle spans from the next table, except for spans in which a write has begun. Returns true if any
+    /// span is dropped.
     fn forget(&self, idle: &[SpanId]) -> bool {
         let mut table = self.table.borrow_mut();
         let Table { named, touched, .. } = &mut *table;
@@ -154,8 +155,8 @@ impl DirtySpans {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Waits until the loss of the SSDs would not go unnoticed if blocks of an extent become dirty. None if
-    /// that cannot be: then the write must go to the home.
+    /// Waits until the span of an extent is named durably, before blocks of the extent become dirty. Returns
+    /// `None` if the span cannot be named: the write must go to the home.
     pub async fn begin_dirtying(&self, extent: ExtentId) -> Option<Dirtying<'_>> {
         let Some(spans) = &self.dirty_spans else { return Some(Dirtying(None)) };
         let span = self.shape.span_of(extent);
@@ -168,7 +169,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes the table with what is wanted in it, unless it names `span` by now.
+    /// Writes the table with the wanted spans, unless the table names `span` already.
     async fn write_dirty_spans(&self, spans: &DirtySpans, span: Option<SpanId>) {
         let Some((device, region)) = spans.place else { return };
         let _alone = spans.writer.acquire(1).await;
@@ -194,7 +195,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let written = written.await;
         let mut table = spans.table.borrow_mut();
         match written {
-            // A span that was forgotten meanwhile is named on the device: no harm.
+            // A span that was dropped meanwhile is named on the device: harmless.
             Ok(()) => table.named = named,
             Err(error) => {
                 tracing::error!(%error, "no block becomes dirty any more: writes go to the disk");
@@ -203,7 +204,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Takes spans out of the table that have had no dirty block for a while, until the volume closes.
+    /// Drops spans without dirty blocks from the table from time to time, until the volume closes.
     pub async fn keep_dirty_spans_few(&self) {
         while !self.jobs.are_ending() {
             self.pause(self.rt.now() + CLEAR_EVERY, || false).await;
@@ -214,7 +215,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Takes spans out of the table that have no dirty block. What was written back is flushed first.
+    /// Drops spans without dirty blocks from the table. Written-back blocks are flushed first.
     pub async fn clear_dirty_spans(&self) -> Result<()> {
         let Some(spans) = &self.dirty_spans else { return Ok(()) };
         let idle = spans.idle(|span| self.state.borrow().has_dirty(span));
@@ -229,7 +230,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// What the newer half names, and its sequence; every span if one of them is not valid.
+/// Returns the sequence and the spans of the newer half; every span if either half is invalid.
 async fn read<D: Device>(
     member: &Member<D>,
     region: Bytes,
@@ -268,7 +269,7 @@ pub(crate) async fn write_empty_table<D: Device>(
     device.flush().await.map_err(failed)
 }
 
-/// Refuses to open without SSDs on which alone newer bytes may lie than on the disk.
+/// Refuses an opening without SSDs that may hold newer data than the disk.
 pub(crate) fn refuse_dirty(
     superblock: &Superblock,
     without: &[DeviceId],
@@ -286,7 +287,7 @@ pub(crate) fn refuse_dirty(
     Err(Error::new(ErrorKind::Degraded, text))
 }
 
-/// The first of some ranges, for people.
+/// The first of some ranges, for a message.
 fn describe(ranges: &[Range<Bytes>]) -> String {
     const SHOWN: usize = 8;
     let shown = ranges.iter().take(SHOWN).map(|range| format!("{} to {}", range.start.0, range.end.0));

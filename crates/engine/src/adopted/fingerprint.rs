@@ -1,5 +1,5 @@
-//! Looks at the bytes of an adopted disk: the sum of what is compared after a shutdown, and the sectors that
-//! may hold marks.
+//! Reads an adopted disk: the fingerprint, a sum that is compared after a shutdown, and sectors that may hold
+//! marks.
 
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
@@ -12,13 +12,13 @@ use braid_runtime::{Buf, Device, Runtime};
 use std::io;
 use std::ops::Range;
 
-/// The sectors that may hold marks, with what they hold.
+/// Sectors that may hold marks, with their marks.
 pub(super) type Marks = Vec<(Bytes, Option<Mark>)>;
 
-/// The fingerprint of a disk (id, size, alignment), and its marks. `read` reads whole sectors of it.
+/// Returns the fingerprint of a disk (id, size, alignment), and its marks. `read` reads whole sectors.
 ///
 /// # Errors
-/// Those of the disk.
+/// The errors of the disk.
 pub(crate) async fn fingerprint_of(
     disk: (DeviceId, Bytes, Bytes),
     read: impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
@@ -41,7 +41,7 @@ pub(crate) async fn fingerprint_of(
     Ok((Fingerprint::of(&found), marks))
 }
 
-/// The bytes of a range, whatever its alignment.
+/// Reads a range of any alignment.
 pub(super) async fn look(
     (id, size, alignment): (DeviceId, Bytes, Bytes),
     place: Range<Bytes>,
@@ -55,14 +55,14 @@ pub(super) async fn look(
     Ok(buf.with_bytes(|bytes| bytes[wanted].to_vec()))
 }
 
-/// The same of a device of a volume.
+/// As [`fingerprint_of`], for a device of a volume.
 pub(super) async fn fingerprint_of_member<D: Device>(member: &Member<D>) -> Result<(Fingerprint, Marks)> {
     let disk = (member.id, member.entry.size, member.alignment);
     fingerprint_of(disk, async |at: Bytes, into: &Buf| member.read(at, into, Deadline::Only).await).await
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The fingerprint as it is now, for a shutdown: nothing is written any more.
+    /// Returns the fingerprint at a shutdown: nothing is written any more.
     pub async fn last_fingerprint(&self) -> Result<Option<(DeviceId, Fingerprint)>> {
         let Some(disk) = self.devices.superblock().adopted() else { return Ok(None) };
         self.note_all_sums().await;

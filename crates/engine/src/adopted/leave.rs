@@ -1,4 +1,4 @@
-//! The SSD that is removed leaves the volume without what only it had: the journal goes on in the record.
+//! Removal of an SSD: the journal moves from the SSD to the record.
 
 use crate::core::Core;
 use crate::journal::images;
@@ -8,8 +8,8 @@ use braid_format::superblock::{RegionKind, Superblock};
 use braid_runtime::{Device, Permit, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Refuses to remove a device of a volume on an adopted disk while no other one holds what the volume
-    /// needs of its metadata.
+    /// Refuses to remove a device of a volume on an adopted disk, unless another current device has a journal
+    /// and a proof.
     pub fn refuse_without_record(&self, device: DeviceId) -> Result<()> {
         let superblock = self.devices.superblock();
         let is_elsewhere = |kind| {
@@ -26,8 +26,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
-    /// Has the journal go on elsewhere, if it lies on this device. No batch is written until the permit is
-    /// dropped: before that the superblocks must say that the device is none of the volume's any more.
+    /// Moves the journal to another device, if the journal lies on this device. No batch is written until the
+    /// permit is dropped. Before that, the superblocks must say that the device is removed.
     pub async fn move_journal_off(&self, device: DeviceId) -> Result<Option<Permit>> {
         if !self.journal.is_on(device) {
             return Ok(None);
@@ -42,14 +42,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// Takes the regions and the table of a device out of the superblock; what is left of two copies is the first
-/// one.
+/// Drops the regions and the table of a device from the superblock. If one of two copies of a region is left,
+/// the copy becomes the first.
 pub(crate) fn remove_metadata(superblock: &mut Superblock, device: DeviceId) {
     superblock.regions.retain(|region| region.device != device);
     superblock.tables.retain(|table| table.device != device);
     for i in 0..superblock.regions.len() {
         let region = superblock.regions[i];
-        // Each SSD has two images of a cache table of its own.
+        // Each SSD has two images of its own cache table.
         if region.copy == 1
             && region.kind != RegionKind::CacheTable
             && superblock.region(region.kind, 0).is_none()

@@ -1,5 +1,4 @@
-//! Which of several disks is the one that a volume adopted, for a search before the volume is opened. An
-//! opening judges the disk again.
+//! Finds the adopted disk among several disks, before the volume is opened. An opening judges the disk again.
 //!
 //! | what is found | likeness |
 //! |---|---|
@@ -19,7 +18,7 @@ use braid_format::sums::Sums;
 use braid_format::superblock::{Phase, RegionKind, Superblock};
 use braid_runtime::{Buf, Device};
 
-/// The disk that a volume adopted, as its other devices know it.
+/// The adopted disk of a volume, as described by the other devices.
 #[derive(Clone)]
 pub struct Wanted {
     superblock: Superblock,
@@ -27,46 +26,46 @@ pub struct Wanted {
     table: Option<((DeviceId, Bytes), Option<Sums>)>,
 }
 
-/// Whether a disk is the adopted one.
+/// Likeness of a disk to the adopted disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Likeness {
-    /// All that is known says so.
+    /// The same serial number, or all known facts agree.
     Same,
     /// The disk was changed, or too little is known.
     Doubtful,
-    /// It is another disk.
+    /// Another disk.
     Another,
 }
 
 impl Wanted {
-    /// What superblocks say of the disk; none if the volume has adopted no disk, or none of its tables of
-    /// devices was found.
+    /// Reads the description of the disk from the superblocks. `None` if the volume has no adopted disk, or
+    /// no table of devices was found.
     pub fn of(survey: &Survey) -> Option<Wanted> {
         let superblock = survey.newest()?.clone();
         let disk = superblock.adopted()?;
         Some(Wanted { superblock, disk, table: None })
     }
 
-    /// The place of the disk in the volume.
+    /// Id of the disk in the volume.
     pub fn device(&self) -> DeviceId {
         self.disk
     }
 
-    /// How large the disk is.
+    /// Size of the disk.
     pub fn size(&self) -> Bytes {
         self.superblock.devices[self.disk.index()].size
     }
 
-    /// The device that keeps the sums of the disk; none if the device is not current.
+    /// The device that keeps the sums of the disk; `None` if the device is not current.
     pub fn record(&self) -> Option<DeviceId> {
         let device = self.superblock.region(RegionKind::Sums, 0)?.device;
         was_current(self.superblock.devices.get(device.index())?).then_some(device)
     }
 
-    /// Reads the sums from the device that keeps them.
+    /// Reads the sums from their device.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub async fn read_sums<D: Device>(&mut self, record: &D) -> Result<()> {
         let Some(region) = self.superblock.region(RegionKind::Sums, 0) else { return Ok(()) };
         let read = async |at: Bytes, into: &Buf| record.read(at, into).await;
@@ -76,10 +75,10 @@ impl Wanted {
         Ok(())
     }
 
-    /// Compares a disk, whose serial number the caller has found: [`NO_SERIAL`] if it has none.
+    /// Compares a disk with the adopted disk. `serial` is its serial number, or [`NO_SERIAL`].
     ///
     /// # Errors
-    /// Those of the disk.
+    /// The errors of the disk.
     pub async fn compare<D: Device>(&self, disk: &D, serial: Uuid) -> Result<Likeness> {
         let entry = &self.superblock.devices[self.disk.index()];
         let geometry = disk.geometry();

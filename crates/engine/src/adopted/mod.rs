@@ -1,5 +1,5 @@
-//! A disk that was there before, with data on it: the volume is that disk byte for byte, and the SSDs before
-//! it are a cache that can go.
+//! An adopted disk: the volume is a disk with earlier data, byte for byte, and the SSDs before the disk are a
+//! removable cache.
 //!
 //! ```text
 //! same_disk.rs     whether it is the same disk, and was changed while Braid did not serve it
@@ -12,9 +12,9 @@
 //! leave.rs         the journal leaves the SSD that is removed
 //! ```
 //!
-//! Nothing is written to the disk but what guests write. Each extent lies at its own address, valid from the
-//! start, and stays there, so there is no map: all that is known of the volume beside the cache tables lies
-//! on the first SSD and on a *record*, a small file that is a device without room for data.
+//! Only guests' bytes are written to the disk. Each extent lies at its own address, valid from the start, and
+//! never moves: there is no map. All metadata beside the cache tables lies on the first SSD and on a
+//! *record*, a small file that serves as a device without room for data.
 
 mod dirty_spans;
 mod fail_over;
@@ -36,7 +36,7 @@ pub(crate) use sums::DiskSums;
 use crate::{Error, ErrorKind, Result};
 use braid_policy::{DeviceView, Policy};
 
-/// Refuses a policy that moves homes: on an adopted disk every byte stays where it is.
+/// Refuses a policy that moves homes: on an adopted disk every byte keeps its place.
 pub(crate) fn refuse_moving_homes(policy: &dyn Policy, devices: &[DeviceView]) -> Result<()> {
     if policy.keeps_homes() {
         return Ok(());

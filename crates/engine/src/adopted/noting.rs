@@ -1,5 +1,5 @@
-//! Keeps the sums and marks of an adopted disk: before a guest's write, and again in the background and at a
-//! shutdown.
+//! Keeps the sums and marks of an adopted disk up to date: before a guest's write, in the background, and at
+//! a shutdown.
 
 use super::fingerprint::look;
 use super::sums::{Begun, DiskSums, DiskWrite, FEW};
@@ -15,14 +15,15 @@ use braid_policy::Origin;
 use braid_runtime::{Buf, Device, Runtime};
 use std::io;
 
-/// How often samples and marks that guests have written are noted again.
+/// Interval for noting samples and marks again that guests have written.
 const NOTE_EVERY: Nanos = Nanos::from_secs(10);
-/// The most samples that are noted again at once: 0.3 s of a disk, at 8 ms each.
+/// Most samples noted again at once: 0.3 s of a disk, at 8 ms each.
 const MOST_AT_ONCE: usize = 32;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Waits until bytes of a device may change: if the device is the adopted disk, what it is known by says
-    /// so durably first. `from` is none for a discard. The write is under way until the result is dropped.
+    /// Waits until bytes of a device may change. On the adopted disk, the table first says durably that
+    /// samples may be written, and allows new marks. `from` is `None` for a discard. The write is in flight
+    /// until the returned value is dropped.
     #[inline]
     pub async fn begin_disk_write(
         &self,
@@ -40,7 +41,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes the table, if it lacks something that a write waits for.
+    /// Writes the table, if a write waits for an entry.
     async fn note_written(&self, sums: &DiskSums) {
         let _alone = sums.writer.acquire(1).await;
         if sums.table.borrow().is_behind() {
@@ -48,7 +49,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes the table. The caller keeps others from it.
+    /// Writes the table. The caller keeps other writers out.
     async fn write_sums(&self, sums: &DiskSums) {
         if sums.table.borrow().has_failed {
             return;
@@ -75,7 +76,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Has the table allow a mark of a sector that a write brings to the disk.
+    /// Makes the table allow the mark that a write brings to a sector.
     async fn note_mark(&self, sums: &DiskSums, at: Bytes, mark: Option<Mark>) {
         let _alone = sums.writer.acquire(1).await;
         let known = {
@@ -89,8 +90,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let next = match (known, mark) {
             (Some(noted), Some(mark)) => {
-                // One change is on its way already: which of the two the disk has is read, once it is
-                // durable.
+                // If another change of the mark is on its way, the sector is flushed and read for its current
+                // mark.
                 let now = match noted.next == noted.mark.change {
                     true => Some(noted.mark),
                     false => self.durable_mark(sums, at).await,
@@ -103,7 +104,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_sums(sums).await;
     }
 
-    /// The mark that a sector has durably. None if a write there is under way.
+    /// Returns the durable mark of a sector; `None` if unknown, as while a write to the sector is in flight.
     async fn durable_mark(&self, sums: &DiskSums, at: Bytes) -> Option<Mark> {
         let writes = || {
             let table = sums.table.borrow();
@@ -126,11 +127,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         look(disk, at..at + len, &read).await
     }
 
-    /// Notes again what guests have written, until the volume closes.
+    /// Notes samples and marks again that guests have written, until the volume closes.
     pub async fn keep_sums(&self) {
         let Some(sums) = &self.sums else { return };
         while !self.jobs.are_ending() {
-            // What fails here is counted by the disk, and tried again.
+            // The disk counts the error; the next round tries again.
             if let Err(error) = self.note_again(sums, false).await {
                 tracing::warn!(%error, "what the adopted disk is known by is not up to date");
             }
@@ -138,8 +139,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Notes all that guests have written, at a shutdown: nothing is written any more. What fails stays as it
-    /// was: not known.
+    /// Notes all samples and marks that guests have written, at a shutdown: nothing is written any more. On
+    /// failure the rest stays unknown.
     pub async fn note_all_sums(&self) {
         let Some(sums) = &self.sums else { return };
         if let Err(error) = self.note_again(sums, true).await {
@@ -147,9 +148,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reads samples and sectors that guests have written, once they are durable, and has the table know them
-    /// again. In the background not those that guests are writing again and again, unless few others are
-    /// left.
+    /// Reads samples and sectors that guests have written, once durable, and notes the results. In the
+    /// background, busy samples are skipped, unless few other samples are left.
     async fn note_again(&self, sums: &DiskSums, all: bool) -> Result<()> {
         let known = sums.table.borrow().known();
         let few = known < FEW.min(sums.table.borrow().samples.len());
@@ -176,7 +176,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for (at, writes) in sectors {
             marks.push((at, writes, mark_in(&self.look_at_disk(member, at, SECTOR).await?)));
         }
-        // Guests may have made partitions.
+        // Guests may have created partitions.
         let size = member.entry.size;
         let places = match is_touched {
             true => {
@@ -192,11 +192,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// Writes a table that knows nothing of the disk, before an opening says that the disk is taken as it is:
-/// what is cached of it has to be forgotten first, also if the opening is interrupted.
+/// Writes a table without any knowledge of the disk, before an opening accepts the disk as found. Cached
+/// copies must be forgotten first, even if the opening is interrupted.
 ///
 /// # Errors
-/// Those of the record.
+/// The errors of the record.
 pub(crate) async fn write_unknown<R: Runtime, D: Device>(
     rt: &R,
     members: &[Member<D>],
@@ -216,7 +216,7 @@ pub(crate) async fn write_unknown<R: Runtime, D: Device>(
 /// Writes the first table of a disk: all samples and marks are known.
 ///
 /// # Errors
-/// Those of the disk and of the record.
+/// The errors of the disk and of the record.
 pub(crate) async fn write_first_sums<D: Device>(
     (record, region): (&D, Bytes),
     volume: Uuid,

@@ -1,5 +1,5 @@
-//! Whether the adopted disk is the one that it was, as it was: by its fingerprint after a shutdown, and by
-//! its sums and marks at any time.
+//! Decides whether the adopted disk is the same disk, unchanged: by its fingerprint after a shutdown, and by
+//! sums and marks at any time.
 //!
 //! | what is found | clean copies | dirty blocks |
 //! |---|---|---|
@@ -22,43 +22,42 @@ use braid_format::{Fingerprint, Uuid};
 use braid_runtime::{Buf, Device, Semaphore};
 use std::io;
 
-/// The adopted disk at an opening.
+/// The adopted disk as found at an opening.
 pub(crate) struct Looked {
     disk: DeviceId,
     now: Fingerprint,
     marks: Marks,
-    /// What is known of the disk, and where the table of that lies; none if that device is not there, or has
-    /// no table.
+    /// Known sums of the disk; `None` if the record is absent or has no region for sums.
     sums: Option<Known>,
-    /// Whether it was changed while Braid did not serve it.
+    /// True if the disk was changed while Braid did not serve the disk.
     pub has_changed: bool,
-    /// Whether it may have been: the record was given up, which alone says whether the volume went on without
-    /// an SSD that had failed.
+    /// True if the disk may have been changed: the record has been excluded, and only the record tells
+    /// whether the volume continued without a failed SSD.
     may_have_changed: bool,
-    /// Whether too little is known of the disk after an unclean stop.
+    /// True if too little is known of the disk after an unclean stop.
     is_unproved: bool,
-    /// Whether a serial number says that it is the disk.
+    /// True if a serial number identifies the disk.
     is_vouched: bool,
 }
 
-/// What is known of a disk.
+/// Known sums of a disk.
 struct Known {
     place: (DeviceId, Bytes),
-    /// None if no table is valid.
+    /// `None` if no half of the table is valid.
     table: Option<Sums>,
-    /// The sums of the samples as they are now.
+    /// Current sums of the samples.
     now: Vec<Sample>,
 }
 
 impl Known {
-    /// How many samples have not been written since their sums were kept, and how many of these differ.
+    /// Returns the number of samples with a known sum, and how many of these differ.
     fn compared(&self) -> (usize, usize) {
         let samples = self.table.iter().flat_map(|table| &table.samples).zip(&self.now);
         let known: Vec<_> = samples.filter(|(known, _)| !known.is_written).collect();
         (known.len(), known.iter().filter(|(known, now)| known.sum != now.sum).count())
     }
 
-    /// The marks that are known, each with whether the disk has it.
+    /// Known marks, each with a flag: true if the disk has the mark.
     fn marks<'a>(&'a self, now: &'a Marks) -> impl Iterator<Item = (&'a Noted, bool)> {
         let known = self.table.iter().flat_map(|table| &table.marks).filter(|noted| !noted.is_unknown);
         known.map(move |noted| {
@@ -69,12 +68,13 @@ impl Known {
 }
 
 impl Looked {
-    /// Whether clean copies of what it holds count.
+    /// True if clean cached copies of the disk count.
     pub fn is_as_known(&self) -> bool {
         !self.has_changed && !self.may_have_changed && !self.is_unproved
     }
 
-    /// Whether what the disk has of the adopted one is no blank: a mark, or a sample with content.
+    /// True if the disk agrees with the adopted disk in more than blanks: in a mark, or in a sample with
+    /// content.
     pub(super) fn is_telling(&self) -> bool {
         let blank = [0, 0xff].map(|byte| sum_of(&[byte; SAMPLE.as_usize()]));
         let Some(sums) = &self.sums else { return false };
@@ -85,8 +85,8 @@ impl Looked {
         samples.into_iter().any(has_sample) || sums.marks(&self.marks).any(|(_, is_there)| is_there)
     }
 
-    /// How many samples differ, of so many that are known, if it is another disk: no file system of the disk
-    /// is there, either.
+    /// Returns the numbers of differing and of known samples if the disk is another disk: half of the known
+    /// samples differ, no known file system is present, and no serial number identifies the disk.
     pub(super) fn is_another(&self) -> Option<(usize, usize)> {
         let sums = self.sums.as_ref()?;
         let (known, differing) = sums.compared();
@@ -99,8 +99,8 @@ impl Looked {
     }
 }
 
-/// Looks at the adopted disk, if there is one, and whose `identity` the caller has found. `lately` are the
-/// devices that are lacking from now on.
+/// Compares the adopted disk, if any, with the known facts. `lately` are the devices that are lacking from
+/// now on. `is_vouched` is true if a serial number identifies the disk.
 pub(crate) async fn look_at<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
@@ -119,8 +119,9 @@ pub(crate) async fn look_at<D: Device>(
     Ok(Some(looked))
 }
 
-/// Compares a disk with what is known of the adopted one: its table, and where that lies. Whether the volume
-/// was shut down, and whether a serial number says that it is the disk. `read` reads whole sectors.
+/// Compares a disk with the known facts of the adopted disk: the fingerprint, and the table with its
+/// location. `clean` is true after a shutdown, `is_vouched` if a serial number identifies the disk. `read`
+/// reads whole sectors.
 pub(super) async fn compare(
     superblock: &Superblock,
     table: Option<((DeviceId, Bytes), Option<Sums>)>,
@@ -153,12 +154,12 @@ pub(super) async fn compare(
     let content = superblock.devices[disk.index()].fingerprint.content;
     let has_changed = clean && now.content != content || differing > 0 || differing_marks > 0;
     let is_unproved = !clean && (!has_table || known < FEW && known_marks == 0);
-    // Without a table a serial number says which disk it is, and not that it was left alone.
+    // Without a table a serial number identifies the disk, but does not prove that the disk is unchanged.
     let is_vouched = is_vouched && (clean || has_table);
     Ok(Looked { disk, now, marks, sums, has_changed, may_have_changed: false, is_unproved, is_vouched })
 }
 
-/// The table on the record, and where it lies. The table is none if no half is valid.
+/// Reads the table from the record, with its location. The table is `None` if no half is valid.
 async fn load<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
@@ -176,7 +177,7 @@ async fn load<D: Device>(
     Ok(Some(((region.device, region.offset), table)))
 }
 
-/// The newest valid half of a table of the sums of a disk of this size; none if no half is valid.
+/// Returns the newest valid half of a table for a disk of this size; `None` if no half is valid.
 pub(super) async fn read_table(
     (volume, size): (Uuid, Bytes),
     at: Bytes,
@@ -195,12 +196,11 @@ pub(super) async fn read_table(
     Ok(table)
 }
 
-/// Takes the disk as it is, if nothing that is to be written back there would destroy what was written
-/// elsewhere.
+/// Accepts the disk as found, unless a write-back would destroy data that was written elsewhere.
 ///
 /// # Errors
-/// `Invalid` for another disk; `Degraded` if it was changed elsewhere, or may have been, and blocks are
-/// dirty. Unless that is forced, or what lay on an SSD is given up.
+/// For another disk `Invalid`, or `Degraded` if blocks are dirty, unless `is_forced` or `gives_up`.
+/// `Degraded` if the disk was changed elsewhere, or may have been, and blocks are dirty, unless `is_forced`.
 pub(crate) fn accept(
     disk: Option<Looked>,
     superblock: &mut Superblock,
@@ -248,8 +248,8 @@ pub(crate) fn accept(
     Ok(looked.sums.map(|known| sums_of(disk, known, &marks, looked.has_changed)))
 }
 
-/// What is known of a disk that is taken as it is. Of one that has changed nothing is known until it is noted
-/// again: the caller writes that before anything else.
+/// Builds the sums of an accepted disk. For a changed disk everything is unknown until noted again: the
+/// caller writes this table first.
 fn sums_of(disk: DeviceId, known: Known, marks: &Marks, has_changed: bool) -> DiskSums {
     let Known { place, table, now } = known;
     let mut sectors: Vec<Sector> = marks.iter().map(|&(at, _)| Sector::new(at)).collect();
@@ -259,7 +259,7 @@ fn sums_of(disk: DeviceId, known: Known, marks: &Marks, has_changed: bool) -> Di
         (sectors[i].noted, sectors[i].wanted) = (Some(noted), Some(noted));
     }
     let sample = |(i, now): (usize, &Sample)| {
-        // Where no table is valid, none says that a sample is known.
+        // Without a valid table no sample is known.
         let before = table.as_ref().map_or(Sample { is_written: true, ..*now }, |table| table.samples[i]);
         let is_written = before.is_written || has_changed;
         let sample = Sample { is_written, ..before };
@@ -267,12 +267,12 @@ fn sums_of(disk: DeviceId, known: Known, marks: &Marks, has_changed: bool) -> Di
     };
     let samples = now.iter().enumerate().map(sample).collect();
     let sequence = table.as_ref().map_or(0, |table| table.sequence);
-    // What is lacking now was told.
+    // No warning about samples that are unknown already.
     let table = Table { sequence, samples, sectors, told_few: true, ..Table::default() };
     DiskSums { disk, place, table: table.into(), writer: Semaphore::new(1) }
 }
 
-/// Whether a serial number says that a disk is the one that was adopted.
+/// True if a serial number identifies a disk as the adopted disk.
 pub(crate) fn is_vouched(known: braid_format::Uuid, found: braid_format::Uuid) -> bool {
     known == found && found != NO_SERIAL
 }

@@ -1,10 +1,11 @@
-//! What an adopted disk is known by after an unclean stop: sums of samples that guests have not written
+//! Facts that identify an adopted disk after an unclean stop: sums of samples that guests have not written
 //! since, and marks of its file systems.
 //!
 //! Before a write to a sample reaches the disk, the table on the record says durably that the sample may have
-//! been written. That costs the first write to each of 256 samples one write and flush of the record, and no
-//! later one. Likewise the table knows the next mark before a guest's write brings it to the disk. If the
-//! table cannot be written, guests go on: the worst is a disk that looks changed after a crash.
+//! been written. The first write to each of 256 samples therefore costs one write and flush of the record.
+//! Later writes to the sample cost nothing until its sum is noted again. Likewise the table knows the next
+//! mark before a guest's write brings the mark to the disk. If the table cannot be written, guests continue:
+//! at worst the disk looks changed after a crash.
 
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, SECTOR};
@@ -14,14 +15,14 @@ use braid_runtime::{Buf, Semaphore};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// With fewer samples known than this nothing proves that the disk is the same: one that is mounted elsewhere
-/// is told by its marks alone.
+/// Minimum of known samples. With fewer samples nothing proves that the disk is the same: a mount elsewhere
+/// shows in the marks alone.
 pub(super) const FEW: usize = 8;
 
-/// The samples and marks of an adopted disk, as the table has them and as the next table has them.
+/// Samples and marks of an adopted disk, in the durable table and in the next table.
 pub(crate) struct DiskSums {
     pub disk: DeviceId,
-    /// Where the table lies.
+    /// Location of the table.
     pub(super) place: (DeviceId, Bytes),
     pub(super) table: RefCell<Table>,
     /// One task writes the table at a time.
@@ -30,65 +31,65 @@ pub(crate) struct DiskSums {
 
 #[derive(Default)]
 pub(super) struct Table {
-    /// Of the half that was written last, or tried.
+    /// Sequence of the half that was written last, or tried.
     pub sequence: u64,
     pub samples: Vec<SampleState>,
     pub sectors: Vec<Sector>,
-    /// Writes to samples and sectors that have begun and not ended.
+    /// Writes to samples and sectors in flight.
     pub under_way: Vec<(u64, Range<Bytes>)>,
     pub begun: u64,
-    /// The table could not be written.
+    /// True if the table could not be written.
     pub has_failed: bool,
-    /// Whether it was told that few samples are known.
+    /// True if the warning about few known samples was given.
     pub told_few: bool,
 }
 
 pub(super) struct SampleState {
-    /// As the next table has it.
+    /// Entry in the next table.
     pub sample: Sample,
-    /// Whether the table says durably that the sample may have been written.
+    /// True if the table says durably that the sample may have been written.
     pub is_noted: bool,
-    /// How many writes there have begun.
+    /// Number of writes to the sample that have begun.
     pub writes: u32,
-    /// The same when it was last looked at whether any come.
+    /// Value of `writes` at the last check for new writes.
     pub writes_before: u32,
 }
 
 /// A sector that may hold a mark.
 pub(super) struct Sector {
     pub at: Bytes,
-    /// As the next table has it; none if the table says nothing of it.
+    /// Entry in the next table; `None` if there is no entry.
     pub wanted: Option<Noted>,
-    /// As the table has it durably.
+    /// Entry in the durable table.
     pub noted: Option<Noted>,
     pub writes: u32,
     pub writes_before: u32,
-    /// How many writes had begun when its bytes were looked at last.
+    /// Value of `writes` when the sector was last read.
     pub looked: Option<u32>,
 }
 
 impl Sector {
-    /// Whether the table allows that the disk holds this mark there, before and after the table that may be
-    /// being written.
+    /// True if both the durable table and the next table, perhaps being written, allow this mark in the
+    /// sector.
     pub fn allows(&self, mark: Option<Mark>) -> bool {
         [&self.wanted, &self.noted].into_iter().flatten().all(|noted| allows(noted, mark))
     }
 
-    /// A sector of which the table says nothing yet.
+    /// A sector without an entry in the table.
     pub fn new(at: Bytes) -> Sector {
         Sector { at, wanted: None, noted: None, writes: 0, writes_before: 0, looked: None }
     }
 
-    /// Whether the sector is to be looked at and noted again.
+    /// True if the sector is to be read and noted again.
     fn is_to_note(&self) -> bool {
         self.wanted.is_none_or(|noted| noted.is_unknown) && self.looked != Some(self.writes)
     }
 }
 
-/// Samples and sectors, each with the number of writes there; and whether any sector was written.
+/// Samples and sectors, each with its number of writes; and true if any sector was written.
 type Picked = (Vec<(Bytes, u32)>, Vec<(Bytes, u32)>, bool);
 
-/// Whether a sector of the table may hold this mark.
+/// True if an entry of the table allows this mark.
 pub(super) fn allows(noted: &Noted, mark: Option<Mark>) -> bool {
     let is_one = |mark: Mark| {
         mark.identity == noted.mark.identity
@@ -97,17 +98,17 @@ pub(super) fn allows(noted: &Noted, mark: Option<Mark>) -> bool {
     noted.is_unknown || mark.is_some_and(is_one)
 }
 
-/// What has to be durable before a write reaches the disk.
+/// Next step before a write may reach the disk.
 pub(super) enum Begun {
-    /// Nothing more. With the number of the write, if it touches a sample or a sector.
+    /// None: the write has begun. Number of the write, if a sample or a sector is touched.
     Ready(Option<u64>),
-    /// The table with what is wanted in it.
+    /// Write the table with its wanted entries.
     Note,
-    /// The table with this mark of a sector.
+    /// Write the table with this mark of a sector.
     Mark(Bytes, Option<Mark>),
 }
 
-/// A write to the disk that touches samples or sectors. While it is under way none of them is noted again.
+/// A write to samples or sectors of the disk. While the write is in flight, none of these is noted again.
 pub(crate) struct DiskWrite<'a> {
     pub(super) sums: &'a DiskSums,
     pub(super) number: u64,
@@ -121,7 +122,7 @@ impl Drop for DiskWrite<'_> {
 }
 
 impl DiskSums {
-    /// Begins a write of `from`, or a discard.
+    /// Begins a write of `from`, or a discard if `from` is `None`.
     pub(super) fn begin(&self, range: Range<Bytes>, from: Option<&Buf>) -> Begun {
         let mut table = self.table.borrow_mut();
         let (samples, sectors) = (table.samples_in(&range), table.sectors_in(&range));
@@ -156,15 +157,15 @@ impl DiskSums {
     }
 }
 
-/// The mark that a write brings to a sector: the sector lies inside the write, for a device takes whole
-/// sectors.
+/// Returns the mark that a write brings to a sector. The sector lies inside the write, for a device takes
+/// whole sectors.
 fn mark_written(from: &Buf, sector: Bytes, start: Bytes) -> Option<Mark> {
     let first = sector.0.checked_sub(start.0)? as usize;
     from.with_bytes(|bytes| mark_in(bytes.get(first..first + SECTOR.as_usize())?))
 }
 
 impl Table {
-    /// As it is to be written.
+    /// Returns the table to be written next.
     pub fn next(&mut self) -> Sums {
         self.sequence += 1;
         Sums {
@@ -174,9 +175,8 @@ impl Table {
         }
     }
 
-    /// The next table is to allow two marks of a sector, of the same file system: one, and one with the
-    /// change that follows. None if the sector may
-    /// hold anything.
+    /// Makes the next table allow two marks of a sector, of the same file system: a mark, and the same mark
+    /// with the following change. With `None`, the sector may hold anything.
     pub fn want(&mut self, at: Bytes, marks: Option<(Mark, u32)>) {
         let sector = self.sectors.iter_mut().find(|sector| sector.at == at);
         let Some(wanted) = sector.and_then(|sector| sector.wanted.as_mut()) else { return };
@@ -186,7 +186,7 @@ impl Table {
         }
     }
 
-    /// A table is durable.
+    /// Registers a durable table.
     pub fn note(&mut self, sums: &Sums) {
         for (state, sample) in self.samples.iter_mut().zip(&sums.samples) {
             state.is_noted = sample.is_written;
@@ -196,20 +196,20 @@ impl Table {
         }
     }
 
-    /// How many samples still tell which disk it is.
+    /// Number of samples with a known sum.
     pub fn known(&self) -> usize {
         self.samples.iter().filter(|state| !state.sample.is_written).count()
     }
 
-    /// Whether the table on the record lacks something that a write waits for.
+    /// True if the table on the record lacks an entry that a write waits for.
     pub fn is_behind(&self) -> bool {
         let lacks = |state: &SampleState| state.sample.is_written && !state.is_noted;
         self.samples.iter().any(lacks) || self.sectors.iter().any(|sector| sector.wanted != sector.noted)
     }
 
-    /// The samples and sectors that are to be noted again, each with the number of writes there; and whether
-    /// guests have written to any sector. Samples that were written since the last time wait, unless `all`
-    /// are wanted.
+    /// Picks samples, at most `most`, and sectors to be noted again, each with its number of writes. The flag
+    /// is true if guests have written to any sector. Samples written since the last call wait, unless `all`
+    /// is set.
     pub fn pick(&mut self, all: bool, most: usize) -> Picked {
         let (mut samples, mut sectors, mut is_touched) = (Vec::new(), Vec::new(), false);
         for i in 0..self.samples.len() {
@@ -232,9 +232,9 @@ impl Table {
         (samples, sectors, is_touched)
     }
 
-    /// Takes what was read of samples and sectors, of those that no write has touched since; and where
-    /// sectors are to be looked at from now on, if that may have changed. Whether the next table differs. A
-    /// sector that is new is noted the next time: a write that nobody counted may be under way.
+    /// Takes over sums and marks that were read, unless a write has touched the sample or sector since.
+    /// `places`, if given, are the sectors to be read from now on. Returns true if the next table differs. A
+    /// new sector is noted in the next round: a write that was not counted may be in flight.
     pub fn take(
         &mut self,
         samples: &[(Bytes, u32, u32)],

@@ -1,5 +1,4 @@
-//! The SSDs are gone: the disk that is the image becomes the volume, as it was at the end of its newest
-//! epoch.
+//! Recovery without the SSDs: the image disk becomes the volume, as of the end of its newest epoch.
 
 use super::Place;
 use super::apply::flush;
@@ -16,17 +15,16 @@ use braid_format::map_page::Entry;
 use braid_format::superblock::{Features, Superblock};
 use braid_runtime::{Device, Runtime};
 
-/// What a volume was at a past instant.
+/// A past state of the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PastState {
-    /// The disk that has it.
+    /// The disk that holds the state.
     pub device: DeviceId,
-    /// The epoch that ended then.
+    /// Number of the epoch.
     pub epoch: u64,
-    /// When that was, since 1970; none if the clock did not tell.
+    /// End of the epoch, since 1970; `None` if the clock was unknown.
     pub ended: Option<Nanos>,
-    /// Whether it was recovered before, in an earlier opening: then it is that with all that guests have
-    /// written since.
+    /// True if an earlier opening recovered the volume: the disk then includes all guests' writes since.
     pub goes_on: bool,
 }
 
@@ -38,25 +36,25 @@ impl PastState {
     }
 }
 
-/// A disk that is the volume from now on, or has been since an earlier opening.
+/// A disk that becomes the volume in this opening, or became the volume in an earlier opening.
 pub(crate) struct Adopted {
-    /// What the volume was then.
+    /// State of the volume at the end of the epoch.
     pub past: PastState,
-    /// What is in the journal, which has been verified.
+    /// The verified index of the journal.
     pub(super) index: Index,
     place: Place,
-    /// What the disk says now.
+    /// Newest state page of the disk.
     page: StatePage,
 }
 
-/// Whether the volume is to be what a disk is, because that is asked for or has begun: all of it lies there,
-/// in its place or in the journal, and nowhere else. `asked` says, if that is asked for, whether the volume
-/// was used last without one of its devices. It may be asked for again, as long as not all of the journal has
-/// been applied. Nothing is changed.
+/// Decides whether a disk becomes the volume, because a recovery is asked for or has begun. The disk then
+/// holds the whole volume, in place or in its journal, and no other device counts. `asked` is `None` if no
+/// recovery is asked for, and else tells whether the volume was last used without one of its devices. A
+/// recovery may be asked for again until the whole journal has been applied. Nothing is changed.
 ///
 /// # Errors
-/// `Degraded` if it is asked for and the disk is not a state of the volume, or the volume went on without the
-/// others; `Corrupt` for a damaged journal.
+/// `Degraded` if a recovery is asked for and the disk is not a state of the volume, or the volume continued
+/// without the other devices. `Corrupt` for a damaged journal.
 pub(crate) async fn judge<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
@@ -77,22 +75,25 @@ pub(crate) async fn judge<D: Device>(
 }
 
 impl Adopted {
-    /// Whether something of it is in the journal alone.
+    /// True if the journal holds any range.
     pub fn is_unapplied(&self) -> bool {
         self.index.ranges().next().is_some()
     }
 
-    /// Whether nothing counts that the map says: only of a disk that was recovered before, its map counts.
+    /// True if the disk replaces the whole map. The map of a disk that was recovered earlier counts.
     pub fn is_all(&self) -> bool {
         !self.past.goes_on
     }
 
-    /// Has all of the volume lie on the disk, whatever was known of it. The caller writes all map pages, and
-    /// then says on the disk that these count ([`super::recovered`]).
+    /// Replaces the map: every extent lies on the disk, in its own slot. The caller writes all map pages, and
+    /// then a state page under which the map counts ([`super::recovered`]).
+    ///
+    /// # Errors
+    /// `Corrupt` if an extent has no slot of its own on the disk.
     pub fn take_over(&self, superblock: &Superblock, shape: &Shape, state: &mut State) -> Result<()> {
         let device = self.place.device;
         let mut taken_over = State::new(shape, superblock);
-        // Which pages of the map lie on the disk stays as it was.
+        // The places of map pages on the disk stay as before.
         std::mem::swap(&mut taken_over.groups, &mut state.groups);
         *state = taken_over;
         for extent in (0..shape.extents()).map(ExtentId) {
@@ -109,8 +110,8 @@ impl Adopted {
         Ok(())
     }
 
-    /// Has the disk say, durably, that it is being made the volume: from here on an opening without the
-    /// others goes on with that.
+    /// Writes state *Adopting* to the disk, durably. From here on, an opening without the other devices
+    /// continues the recovery.
     pub async fn begin<R: Runtime, D: Device>(
         &self,
         rt: &R,
@@ -125,10 +126,10 @@ impl Adopted {
     }
 }
 
-/// A disk that began to be the volume and was interrupted, if there is nothing else.
+/// Returns a disk whose recovery was interrupted, if no other device is current.
 ///
 /// # Errors
-/// `Corrupt` if the disk cannot say how far its recovery is.
+/// `Corrupt` if the disk cannot tell how far its recovery is.
 async fn begun<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
@@ -144,11 +145,11 @@ async fn begun<D: Device>(
     Ok((page.state == epoch_journal::State::Adopting && is_alone(&place)).then_some((place, page)))
 }
 
-/// The disk that alone is the volume as it was, and what it says of that. If the volume `went_without` a
-/// device before, it may have gone on with what lies in the image.
+/// Returns the location of the journal on a disk that alone is a past state of the volume, and the disk's
+/// state page. If the volume `went_without` a device before, guests may have changed the image since.
 ///
 /// # Errors
-/// `Degraded` if there is none.
+/// `Degraded` if no disk is a past state.
 pub(super) async fn past_of<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
@@ -177,8 +178,8 @@ pub(super) async fn past_of<D: Device>(
     }
 }
 
-/// Why an opening is refused that lacks a device, with the way out if a disk alone is the volume as it was.
-/// An opening that gives the device up instead ends that.
+/// Extends the error of an opening that lacks a device: names `braid recover` if a disk alone is a past
+/// state. An opening that excludes the missing device instead ends this possibility.
 pub(crate) async fn or_recover<D: Device>(
     error: Error,
     members: &[Member<D>],

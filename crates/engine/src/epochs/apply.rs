@@ -1,6 +1,6 @@
-//! From the journal into the image, with what the segments hold: at an opening, and before something else
-//! than epochs writes to the image. While guests work, [`super::sweep`] does it, and when the SSDs are lost
-//! [`super::recovered`].
+//! From the journal into the image, with the bytes of the segments: at an opening, and before anything but
+//! epochs writes to the image. While guests work, [`super::sweep`] applies the journal; after the loss of the
+//! SSDs, [`super::recovered`] does.
 
 use super::journal::{read_segments, write_state};
 use super::{Epochs, Place};
@@ -18,27 +18,27 @@ use braid_runtime::{Arena, Buf, Device, Runtime, join_all};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Bytes of segments that are sorted together at most, and with that the memory that applying takes, …
+/// Most bytes of segments that are sorted together: bounds the memory for applying.
 const SORTED: Bytes = Bytes(64 << 20);
-/// … and the part of the ring that these are.
+/// Divisor: segments that are sorted together are at most this part of the ring.
 const PARTS: u64 = 4;
-/// Writes to the image at the same time: enough for a disk to sort.
+/// Concurrent writes to the image: enough for a disk to sort.
 pub(super) const AT_ONCE: usize = 16;
-/// The longest write.
+/// Longest write, in bytes.
 const LONGEST_WRITE: Bytes = LONGEST_SEGMENT;
 
 /// The first segments of a run that fit into memory together.
 struct Batch {
-    /// What is left of the run once these have been applied.
+    /// Rest of the run after this batch.
     left: Run,
-    /// What they make of the image, in the order of addresses.
+    /// Bytes to write to the image, in the order of addresses.
     parts: Vec<Part>,
 }
 
-/// A range, and its bytes; zeros where there are none.
+/// A range with its bytes; `None` for zeros.
 pub(super) type Part = (Range<Bytes>, Option<Buf>);
 
-/// Neighbours that are written together.
+/// Adjacent parts that are written together.
 struct Write {
     range: Range<Bytes>,
     parts: Vec<Part>,
@@ -69,7 +69,7 @@ impl Batch {
     }
 }
 
-/// Writes parts that are in the order of addresses to the image, some at a time.
+/// Writes parts, sorted by address, to the image, up to [`AT_ONCE`] writes at a time.
 pub(super) async fn write_parts(
     parts: Vec<Part>,
     write: impl AsyncFn(Bytes, &Buf) -> Result<()>,
@@ -87,7 +87,7 @@ pub(super) async fn write_parts(
 
 impl Write {
     async fn bytes(&self, arena: &Arena) -> Buf {
-        // What a guest is about to write may lie anywhere in memory.
+        // A guest's bytes may be unaligned in memory.
         if let [(_, Some(bytes))] = &self.parts[..]
             && bytes.is_aligned(Buf::ALIGNMENT)
         {
@@ -105,7 +105,7 @@ impl Write {
     }
 }
 
-/// What segments with these ranges, the oldest first, make of the image: what came last to a place counts.
+/// Merges segments, the oldest first, into parts for the image: the newest bytes of each place count.
 fn sort(mut from_old_to_new: Vec<(Entry, Buf)>) -> Vec<Part> {
     let mut newer = Ranges::default();
     let mut parts: Vec<Part> = Vec::new();
@@ -132,7 +132,7 @@ fn sort(mut from_old_to_new: Vec<(Entry, Buf)>) -> Vec<Part> {
     parts
 }
 
-/// Neighbours together.
+/// Joins adjacent parts into writes.
 fn join(parts: Vec<Part>) -> Vec<Write> {
     let mut writes: Vec<Write> = Vec::new();
     for (range, bytes) in parts {
@@ -147,8 +147,9 @@ fn join(parts: Vec<Part>) -> Vec<Write> {
     writes
 }
 
-/// Applies a whole run, before anyone else uses the disk, which then says so; durable. `page` is what it says
-/// last, also if that fails.
+/// Applies a whole run in batches, before any other task uses the disk. Each batch is flushed, and then
+/// dropped from the run by a new state page, durably. `page` is the newest page that was written, or tried in
+/// case of an error.
 pub(super) async fn apply_all<R: Runtime, D: Device>(
     rt: &R,
     member: &Member<D>,
@@ -179,8 +180,8 @@ pub(super) async fn flush<R: Runtime, D: Device>(rt: &R, member: &Member<D>) -> 
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Applies all that is in the journal, as long as the disk is there: what was written since does not go
-    /// to the image with it.
+    /// Applies the whole journal, as long as the disk is current. Changes since the last epoch are not
+    /// included.
     pub(super) async fn drain_journal(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         while epochs.disk.get().run.segments > 0 && self.member(epochs.device()).is_current() {
             self.alone(epochs, self.apply_batch(epochs)).await?;
@@ -188,7 +189,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes to the image, which one at a time does. It is given up if that fails.
+    /// Runs `work`, which writes to the image: one such task at a time. If `work` fails, the image disk is
+    /// excluded.
     pub(super) async fn alone(&self, epochs: &Epochs, work: impl Future<Output = Result<()>>) -> Result<()> {
         epochs.event.wait_for(|| (!epochs.applying.replace(true)).then_some(())).await;
         let done = work.await;
@@ -200,14 +202,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         done
     }
 
-    /// Applies the first segments with what they hold, and makes their room free.
+    /// Applies the first segments from their own bytes, and frees their room.
     pub(super) async fn apply_batch(&self, epochs: &Epochs) -> Result<()> {
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
         let run = epochs.disk.get().run;
         let Batch { left, parts } = Batch::read(member, (&epochs.place, volume), &self.shape, run).await?;
         let newest = left.first.saturating_sub(1);
         let ranges: Vec<Range<Bytes>> = parts.iter().map(|(range, _)| range.clone()).collect();
-        // Elsewhere the image has something newer, or will get it from a later segment.
+        // Elsewhere the image has newer bytes, or gets newer bytes from a later segment.
         let needed = {
             let lacks = epochs.lacks.borrow();
             let needed = |(range, bytes): Part| {
@@ -230,12 +232,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.free_segments(epochs, left.first).await
     }
 
-    /// Segments before this one are not needed any more, durably.
+    /// Drops segments before `first` from the run, durably, and frees their room.
     pub(super) async fn free_segments(&self, epochs: &Epochs, first: u64) -> Result<()> {
         let run = epochs.disk.get().run;
         let freed = (first - run.first) as u32;
         let at = epochs.segments.borrow().get(freed as usize).copied().unwrap_or(epochs.next_segment.get());
-        // Meanwhile others may have come behind them.
+        // New segments may have been appended meanwhile.
         self.set_disk(epochs, |page| {
             let run = Run { at, first, segments: page.run.segments - freed };
             StatePage { run, ..page }
@@ -247,7 +249,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes to the image in its place.
+    /// Writes to the image in place; not durable yet.
     pub(super) async fn write_image(&self, epochs: &Epochs, at: Bytes, bytes: &Buf) -> Result<()> {
         let member = self.member(epochs.device());
         self.device_write(member, member.entry.slots_offset + at, bytes, Origin::Background).await
@@ -255,7 +257,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 }
 
 impl Epochs {
-    /// The image has a range as it is in the segments up to this one.
+    /// Records that the image has a range as of segment `newest`.
     pub(super) fn has_image(&self, range: &Range<Bytes>, newest: u64) {
         self.lacks.borrow_mut().journaled.remove(range, newest);
     }
@@ -268,8 +270,8 @@ mod tests {
 
     const VOLUME: u64 = 64;
 
-    /// What is written is the volume as if segments had been applied one after the other; each byte is
-    /// written once, neighbours together.
+    /// The writes give the same volume as segments applied in order. Each byte is written once, and
+    /// neighbours are written together.
     #[test]
     fn what_came_last_is_written_once_and_with_its_neighbours() {
         let (arena, mut rng) = (Arena::new(LONGEST_WRITE * 8), Rng::new(3));

@@ -1,5 +1,5 @@
-//! How a guest's change begins while epochs are kept: within the bound, and with what the journal still lacks
-//! of its range read before.
+//! How a guest's change begins while epochs are kept: the change waits for the bound, and bytes that the
+//! journal still needs are read before the change.
 
 use super::{Captured, Epochs, Stage, len};
 use crate::Result;
@@ -12,7 +12,7 @@ use braid_runtime::{Buf, Device, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// A change of a guest that is under way.
+/// A guest's change under way.
 pub(crate) struct Change<'a> {
     epochs: &'a Epochs,
     reserved: Bytes,
@@ -28,9 +28,9 @@ impl Drop for Change<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The longest change that begins as one: longer ones are cut, but not below an extent. Where nothing is
-    /// lacking one begins whatever the bound is, so with what it changes around it, it must fit into that
-    /// alone.
+    /// Longest change, in bytes, that is admitted as a whole. Longer changes are cut, but never below one
+    /// extent. If the image lacks nothing, any change is admitted. One change, with its padding, must
+    /// therefore fit the bound.
     pub fn longest_change(&self) -> Bytes {
         let Some(epochs) = self.active_epochs() else { return Bytes(u64::MAX) };
         let bound = self.with_policy(|policy, view| policy.longest_change(view));
@@ -38,19 +38,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         most.align_down(self.shape.extent_size).max(self.shape.extent_size)
     }
 
-    /// What a change may change around it: blocks and parts that become valid.
+    /// Padding of a change, in bytes: blocks and parts around the change that become valid.
     fn around_change(&self) -> Bytes {
         self.shape.part_size * 2
     }
 
-    /// A guest is about to change so many bytes: waits until no epoch is about to end, and until the image
-    /// would not lack more than it may. The change is under way until what this gives is dropped. None while
-    /// no epochs are kept. The caller holds no lock.
+    /// Admits a guest's change of `len` bytes: waits until no epoch is about to end, and until the image
+    /// would lag within the bound. The change is under way until the returned value is dropped. Returns
+    /// `None` if no epochs are kept. The caller holds no lock.
     pub async fn begin_change(&self, len: Bytes) -> Option<Change<'_>> {
         let epochs = self.active_epochs()?;
         let len = len + self.around_change();
         let may_begin = || {
-            // Before all that the image lacks is known, no epoch can end in time: guests would wait for a
+            // Until all missing ranges are known, no epoch can end in time: guests would wait for a
             // comparison of the whole volume.
             let bound = self.with_policy(|policy, view| match epochs.stage.get() {
                 Stage::Noted => policy.epoch_bound(view),
@@ -60,8 +60,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Some(false);
             }
             let may = !epochs.closed.get() && epochs.has_room(len, bound);
-            // Where nothing is left that an epoch could take, there will be room once the journal has been
-            // applied.
+            // If nothing is left for an epoch to take, room appears once the journal has been applied.
             if !may && epochs.lacks.borrow().known() > Bytes::ZERO {
                 epochs.wanted.set(true);
                 self.jobs.wake();
@@ -76,9 +75,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(Change { epochs, reserved: len })
     }
 
-    /// For a moment after the last SSD was lost new extents find no room: the image is not yet written like
-    /// any other copy. Waits until it is; false if no such moment is the reason. The caller holds no lock,
-    /// and no change.
+    /// Waits until the image may be written like any other copy. Shortly after the last SSD was lost, the
+    /// image is not yet writable, and new extents find no room. Returns false if another device is current:
+    /// the lack of room then has another cause. Returns false, too, if the volume closes or a commit has
+    /// failed meanwhile. The caller holds no lock, and no change.
     pub async fn wait_for_room_in_image(&self) -> bool {
         let Some(epochs) = self.active_epochs() else { return true };
         if self.devices.iter().any(|member| member.id != epochs.device() && member.is_current()) {
@@ -91,8 +91,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         !epochs.active.get()
     }
 
-    /// A range of the volume, in whole blocks of one extent, is about to change: what the journal still lacks
-    /// of it is read first. The caller holds the extent's lock, alone or with the range's.
+    /// Records that a range of the volume, in whole blocks of one extent, is about to change. Bytes of the
+    /// range that the journal still needs are read first. The caller holds the extent's lock, either
+    /// exclusive or with the range's lock.
     pub async fn note_change(self: &Rc<Self>, range: &Range<Bytes>) -> Result<()> {
         let Some(epochs) = self.active_epochs() else { return Ok(()) };
         if !planted(Bug::EpochReadsLater) {
@@ -104,7 +105,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let mut lacks = epochs.lacks.borrow_mut();
         match epochs.stage.get() {
-            // It is examined once more.
+            // The range is compared again.
             Stage::Void => lacks.unknown.insert(range.clone()),
             Stage::Compared | Stage::Noted => {
                 lacks.unknown.remove(range.clone());
@@ -114,10 +115,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Reads what is frozen of a range of one extent, for the journal: into memory for all of it that someone
-    /// has taken before the lock, or else into what guests may take. If that fails the epoch is given up, and
-    /// a guest goes on: its bytes may be what makes the place good again. The caller holds the extent's lock,
-    /// alone or with the range's.
+    /// Reads the frozen bytes of a range of one extent for the journal. `memory`, if given, was taken before
+    /// the lock and holds the whole range; otherwise the bytes go to the guests' arena. If a read fails, the
+    /// epoch fails, but the guest's change continues: the new bytes may repair the bad place. The caller
+    /// holds the extent's lock, either exclusive or with the range's lock.
     pub(super) async fn capture(
         self: &Rc<Self>,
         epochs: &Epochs,
@@ -138,7 +139,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             let read: Result<Option<Buf>> = read.await;
             if epochs.given_up.get() != given_up {
-                // What was read is of no epoch; the next one may have begun, and lack the same.
+                // The epoch was abandoned, and the bytes belong to no epoch. The next epoch may have begun
+                // and lack the same range.
                 continue;
             }
             let bytes = match read {
@@ -158,8 +160,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reads what a range of one extent holds, for the image. False, and zeros, if it lies nowhere. The
-    /// caller holds the extent's lock.
+    /// Reads the bytes of a range of one extent for the image. Returns false, and zeros, if the extent has no
+    /// home. The caller holds the extent's lock.
     pub(super) async fn read_image_bytes(self: &Rc<Self>, range: &Range<Bytes>, into: &Buf) -> Result<bool> {
         let extent = self.shape.extent_of(range.start);
         let entry = self.state.borrow().map.get(extent);
@@ -170,8 +172,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let start = self.shape.bytes_of(extent).start;
         let piece = Piece { extent, range: range.start - start..range.end - start };
         self.read_copies(&piece, into, Origin::Background).await?;
-        // A flush that fails may have lost this before it was read: its device must not be given up for what
-        // the image has then.
+        // If the source device lost these bytes before the read, its next flush fails. The device must then
+        // not be excluded on the grounds that the image has the bytes.
         self.note_source(extent, entry.home);
         Ok(true)
     }

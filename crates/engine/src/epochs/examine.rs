@@ -1,5 +1,5 @@
-//! After an opening, or a change of policy, it is not known what the image lacks: it is compared with the
-//! volume.
+//! Comparison of the image with the volume: after an opening or a change of policy, the ranges that the image
+//! lacks are unknown.
 
 use super::{Epochs, Stage};
 use crate::Result;
@@ -15,8 +15,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Compares all that is not known, from the first address on. What differs the image lacks; as long as it
-    /// is not a state of the volume, that is written in its place.
+    /// Compares all unknown ranges, in the order of addresses. Differing ranges are noted as lacking. While
+    /// the image is void, differing ranges are written in place instead.
     pub(super) async fn examine(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         let mut at = Bytes::ZERO;
         loop {
@@ -40,7 +40,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             while let Some(part) = epochs.next_of(|lacks| &lacks.unknown, &(from..range.end)) {
                 from = part.end;
                 self.compare_with_image(epochs, extent, &part, &buf).await?;
-                // The less there is to be found, the more guests may write.
+                // The less remains to be found, the more guests may write.
                 epochs.event.notify();
             }
             if epochs.stage.get() == Stage::Void {
@@ -62,7 +62,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let content = buf.slice(Bytes::ZERO..len);
         self.read_image_bytes(range, &content).await?;
         let image = self.buffer(&self.buffers.bounce, len).await?;
-        // A place of the disk that cannot be read is written anew.
+        // An unreadable place of the disk counts as different and is rewritten.
         let is_read = self.device_read(member, place, &image, Origin::Background).await.is_ok();
         let block = self.shape.block_size;
         let is_same = |at: Bytes, end: Bytes| {
@@ -78,7 +78,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         if is_own {
-            // It would be compared with itself.
+            // The range would be compared with itself.
             epochs.is_home.set(!is_void);
             return Ok(());
         }
@@ -99,13 +99,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         slot != SlotNumber::NONE && slot != SlotNumber::LOST && self.device_of(slot) == epochs.device()
     }
 
-    /// Whether the home of any extent is in the image.
+    /// True if the home of any extent lies in the image.
     pub(super) fn has_home_in_image(&self, epochs: &Epochs) -> bool {
         self.state.borrow().map.iter().any(|(_, entry)| self.lies_in_image(epochs, entry.home))
     }
 
-    /// Whether the home of an extent of which something is not known yet is in the image. Costs as much as is
-    /// not known.
+    /// True if an extent with unknown ranges has its home in the image. The cost is linear in the number of
+    /// such extents.
     pub(super) fn is_home_in_image(&self, epochs: &Epochs) -> bool {
         let lacks = epochs.lacks.borrow();
         let is_in_image = |extent| self.lies_in_image(epochs, self.state.borrow().map.get(extent).home);
@@ -116,14 +116,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         lacks.unknown.iter().flat_map(extents).any(is_in_image)
     }
 
-    /// The home of an extent must not be in the image: what guests write there would change it.
+    /// Moves the home of an extent off the image: guests' writes to the home would change the image.
     async fn leave_image(self: &Rc<Self>, epochs: &Epochs, extent: ExtentId) -> Result<()> {
         let entry = self.state.borrow().map.get(extent);
         if !self.lies_in_image(epochs, entry.home) {
             return Ok(());
         }
-        // What guests wrote to the image while the device of the second copy was not there, or did not answer
-        // in time.
+        // The image alone has writes that guests made while the device of the second copy was absent or late.
         self.resync_extent(extent).await?;
         if entry.second == SlotNumber::NONE {
             let roomiest: Option<DeviceId> = self.with_policy(|_, view| {
@@ -146,8 +145,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// An extent with one copy gets its second one in the image, if its place there was not free when the
-    /// image was compared.
+    /// Places the second copy of an extent with one copy in the image. During the comparison the extent's
+    /// place there was not yet free.
     pub async fn complete_by_epoch(self: &Rc<Self>, epochs: &Epochs, extent: ExtentId) -> Result<()> {
         let _room = self.reserve(1).await?;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
@@ -157,9 +156,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The second copy of an extent lies in the image, which holds its bytes already, but for what counts as
-    /// behind: wherever it lay before, only epochs bring it up to date from now on. Until that is flushed the
-    /// copies may differ, for the disk may fail before. The caller holds the extent's lock, exclusive.
+    /// Makes the image the second copy of an extent, wherever the second copy lay before. The image has the
+    /// extent's bytes already, except for ranges that are behind. From now on only epochs bring the second
+    /// copy up to date. The copies may differ until the image is flushed: the disk may fail before. The
+    /// caller holds the extent's lock, exclusive.
     async fn join_image(&self, epochs: &Epochs, extent: ExtentId) -> Result<()> {
         if !self.may_join_image(epochs, extent) {
             return Ok(());
@@ -167,7 +167,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let span = self.shape.span_of(extent);
         self.intend(span).await?;
         let entry = self.state.borrow().map.get(extent);
-        // Without one of them epochs end.
+        // Without either device epochs end.
         let devices = [epochs.device(), self.device_of(entry.home)];
         let are_there = devices.into_iter().all(|device| self.member(device).is_current());
         let mut state = self.state.borrow_mut();
@@ -182,7 +182,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Whether an extent lies elsewhere, with what the image has as far as that is not behind.
+    /// True if the home of an extent lies elsewhere, no second copy lies in the image, and the image has all
+    /// bytes of the extent except for ranges that are behind.
     fn may_join_image(&self, epochs: &Epochs, extent: ExtentId) -> bool {
         let state = self.state.borrow();
         let entry = state.map.get(extent);
@@ -195,7 +196,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut at = extent_bytes.start;
         while let Some(unknown) = super::next_within(&lacks.unknown, &(at..extent_bytes.end)) {
             if state.behind.ranges().missing(&unknown) > Bytes::ZERO {
-                // It has not been compared yet.
+                // The range has not been compared yet.
                 return false;
             }
             at = unknown.end;

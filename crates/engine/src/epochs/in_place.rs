@@ -1,12 +1,12 @@
-//! What other jobs write to the image in its place while no epochs are kept: epochs begin to find out what it
-//! lacks once that has ended.
+//! Jobs that write to the image in place while no epochs are kept: epochs begin the comparison after such
+//! jobs have ended.
 
 use super::Epochs;
 use crate::core::Core;
 use braid_base::DeviceId;
 use braid_runtime::{Device, Runtime};
 
-/// A job that writes to a device without the lock of an extent.
+/// A job that writes to a device without an extent's lock.
 pub(crate) struct InPlace<'a>(Option<&'a Epochs>);
 
 impl Drop for InPlace<'_> {
@@ -18,8 +18,8 @@ impl Drop for InPlace<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// A job is about to write to a device without the lock of an extent, until what this gives is dropped.
-    /// None if only epochs may.
+    /// Registers a job that is about to write to a device without an extent's lock. The job is under way
+    /// until the returned value is dropped. Returns `None` if only epochs may write to the device.
     pub fn begin_in_place(&self, device: DeviceId) -> Option<InPlace<'_>> {
         if self.is_image(device) {
             return None;
@@ -31,7 +31,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(InPlace(epochs))
     }
 
-    /// Whether nothing but an epoch may write to the places of extents on a device.
+    /// True if only epochs may write to the places of extents on a device.
     pub fn is_image(&self, device: DeviceId) -> bool {
         self.active_epochs().is_some_and(|epochs| epochs.device() == device)
     }

@@ -1,5 +1,5 @@
-//! The ranges in a journal of epochs that does not grow any more, and where each of them lies: for readers of
-//! the disk alone, and for a volume that goes on with that disk.
+//! Index of a journal of epochs that does not grow any more: each journaled range with its place. Used by
+//! readers of the disk alone, and by a recovered volume.
 
 use super::Place;
 use super::journal::read_segments;
@@ -13,44 +13,43 @@ use braid_format::epoch_journal::{LONGEST_SEGMENT, PAGE, Run};
 use braid_runtime::{Arena, Device};
 use std::ops::Range;
 
-/// Takes about 60 bytes of memory for each range.
+/// Index of a run of segments. Takes about 60 bytes of memory for each range.
 #[derive(Default)]
 pub(super) struct Index {
-    /// Ranges of the volume, with the numbers of their entries.
+    /// Ranges of the volume, each with an index into `entries`.
     journaled: Numbered,
     entries: Vec<Entry>,
-    /// Why bytes of a segment are not what was written, if some are not.
+    /// The first damage of a segment's bytes, if any.
     damage: Option<Error>,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// Where the range begins in the volume.
+    /// Start of the range in the volume.
     start: Bytes,
-    /// Where that byte of it lies.
+    /// Place of the range's first byte.
     lies: Lies,
 }
 
-/// Where the newest bytes of a range lie on the disk.
+/// Place of the newest bytes of a range on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lies {
-    /// In their place.
+    /// In place.
     InPlace,
     /// In the journal, at this byte of the disk.
     InJournal(Bytes),
-    /// Nowhere: the journal says that they are zeros.
+    /// Nowhere: the journal says zeros.
     Zeros,
-    /// Nowhere any more: the journal had them, and that part of it is damaged. What is in their place is
-    /// older.
+    /// Lost: the journaled bytes are damaged, and the bytes in place are older.
     Damaged,
 }
 
 impl Index {
-    /// Reads and verifies all of a run, for a volume that ends at `end`. Of a segment whose bytes are not
-    /// what was written, each range that has any is damaged.
+    /// Reads and verifies a whole run, for a volume that ends at `end`. If the bytes of a segment are
+    /// damaged, all ranges with bytes in the segment are damaged.
     ///
     /// # Errors
-    /// For an index page that cannot be read or is damaged.
+    /// For an index page that is unreadable or damaged.
     pub async fn read<D: Device>(
         member: &Member<D>,
         (place, volume): (&Place, Uuid),
@@ -92,12 +91,12 @@ impl Index {
         self.journaled.insert(range, self.entries.len() as u64 - 1);
     }
 
-    /// The ranges that the journal has, in order; neighbours are not joined.
+    /// Journaled ranges, in order; neighbours are not joined.
     pub fn ranges(&self) -> impl Iterator<Item = Range<Bytes>> {
         self.journaled.ranges()
     }
 
-    /// Where the first part of a range lies, and where that part ends.
+    /// Returns the end and the place of the first part of a range.
     pub fn locate(&self, range: &Range<Bytes>) -> (Bytes, Lies) {
         let (part, number) = self.journaled.part_from(range.start).unwrap_or((range.end..range.end, 0));
         if part.start > range.start {
@@ -111,7 +110,7 @@ impl Index {
         (part.end.min(range.end), lies)
     }
 
-    /// What the journal has of a range, in pieces of at most `longest`.
+    /// Journaled parts of a range, in pieces of at most `longest` bytes.
     pub fn within(&self, range: Range<Bytes>, longest: Bytes) -> Vec<(Range<Bytes>, Lies)> {
         let (mut at, mut found) = (range.start, Vec::new());
         while at < range.end {
@@ -128,13 +127,13 @@ impl Index {
         found
     }
 
-    /// Why bytes of the journal are not what was written, if some are not.
+    /// The first damage of a segment's bytes, if any.
     pub fn damage(&self) -> Option<&Error> {
         self.damage.as_ref()
     }
 
-    /// The ranges that are nowhere any more, in order. Costs as much as there are ranges, if there is any
-    /// damage.
+    /// Damaged ranges, in order. The cost is linear in the number of ranges if there is any damage, and
+    /// nothing otherwise.
     pub fn damaged(&self) -> Vec<Range<Bytes>> {
         let is_damaged = |range: &Range<Bytes>| self.locate(range).1 == Lies::Damaged;
         let all = self.damage.iter().flat_map(|_| self.ranges());
@@ -142,7 +141,7 @@ impl Index {
     }
 }
 
-/// Why bytes of the volume cannot be read that are nowhere any more.
+/// The error for a read of a damaged range.
 pub(super) fn nowhere(range: &Range<Bytes>) -> Error {
     let text = format!(
         "{} from byte {} of the volume were in a part of the journal of epochs that is damaged: write all of their extent, or discard it, and restore its \
@@ -166,7 +165,7 @@ pub(super) mod tests {
         index
     }
 
-    /// With some ranges that are nowhere any more, as a later segment says.
+    /// Adds damaged ranges, as in a later segment.
     pub fn damaged(mut index: Index, ranges: &[Range<u64>]) -> Index {
         for range in ranges {
             index.insert(Bytes(range.start)..Bytes(range.end), Lies::Damaged);

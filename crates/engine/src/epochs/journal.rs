@@ -1,4 +1,4 @@
-//! The journal on the disk: what the disk is, and segments of what an epoch changed.
+//! The journal of epochs on the disk: state pages, and segments with the changes of an epoch.
 
 use super::{Captured, Place};
 use crate::copies::{Deadline, Member};
@@ -15,11 +15,12 @@ use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime};
 use std::fmt::Display;
 
-/// What a disk says that it is. One that says nothing is not a state of the volume.
+/// Returns the newest state page of a disk. A disk without a valid state page is no state of the volume.
 ///
 /// # Errors
-/// `Io` if a page cannot be read that may say otherwise; `Corrupt` if it must say something, because not all
-/// of its journal has been applied: what lies in its place is older than that.
+/// `Io` if a page cannot be read and might change the answer. `Corrupt` if both pages of a recovered disk are
+/// damaged (part of the journal is not yet applied, and the bytes in place are older), or if the run begins
+/// beyond the ring.
 pub(crate) async fn state_of<D: Device>(
     member: &Member<D>,
     place: &Place,
@@ -28,15 +29,16 @@ pub(crate) async fn state_of<D: Device>(
     let (buf, unread) = read_states(member, place).await;
     let is_recovering = superblock.features.incompat & Features::UNAPPLIED != 0;
     let page = match (buf.with_bytes(|bytes| newest_state(bytes, superblock.volume)), unread) {
-        // One has said that it is being adopted since before the superblock says so: the one that is damaged.
+        // One page has said "adopting" since before the superblock was marked. The valid page does not say
+        // "adopting": the damaged page did.
         (Some(page), _)
             if is_recovering && page.state == State::Image && is_one_lost(&buf, superblock.volume) =>
         {
-            // The next one goes to the place of that.
+            // The next page overwrites the damaged page.
             StatePage { state: State::Adopting, ..page }
         }
-        // While guests go on with it both say the same; they have not begun if one says that it is being
-        // adopted, and all has been applied if one says void.
+        // While guests use a recovered disk, both pages are equal. If either page says "adopting", guests
+        // have not begun. If either page says "void", everything has been applied.
         (Some(page), Some(_)) if is_recovering && page.state != State::Image => page,
         (_, Some(error)) => return Err(error),
         (None, None) if is_recovering => return Err(lost_state(member, place)),
@@ -50,8 +52,8 @@ pub(crate) async fn state_of<D: Device>(
     Ok(page)
 }
 
-/// As [`state_of`], for an opening that may copy all that the image lacks: a disk that was not being
-/// recovered, and may say otherwise where it cannot be read, is no state of the volume.
+/// As [`state_of`], for an opening that may copy every missing range to the image. A disk that was not being
+/// recovered, and whose unreadable page might say otherwise, is no state of the volume.
 pub(super) async fn state_or_void<D: Device>(
     member: &Member<D>,
     place: &Place,
@@ -67,7 +69,7 @@ pub(super) async fn state_or_void<D: Device>(
     };
     let (buf, _) = read_states(member, place).await;
     match buf.with_bytes(|bytes| newest_state(bytes, superblock.volume)) {
-        // What the other one says may be newer by one, and it is the next that is written.
+        // The other page may be newer by one, and is the page that is written next.
         Some(page) if page.state != State::Adopting => {
             tracing::warn!(%error, "the disk alone counts as no state of the volume");
             Ok(StatePage { sequence: page.sequence + 2, state: State::Void, run: page.run.emptied(), ..page })
@@ -76,7 +78,7 @@ pub(super) async fn state_or_void<D: Device>(
     }
 }
 
-/// Whether only one page says that the disk is no state of the volume: the other page says that it is one, or
+/// True if only the newest page says "void": the other page says that the disk is a state of the volume, or
 /// is damaged or unreadable and may say so.
 pub(super) async fn is_void_alone<D: Device>(
     member: &Member<D>,
@@ -105,7 +107,8 @@ fn lost_state<D: Device>(member: &Member<D>, place: &Place) -> Error {
     Error::new(ErrorKind::Corrupt, text)
 }
 
-/// What a disk that has been recovered says that has been applied of its run, as bits; none for any other.
+/// Returns the bits of a recovered disk's state page: extents of the run that have been applied. Empty for
+/// any other disk.
 pub(super) async fn applied_of<D: Device>(
     member: &Member<D>,
     place: &Place,
@@ -118,7 +121,7 @@ pub(super) async fn applied_of<D: Device>(
     }
 }
 
-/// Both state pages. One that cannot be read is zeros, with the reason.
+/// Reads both state pages. An unreadable page is zeros, and the error is returned with the pages.
 async fn read_states<D: Device>(member: &Member<D>, place: &Place) -> (Buf, Option<Error>) {
     let both = Arena::new(PAGE * STATE_PAGES).alloc(PAGE * STATE_PAGES).await;
     let mut unread = None;
@@ -140,8 +143,7 @@ async fn read_states<D: Device>(member: &Member<D>, place: &Place) -> (Buf, Opti
     (both, unread)
 }
 
-/// Writes what the disk is from now on, with the bits of what has been applied of a disk that has been
-/// recovered. Not durable yet.
+/// Writes a state page, with the bits of applied extents if the disk is recovered. Not durable yet.
 pub(super) async fn write_state<D: Device>(
     member: &Member<D>,
     place: &Place,
@@ -162,20 +164,20 @@ pub(super) async fn write_state<D: Device>(
 
 /// A segment that was read.
 pub(super) struct Segment {
-    /// The byte of the ring at which it lies.
+    /// Byte of the ring at which the segment begins.
     pub at: Bytes,
-    /// Its ranges, in the order in which their bytes lie there.
+    /// Ranges, in the order in which their bytes lie in the segment.
     pub entries: Vec<Entry>,
-    /// The bytes of those that are not zeros, one behind the other. One sum covers all of these: without a
-    /// part of them, none can be verified.
+    /// Bytes of the ranges that are not zeros, back to back. One checksum covers all bytes: if a part is
+    /// missing, nothing can be verified.
     pub content: Result<Buf>,
 }
 
 impl Segment {
-    /// Its ranges, with the bytes of those that are not zeros.
+    /// Returns the ranges, with the bytes of ranges that are not zeros.
     ///
     /// # Errors
-    /// Why these are not what was written.
+    /// The damage, if the bytes are not as written.
     pub fn parts(self) -> Result<Vec<(Entry, Buf)>> {
         let (content, mut from) = (self.content?, Bytes::ZERO);
         let part = |entry: Entry| {
@@ -187,13 +189,13 @@ impl Segment {
     }
 }
 
-/// Reads some segments of a run, one behind the other, for an image that ends at `end`: as many as lie in one
-/// piece of the ring. At least one, and what is left of the run. What lies between or behind them costs
-/// nothing if it cannot be read.
+/// Reads the first segments of a run for an image that ends at `end`, and returns the rest of the run, too.
+/// Reads at least one segment, and as many as lie in one piece of the ring. An unreadable place between or
+/// behind segments does no harm.
 ///
 /// # Errors
-/// If an index page cannot be read or is damaged: it alone says which ranges the segment has, and where the
-/// next one begins.
+/// If an index page cannot be read or is damaged: only the index page names the ranges of the segment, and
+/// the start of the next segment.
 pub(super) async fn read_segments<D: Device>(
     member: &Member<D>,
     (place, volume): (&Place, Uuid),
@@ -222,7 +224,7 @@ pub(super) async fn read_segments<D: Device>(
             return Err(lost_index(member, place, left, &"it is longer than the journal"));
         }
         let bytes = match &read {
-            // The next reading begins with it.
+            // The next read begins with this segment.
             Ok(()) if content + stored > piece.end => break,
             Ok(()) => Ok(rest.slice(PAGE..PAGE + stored)),
             Err(_) if stored == Bytes::ZERO => Ok(rest.slice(PAGE..PAGE)),
@@ -248,7 +250,7 @@ async fn read_exactly<D: Device>(member: &Member<D>, at: Bytes, len: Bytes) -> s
     Ok(buf)
 }
 
-/// Why nothing can be said of a segment, and what can be done: another try of each bad place is all that is
+/// The error for a segment without a valid index page, with the remedy: only another try of each bad place is
 /// left.
 fn lost_index<D: Device>(member: &Member<D>, place: &Place, run: Run, why: &dyn Display) -> Error {
     let text = format!(
@@ -268,7 +270,7 @@ fn lost_content(run: Run, why: &dyn Display) -> Error {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Writes a segment at a byte of the ring. Gives its length.
+    /// Writes a segment at a byte of the ring. Returns its length.
     pub(super) async fn write_segment(
         &self,
         place: &Place,
@@ -296,7 +298,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// How many of these one segment holds, from the first on.
+/// Number of captured ranges, from the first on, that fit into one segment.
 pub(super) fn fitting(captured: &[Captured]) -> usize {
     let mut left = LONGEST_SEGMENT - PAGE;
     let fits = |c: &&Captured| {

@@ -13,9 +13,9 @@ use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// At the opening: what the image is, before anyone changes anything. A disk that cannot say it is done
-    /// without, if the volume has all of it elsewhere. `adopted`: this opening has made that disk the volume,
-    /// and written the map that says so. `repair`: what is nowhere any more is given up.
+    /// Determines the state of the image at an opening, before anything changes. If the disk's state cannot
+    /// be determined, the disk is excluded, provided that the volume has all data elsewhere. `adopted`: this
+    /// opening has made the disk the volume, and has written the map. `repair`: damaged extents are given up.
     pub async fn open_epochs(self: &Rc<Self>, adopted: Option<Adopted>, repair: bool) -> Result<()> {
         let Some(epochs) = &self.epochs else { return Ok(()) };
         if !self.member(epochs.device()).is_written() {
@@ -42,14 +42,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.forget_recovery().await?;
         let place = (&epochs.place, volume);
-        // Without a device the volume may have gone on with what lies in the image: no older journal must be
-        // applied to that.
+        // If a device is lacking, guests may have changed data in the image: no older journal may be applied
+        // over their changes.
         let is_whole = !self.devices.iter().any(Member::is_lacking) && !self.has_home_in_image(epochs);
         if is_whole {
             let applied = apply_all(&self.rt, member, place, &self.shape, &mut page).await;
             epochs.begin_at(page);
             if let Err(error) = applied {
-                // The volume has all of it elsewhere.
+                // The volume has all data elsewhere.
                 tracing::error!(%error, "the disk alone is not a state of the volume any more: it is made one again");
                 self.void_image(epochs).await?;
             }
@@ -70,8 +70,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Nothing reaches the disk in its place before the next epoch: a commit at the end of a run makes the
-    /// SSDs as new as what it is. What cannot end leaves the disk what it was.
+    /// Ends the last epoch and applies the journal, at a shutdown. Only epochs write to the image. The commit
+    /// before the epoch makes the SSDs as new as the image. If the epoch cannot end, the disk keeps its
+    /// earlier state.
     pub async fn end_last_epoch(self: &Rc<Self>) {
         let Some(epochs) = self.active_epochs() else { return };
         let ended = async {
@@ -92,9 +93,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// From now on all changes are noted. What the image lacks so far is not known, and can be found out once
-    /// nothing else writes there any more: what holds the lock of an extent while it does, the comparison
-    /// waits for, and for other jobs this does.
+    /// Starts recording all changes. Ranges that the image lacks are unknown until a comparison, which needs
+    /// an image without other writers. The comparison itself waits for writers with an extent's lock. This
+    /// method waits for all other jobs.
     pub(super) async fn begin_epochs(&self, epochs: &Epochs) {
         epochs.lacks.borrow_mut().unknown.insert(Bytes::ZERO..self.image_len());
         epochs.stage.set(Stage::Void);
@@ -103,8 +104,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.event.wait_for(|| (epochs.in_place.get() == 0).then_some(())).await;
     }
 
-    /// From now on the image may be written like any other copy: it must not pass for a state of the volume
-    /// any more.
+    /// Ends epochs. From now on the image may be written like any other copy, and must not pass for a state
+    /// of the volume.
     pub(super) async fn stop_epochs(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         match self.member(epochs.device()).is_current() {
             true => self.alone(epochs, self.void_image(epochs)).await?,
@@ -115,15 +116,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         *epochs.lacks.borrow_mut() = Lacks::default();
         epochs.captured.borrow_mut().clear();
         epochs.unreadable.take();
-        // What is behind was to come with an epoch.
+        // Ranges that are behind were waiting for an epoch; now a resync copies these ranges.
         self.state.borrow_mut().behind.end_deferring();
         epochs.event.notify();
         Ok(())
     }
 
-    /// The image is not a state of the volume from now on, durably, and others may write to it. What is in
-    /// the journal is not needed for that: as long as the image lacks it in its place, it counts as behind,
-    /// and goes there from the SSDs. The caller is the only one to apply anything.
+    /// Makes the image void, durably: other tasks may write to the image. The journal is not needed for this.
+    /// Ranges that are missing in place count as behind, and are copied from the SSDs. No other task may
+    /// apply segments meanwhile.
     pub(super) async fn void_image(&self, epochs: &Epochs) -> Result<()> {
         if epochs.disk.get().state == State::Void {
             return self.have_both_say_void(epochs).await;
@@ -137,8 +138,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// If the disk is void, both pages say so from here on: with one of them alone, what the other one says
-    /// would count again if that is lost.
+    /// Makes both state pages say "void" if the newest page does. With a single void page, the other page
+    /// would count again if the void page were lost.
     async fn have_both_say_void(&self, epochs: &Epochs) -> Result<()> {
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
         for _ in 0..STATE_PAGES {
@@ -149,8 +150,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Has the next page say that the disk is no state of the volume; if it cannot be written and the volume
-    /// cannot do without the disk, the other page alone.
+    /// Writes "void" to the next state page. If the page cannot be written and the volume cannot continue
+    /// without the disk, only the other page says "void".
     async fn say_void(&self, epochs: &Epochs) -> Result<()> {
         let void = |page: StatePage| StatePage { state: State::Void, run: page.run.emptied(), ..page };
         let Err(error) = self.set_disk(epochs, void).await else { return Ok(()) };
@@ -163,8 +164,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.set_disk(epochs, void).await
     }
 
-    /// A device is back, and about to be brought up to date: the disk that keeps epochs is not a state of the
-    /// volume any more then.
+    /// Makes the image void on a returned device, before the device is resynchronised.
     pub async fn void_returned(&self, device: DeviceId) -> Result<()> {
         let Some(epochs) = self.epochs.as_ref().filter(|epochs| epochs.device() == device) else {
             return Ok(());
@@ -180,8 +180,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
 }
 
 impl Epochs {
-    /// The disk says this, and no segment of its run is known: the next one lies where the run begins, once
-    /// that is empty.
+    /// Takes over a state page. No segments of its run are known; once the run is empty, the next segment
+    /// lies at the start of the run.
     fn begin_at(&self, page: StatePage) {
         self.disk.set(page);
         self.segments.borrow_mut().clear();

@@ -1,5 +1,5 @@
-//! Epochs: one disk alone, with its journal, always is the volume as it was at a past instant without a write
-//! under way.
+//! Epochs: the image disk alone, with its journal applied, always equals the volume at a past instant without
+//! a write under way.
 //!
 //! ```text
 //! mod.rs       what the disk lacks                                      journal.rs   what lies on the disk: its state, and segments
@@ -13,17 +13,18 @@
 //! in_place.rs  what other jobs write there before they begin
 //! ```
 //!
-//! The disk keeps addresses, so it is an image of the volume. What guests change is noted in the *open* set.
-//! An epoch ends when no change is under way: the open set is *frozen*. Its bytes are read from the SSDs and
-//! go into the journal on the disk, a ring of segments; a guest who is about to change some of them has them
-//! read first. Once the journal has all of them, and that is durable, the epoch counts. Segments that count
-//! are applied to the image in the background, many of them together in the order of their addresses, and
-//! only when that is durable their room is used again. So at every instant the disk is the image of the
-//! newest epoch once its journal has been applied to it.
+//! The disk uses layout *tail*: extent n lies in slot n, and the disk is an image of the volume. Ranges that
+//! guests change are added to the *open* set. An epoch ends when no change is under way: the open set becomes
+//! the *frozen* set. Frozen bytes are read from the SSDs and written to the journal on the disk, a ring of
+//! segments. Before a guest changes a frozen range, Braid reads the old bytes to memory. The epoch counts
+//! once all of its segments are durable in the journal. In the background, ranges of counting segments are
+//! copied to the image, many together, in the order of addresses. Ring space is reused only after the image
+//! has been flushed. At every instant the disk, with its journal applied, is the image of the newest epoch
+//! that counts.
 //!
-//! What the disk lacks in its place is also in [`crate::map::Behind`], as for every second copy, and with it
-//! in the journal of the volume: after a crash the image of these spans is compared with the SSDs before the
-//! next epoch ends.
+//! Each range that is missing from the image is also in [`crate::map::Behind`], like the ranges of every
+//! stale second copy, and is therefore named in the volume's journal. After a crash, these spans of the image
+//! are compared with the SSDs before the next epoch ends.
 
 mod adopt;
 mod apply;
@@ -61,30 +62,30 @@ use std::rc::Rc;
 use unapplied::Unapplied;
 pub(crate) use unapplied::Whole;
 
-/// Memory for bytes between the SSDs and the journal: so much for what is read in the order of addresses, and
-/// as much for what guests are about to change. Whoever asks for some waits for the journal, and for nothing
-/// else.
+/// Memory for bytes between the SSDs and the journal, in bytes. Reads in the order of addresses have an arena
+/// of this size, and reads for guests that are about to change frozen ranges have another. A task that waits
+/// for this memory waits for the journal alone.
 const CAPTURED: Bytes = Bytes(16 << 20);
 
-/// The longest gap between two ranges of an epoch that is copied with them.
+/// Longest gap, in bytes, between two ranges of an epoch that is copied along with the ranges.
 const FILLED: Bytes = Bytes(64 << 10);
 
-/// Guests are held to the bound until an epoch could not end so many times in a row, a second apart: what
-/// fails may be over by then.
+/// Failed epochs in a row, a second apart, after which guests are no longer held to the bound. A short
+/// failure may be over before.
 const PATIENCE: u32 = 2;
 
-/// Where a volume has a journal of epochs.
+/// Location of the journal of epochs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
-    /// The disk that is the image.
+    /// The disk with the image.
     pub device: DeviceId,
-    /// The region, as bytes of that disk.
+    /// The region, in bytes of the disk.
     pub offset: Bytes,
     pub len: Bytes,
 }
 
 impl Place {
-    /// That of a volume; none if it has none.
+    /// Returns the location of a volume's journal of epochs, or `None` if the volume has no such journal.
     pub fn of(superblock: &Superblock) -> Option<Place> {
         let region = superblock.region(RegionKind::EpochJournal, 0)?;
         let entry = &superblock.devices[region.device.index()];
@@ -92,77 +93,77 @@ impl Place {
         is_image.then_some(Place { device: region.device, offset: region.offset, len: region.len })
     }
 
-    /// The ring of segments, as bytes of the disk.
+    /// Start of the ring of segments, in bytes of the disk.
     fn ring_offset(&self) -> Bytes {
         self.offset + SEGMENTS
     }
 
-    /// Its length.
+    /// Length of the ring.
     fn ring(&self) -> Bytes {
         self.len.saturating_sub(SEGMENTS)
     }
 
-    /// What an epoch may hold, however its segments are filled.
+    /// Bytes that an epoch may hold if the ring is empty, however its segments are filled.
     fn capacity(&self) -> Bytes {
         self.room_in(self.ring())
     }
 
-    /// What an epoch may hold that gets so much of the ring: half of it, since each segment has an index page
-    /// for at least as many bytes, without what may be lost at the end of the ring, and two segments so that
-    /// it is never full.
+    /// Bytes that an epoch may hold if `free` bytes of the ring are unused. Half of the ring is usable: in
+    /// the worst case a segment holds no more bytes than its index page has. Up to one segment is wasted at
+    /// the end of the ring, and two segments stay free to keep the ring from filling up.
     fn room_in(&self, free: Bytes) -> Bytes {
         Bytes(free.saturating_sub(LONGEST_SEGMENT * 3).0 / 2)
     }
 }
 
-/// How far the image is.
+/// State of the image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// It is not a state of the volume: what it lacks is written in its place.
+    /// The image is not a state of the volume: missing ranges are written in place.
     Void,
-    /// It is one, and what it lacks is being found out.
+    /// The image is a state of the volume; a comparison is looking for missing ranges.
     Compared,
-    /// It is one, and all that it lacks is noted.
+    /// The image is a state of the volume, and all missing ranges are known.
     Noted,
 }
 
 /// Bytes of an epoch on their way to the journal.
 struct Captured {
     range: Range<Bytes>,
-    /// None for zeros.
+    /// `None` for zeros.
     bytes: Option<Buf>,
 }
 
-/// What the image lacks.
+/// Ranges that the image lacks.
 #[derive(Default)]
 struct Lacks {
-    /// May be, after an opening or a change of policy.
+    /// Possibly missing, after an opening or a change of policy.
     unknown: Ranges,
-    /// What guests changed since the last epoch ended.
+    /// Changed by guests since the last epoch ended.
     open: Ranges,
-    /// What they changed before, and the journal does not have yet.
+    /// Changed before the last epoch ended, and not yet read for the journal.
     frozen: Ranges,
-    /// What is on its way there.
+    /// Read, and on their way to the journal.
     leaving: Ranges,
-    /// Of both, the gaps that go along.
+    /// Bytes of gaps in `frozen` and `leaving` that are copied along.
     filled: Bytes,
-    /// What is there, and counts, and has not been applied.
+    /// In segments that count, and not yet applied.
     journaled: Numbered,
 }
 
 impl Lacks {
-    /// What no epoch has so far, as far as known, and what goes along with it.
+    /// Known bytes that are in no epoch yet, gaps included.
     fn on_its_way(&self) -> Bytes {
         self.open.total() + self.frozen.total() + self.leaving.total()
     }
 
-    /// What no epoch has so far, as far as known.
+    /// Known bytes that are in no epoch yet.
     fn known(&self) -> Bytes {
         self.on_its_way().saturating_sub(self.filled)
     }
 
-    /// Freezes short gaps between frozen ranges, too, as far as there is room for them: the disk passes over
-    /// them in less time than it takes to position anew. Gives these.
+    /// Freezes short gaps between frozen ranges, too, and returns the gaps. The frozen set stays within
+    /// `room`. The disk passes over a short gap faster than it seeks.
     fn fill_gaps(&mut self, room: Bytes) -> Vec<Range<Bytes>> {
         let mut gaps: Vec<Range<Bytes>> = self
             .frozen
@@ -196,63 +197,63 @@ impl Lacks {
 /// The epochs of a volume.
 pub(crate) struct Epochs {
     place: Place,
-    /// Whether the policy wants them: changes are noted, and nothing but an epoch goes to the image.
+    /// True while epochs are kept: changes are recorded, and only epochs write to the image.
     active: Cell<bool>,
     stage: Cell<Stage>,
-    /// What the disk says of itself, durably.
+    /// Newest durable state page.
     disk: Cell<StatePage>,
-    /// That is being changed.
+    /// True while a state page is being written.
     updating: Cell<bool>,
-    /// Where the segments of the run lie in the ring, and where the next one will.
+    /// Ring offsets of the run's segments, and of the next segment.
     segments: RefCell<VecDeque<Bytes>>,
     next_segment: Cell<Bytes>,
-    /// Where the sweep goes on, and the epoch since which it found nothing to do.
+    /// Address at which the sweep continues, and the epoch after which the sweep found no work.
     hand: Cell<Bytes>,
     swept: Cell<u64>,
     lacks: RefCell<Lacks>,
-    /// Changes of guests that are under way, and bytes that these may add.
+    /// Guest changes under way, and the bytes that these changes may add.
     changing: Cell<usize>,
     reserved: Cell<Bytes>,
-    /// No change begins: an epoch is about to end.
+    /// True while an epoch is about to end: no change begins.
     closed: Cell<bool>,
-    /// An epoch is on its way to the journal.
+    /// True while an epoch is on its way to the journal.
     writing: Cell<bool>,
-    /// Segments are being applied.
+    /// True while a task writes to the image: one task at a time.
     applying: Cell<bool>,
-    /// Someone waits for the end of an epoch.
+    /// True if an epoch is to end soon, because a task waits or the last epoch failed.
     wanted: Cell<bool>,
-    /// What the image has counts as behind all the same until the next commit.
+    /// True if ranges that the image has still count as behind, until the next commit.
     unsettled: Cell<bool>,
-    /// The disk may say something else than what it said last, since that could not be written.
+    /// True if the last write of a state page failed: the disk may hold the old page or the new page.
     in_doubt: Cell<bool>,
-    /// The home of an extent was found in the image, though it is a state of the volume.
+    /// True if the home of an extent was found in the image although the image is a state of the volume.
     is_home: Cell<bool>,
-    /// Jobs that write to the image in its place, and began before epochs did.
+    /// Jobs that write to the image in place and began before epochs did.
     in_place: Cell<usize>,
-    /// Epochs that were begun to be written, and the newest of these that counts.
+    /// Number of the last epoch that was frozen, and of the newest epoch that counts.
     frozen: Cell<u64>,
     counting: Cell<u64>,
-    /// Guests change more than the disk keeps up with, before it is a state of the volume: they wait for it.
+    /// True if guests change more than the disk keeps up with while the image is void: guests wait for the
+    /// disk.
     outrun: Cell<bool>,
-    /// Epochs that were given up before they could end: what was read for one of these is no part of a later
-    /// one.
+    /// Number of abandoned epochs. Bytes that were read for an abandoned epoch are no part of a later epoch.
     given_up: Cell<u64>,
-    /// What the SSDs did not give for an epoch, and why: it cannot end before they do.
+    /// Range that could not be read from the SSDs, with the error. No epoch ends until the range can be read.
     unreadable: RefCell<Option<(Range<Bytes>, Error)>>,
-    /// How often in a row none could end, and why the last one could not.
+    /// Failed epochs in a row, and the error of the last failure.
     failures: Cell<u32>,
     failure: RefCell<Option<Error>>,
-    /// While guests go on with a disk that was recovered, what is to be applied of its journal.
+    /// While guests use a recovered disk: extents whose journaled bytes are not yet in place.
     unapplied: RefCell<Option<Rc<Unapplied>>>,
     captured: RefCell<Vec<Captured>>,
     arena: Arena,
     guests_arena: Arena,
-    /// Whatever others wait for has changed.
+    /// Notified when a condition changes that a task may wait for.
     event: Event,
 }
 
 impl Epochs {
-    /// Those of a volume that has a journal for them, none of which has begun.
+    /// Returns the epochs of a volume, inactive; `None` if the volume has no journal of epochs.
     pub fn of(superblock: &Superblock) -> Option<Epochs> {
         Some(Epochs {
             place: Place::of(superblock)?,
@@ -290,51 +291,53 @@ impl Epochs {
         })
     }
 
-    /// The first part of a set within a range.
+    /// Returns the first part of a set within a range.
     fn next_of(&self, set: fn(&Lacks) -> &Ranges, range: &Range<Bytes>) -> Option<Range<Bytes>> {
         next_within(set(&self.lacks.borrow()), range)
     }
 
-    /// The disk that is the image.
+    /// The disk with the image.
     pub fn device(&self) -> DeviceId {
         self.place.device
     }
 
-    /// The newest epoch that the disk is, if it is one.
+    /// Returns the newest epoch that counts on the disk, or `None` if the disk is no state of the volume, or
+    /// is already recovered.
     pub fn newest(&self) -> Option<u64> {
         let StatePage { epoch, state, .. } = self.disk.get();
         matches!(state, State::Image | State::Adopting).then_some(epoch)
     }
 
-    /// What a loss of the SSDs would cost.
+    /// Bytes of guests' changes that a loss of the SSDs would cost.
     pub fn lag(&self) -> Bytes {
         let lacks = self.lacks.borrow();
         lacks.known() + lacks.unknown.total()
     }
 
-    /// How much of the journal is in use or asked for, and how much there is, as bytes that epochs may hold.
+    /// Returns the bytes of the journal that are used or requested, and the capacity. Both are in bytes that
+    /// epochs may hold.
     pub fn journal(&self) -> (Bytes, Bytes) {
         let all = self.place.capacity();
         (all.saturating_sub(self.room()) + self.lacks.borrow().on_its_way(), all)
     }
 
-    /// Whether epochs cannot end: the bound does not hold, and guests do not wait for it any more.
+    /// True if epochs cannot end: the bound does not hold, and guests do not wait.
     fn are_failing(&self) -> bool {
         self.failures.get() >= PATIENCE
     }
 
-    /// Why they cannot, if that is so.
+    /// Returns the error of the last failed epoch if epochs cannot end.
     pub fn failure(&self) -> Option<String> {
         let failure = self.failure.borrow();
         failure.as_ref().filter(|_| self.are_failing()).map(Error::to_string)
     }
 
-    /// Whether the disk says that it is the volume at the end of an epoch.
+    /// True if the state page says that the disk is the volume at the end of an epoch.
     fn is_image(&self) -> bool {
         self.disk.get().state == State::Image
     }
 
-    /// The bytes of the ring that the run takes.
+    /// Bytes of the ring that the run occupies.
     fn used(&self) -> Bytes {
         let Run { at, segments, .. } = self.disk.get().run;
         let next = self.next_segment.get();
@@ -345,18 +348,18 @@ impl Epochs {
         }
     }
 
-    /// The number of the last segment that counts.
+    /// Number of the newest segment that counts.
     fn newest_segment(&self) -> u64 {
         let Run { first, segments, .. } = self.disk.get().run;
         (first + u64::from(segments)).saturating_sub(1)
     }
 
-    /// What the next epoch may hold.
+    /// Bytes that the next epoch may hold.
     fn room(&self) -> Bytes {
         self.place.room_in(self.place.ring() - self.used())
     }
 
-    /// Whether a change of so many bytes may begin under this bound.
+    /// True if a change of `len` bytes may begin under this bound.
     fn has_room(&self, len: Bytes, bound: Bytes) -> bool {
         let lacks = self.lacks.borrow();
         let (unknown, reserved) = (lacks.unknown.total(), self.reserved.get());
@@ -364,11 +367,11 @@ impl Epochs {
         match self.stage.get() {
             _ if self.are_failing() => true,
             Stage::Void => !self.outrun.get() || unknown <= bound.min(self.place.capacity()) / 2,
-            // Of an empty ring one change may want more than its share.
+            // If the image lacks nothing and the ring is empty, one change may exceed its share of the ring.
             _ if known == Bytes::ZERO && self.used() == Bytes::ZERO => true,
             Stage::Compared | Stage::Noted => {
-                // What the comparison still finds has to go into the same epoch: all that the image lacked
-                // within the bound when the volume was used last.
+                // Ranges that the comparison still finds have to fit into the same epoch. When the volume was
+                // last used, the image lacked no more than the bound.
                 let to_be_found = unknown.min(bound);
                 (known == Bytes::ZERO || known + len <= bound)
                     && on_its_way + len + to_be_found <= self.room()
@@ -378,7 +381,7 @@ impl Epochs {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The epochs, while they are kept.
+    /// Returns the epochs while epochs are kept.
     #[inline]
     pub fn active_epochs(&self) -> Option<&Epochs> {
         self.epochs.as_ref().filter(|epochs| epochs.active.get())
@@ -389,7 +392,7 @@ fn len(range: &Range<Bytes>) -> Bytes {
     range.end - range.start
 }
 
-/// The first part of a set within a range.
+/// Returns the first part of a set within a range.
 fn next_within(set: &Ranges, range: &Range<Bytes>) -> Option<Range<Bytes>> {
     let next = set.next(range.start)?;
     (next.start < range.end).then(|| next.start..next.end.min(range.end))

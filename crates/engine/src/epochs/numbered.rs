@@ -1,4 +1,4 @@
-//! Ranges of the volume, each with the number of the newest segment that has it.
+//! Ranges of the volume, each with the number of its newest segment.
 
 use braid_base::Bytes;
 use std::collections::BTreeMap;
@@ -6,12 +6,12 @@ use std::ops::Range;
 
 #[derive(Debug, Default)]
 pub(super) struct Numbered {
-    /// End and number by start. No two overlap.
+    /// End and number by start. No two ranges overlap.
     parts: BTreeMap<Bytes, (Bytes, u64)>,
 }
 
 impl Numbered {
-    /// From now on a range has this number, whatever it had. Costs as much as there are ranges in it.
+    /// Assigns a number to a range and replaces older numbers. The cost is linear in the parts of the range.
     pub fn insert(&mut self, range: Range<Bytes>, number: u64) {
         while let Some((&start, &(end, other))) = self.parts.range(..range.end).next_back() {
             if end <= range.start {
@@ -28,17 +28,17 @@ impl Numbered {
         self.parts.insert(range.start, (range.end, number));
     }
 
-    /// Whether any byte of a range is there.
+    /// True if any byte of a range has a number.
     pub fn intersects(&self, range: &Range<Bytes>) -> bool {
         self.parts.range(..range.end).next_back().is_some_and(|(_, &(end, _))| end > range.start)
     }
 
-    /// The first part that ends beyond `from`, cut off there.
+    /// Returns the first part that ends beyond `from`, cut off at `from`.
     pub fn next(&self, from: Bytes) -> Option<Range<Bytes>> {
         self.part_from(from).map(|(part, _)| part.start.max(from)..part.end)
     }
 
-    /// The first part that ends beyond `from`, with its number.
+    /// Returns the first part that ends beyond `from`, with its number.
     pub fn part_from(&self, from: Bytes) -> Option<(Range<Bytes>, u64)> {
         let before = self.parts.range(..=from).next_back().filter(|&(_, &(end, _))| end > from);
         let (&start, &(end, number)) = before.or_else(|| self.parts.range(from..).next())?;
@@ -50,7 +50,7 @@ impl Numbered {
         self.parts.iter().map(|(&start, &(end, _))| start..end)
     }
 
-    /// Takes out of a range what has no number higher than this. Costs as much as there are ranges in it.
+    /// Removes parts of a range whose number is at most `most`. The cost is linear in the parts of the range.
     pub fn remove(&mut self, range: &Range<Bytes>, most: u64) {
         let mut at = range.start;
         while let Some(part) = self.next(at).filter(|part| part.start < range.end) {
@@ -71,7 +71,7 @@ impl Numbered {
         }
     }
 
-    /// The parts of a range with no number higher than this.
+    /// Parts of a range whose number is at most `most`.
     pub fn up_to(&self, range: &Range<Bytes>, most: u64) -> impl Iterator<Item = Range<Bytes>> {
         let first = self.parts.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
         let (from, to) = (range.start, range.end);
@@ -80,7 +80,7 @@ impl Numbered {
         within.filter(|part| part.start < part.end)
     }
 
-    /// The lowest number of all. Costs as much as there are ranges.
+    /// The lowest number. The cost is linear in the number of parts.
     pub fn lowest(&self) -> Option<u64> {
         self.parts.values().map(|&(_, number)| number).min()
     }

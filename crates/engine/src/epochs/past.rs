@@ -1,5 +1,5 @@
-//! The past state that a disk alone is, for readers: the image, and over it what the journal has. Nothing is
-//! written to the disk, so a recovery can still be had afterwards, or not.
+//! Read-only access to the past state on a disk alone: the image, overlaid with the journal. Nothing is
+//! written to the disk: a recovery remains possible afterwards.
 
 use super::adopt::past_of;
 use super::index::{Index, Lies, nowhere};
@@ -13,7 +13,7 @@ use braid_runtime::{Arena, Buf, Device, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// A volume as its disk alone has it, to be read. Clones are handles of the same.
+/// A past state of the volume on a disk alone, read-only. Clones are handles of the same state.
 pub struct Past<D> {
     inner: Rc<Inner<D>>,
 }
@@ -26,9 +26,9 @@ struct Inner<D> {
     arena: Arena,
 }
 
-/// Memory for what is being read.
+/// Memory for reads, in bytes.
 const MEMORY: Bytes = Bytes(16 << 20);
-/// The longest read of the disk.
+/// Longest read of the disk, in bytes.
 const LONGEST: Bytes = Bytes(512 << 10);
 
 impl<D> Clone for Past<D> {
@@ -38,13 +38,13 @@ impl<D> Clone for Past<D> {
 }
 
 impl<D: Device> Past<D> {
-    /// Opens what the disk alone is, without the devices that are missing. Reads the journal once, at most an
-    /// eighth of the volume and 1 GiB, and keeps 60 bytes of memory for each of its ranges. `names` says what
-    /// to call each device in messages.
+    /// Opens the past state on the disk, without the missing devices. Reads the journal once, at most an
+    /// eighth of the volume and 1 GiB, and keeps 60 bytes of memory for each of its ranges. `names` are the
+    /// names of the devices in messages.
     ///
     /// # Errors
-    /// `Degraded` if the disk is not a state of the volume, if another device is there, or if the volume has
-    /// gone on without the others; `Corrupt` for a damaged journal.
+    /// `Degraded` if the disk is not a state of the volume, if another device is there, or if the volume
+    /// continued without the other devices or has been recovered. `Corrupt` for a damaged journal.
     pub async fn open<R: Runtime>(rt: &R, devices: Vec<D>, names: &[String]) -> Result<(Past<D>, PastState)> {
         let devices = devices.into_iter().map(Rc::new).collect();
         let Assembled { superblock, devices, went_without, anew, .. } =
@@ -66,17 +66,17 @@ impl<D: Device> Past<D> {
         Ok((Past { inner: Rc::new(inner) }, PastState::of(place.device, &page)))
     }
 
-    /// How much of the volume is in the journal, and not in its place.
+    /// Bytes of the volume that are in the journal, and not in place.
     pub fn journaled(&self) -> Bytes {
         self.inner.index.ranges().map(|range| range.end - range.start).sum()
     }
 
-    /// Ranges of the volume that were in a part of the journal which is damaged: reading them is an error.
+    /// Ranges of the volume that were in a damaged part of the journal: reads of these ranges fail.
     pub fn damaged(&self) -> Vec<Range<Bytes>> {
         self.inner.index.damaged()
     }
 
-    /// Reads the first part of a range that lies in one place. Gives its length.
+    /// Reads the first contiguous part of a range, and returns its length.
     async fn read_part(&self, range: &Range<Bytes>, into: &Buf) -> Result<Bytes> {
         let Inner { member, index, .. } = &*self.inner;
         let (end, lies) = index.locate(range);
@@ -123,7 +123,7 @@ impl<D: Device> Export for Past<D> {
         };
         let mut at = offset;
         while at < end {
-            // Whole pages: a disk may be able to read nothing less.
+            // Whole pages: a disk may be unable to read less.
             let start = at.align_down(PAGE);
             let aligned = start..end.align_up(PAGE).min(start + LONGEST);
             let page = arena.alloc(aligned.end - aligned.start).await;

@@ -1,16 +1,16 @@
-//! The SSDs are gone, and guests go on with the disk at once: what its journal has is applied while they
-//! work.
+//! Recovery while guests work: the SSDs are lost, guests use the disk at once, and its journal is applied in
+//! the background.
 //!
-//! Reads look a range up in the index of the journal. Before a guest changes an extent of which the journal
-//! has something, all of that is written to its place and flushed, and the disk says so, durably: an opening
-//! applies it no more, so what the guest writes is safe from older bytes, whenever the power fails. One job
-//! does that, for all guests that wait together, and else in the order of addresses. The segments stay as
-//! they are until nothing of them is needed any more; so long nothing else is moved or resynchronised, and no
-//! epochs are kept.
+//! Reads look a range up in the index of the journal. Before a guest changes a journaled extent, all
+//! journaled bytes of the extent are written in place and flushed, and a bit in the state page says that
+//! durably. Later openings do not apply the extent again: whenever the power fails, no older bytes overwrite
+//! a guest's. A single job applies extents, first for all waiting guests together, then in the order of
+//! addresses. The segments stay unchanged until no segment is needed. Until then nothing is moved or
+//! resynchronised, and no epochs are kept.
 //!
-//! What the journal cannot give costs its own ranges, which read as errors, and no part of their extents can
-//! be changed: but all of an extent can be. The guest's bytes are applied then like those of the journal, in
-//! its place and flushed before the bit, so that no older bytes show in between.
+//! Journaled ranges that are damaged or unreadable read as errors, and their extents can only be changed as a
+//! whole. A guest's bytes for a whole extent are applied like journaled bytes: in place and flushed before
+//! the bit is written. No older bytes appear in between.
 
 use super::apply::{Part, write_parts};
 use super::index::{Index, Lies, nowhere};
@@ -33,37 +33,36 @@ use braid_runtime::{Arena, Buf, Device, Mode as Lock, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// About so much is applied between two flushes: while guests use the disk, one of them may wait for that; …
+/// Approximate batch between two flushes while guests use the disk: a guest may wait for one batch.
 const WHILE_USED: Most = Most { ranges: 32, bytes: Bytes(8 << 20) };
-/// … and while they do not: a disk takes half a second for that, for which a guest that comes back may wait,
-/// or the end of the daemon.
+/// Approximate batch while guests are idle: half a second on a disk. A returning guest, or the end of the
+/// daemon, may wait for one batch.
 const WHILE_IDLE: Most = Most { ranges: 128, bytes: Bytes(32 << 20) };
-/// The longest piece of a range that is read at once, …
+/// Longest piece of a range that is read at once, in bytes.
 const LONGEST_PIECE: Bytes = Bytes(128 << 10);
-/// … and how many of these are in memory together.
+/// Pieces that are in memory together.
 const PIECES: usize = 128;
-/// What lies between two pieces in the journal is read with them if it is no longer: an index page, and some
-/// more.
+/// Longest gap between two pieces in the journal that is read along: an index page and a little more.
 const PASSED: Bytes = Bytes(2 * PAGE.0);
 /// Extents that a repair gives up in one batch.
 const GIVEN_UP_AT_ONCE: usize = 64;
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Waits until all that the journal of a disk that was recovered had is in its place, where other
-    /// programs find it too; returns at once if no recovery is under way.
+    /// Waits until all journaled bytes of a recovered disk are in place, where other programs find the bytes,
+    /// too. Returns at once if no recovery is under way.
     ///
     /// # Errors
-    /// Why something could not be written there: it is tried again.
+    /// The last failure to apply, which is retried; or the damage, if only damaged extents are left.
     pub async fn complete_recovery(&self) -> Result<()> {
         self.core.complete_recovery().await
     }
 }
 
-/// Extents of a volume that is being recovered of which something is nowhere any more, but for those that are
-/// `lost` already: a repair gives them up.
+/// Extents of a recovering volume with damaged journaled ranges, except for extents that are `lost` already.
+/// A repair gives these extents up.
 ///
 /// # Errors
-/// Why that cannot be said; then the volume cannot be opened.
+/// The reason if the extents cannot be determined: the volume cannot be opened then.
 pub(crate) async fn damaged_extents<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
@@ -90,23 +89,23 @@ impl Epochs {
         self.unapplied.borrow().clone()
     }
 
-    /// How much of the volume is in the journal of a disk that was recovered, and not in its place yet; and
-    /// why that could not be changed last, or cannot be any more. None if no recovery is under way.
+    /// Returns the bytes that are journaled and not yet in place, and the last failure to apply, or else the
+    /// damage. `None` if no recovery is under way.
     pub fn recovery(&self) -> Option<(Bytes, Option<String>)> {
         let unapplied = self.unapplied()?;
         let failure = unapplied.failure().or_else(|| unapplied.damage());
         Some((unapplied.left(), failure.map(|error| error.to_string())))
     }
 
-    /// Ranges of the volume that were in that journal, and are nowhere any more.
+    /// Ranges of the volume that were in a damaged part of the journal, and are lost.
     pub fn damaged(&self) -> Vec<Range<Bytes>> {
         self.unapplied().map_or_else(Vec::new, |unapplied| unapplied.damaged_ranges())
     }
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Goes on with a disk that has become the volume, in this opening or in an earlier one, if `page` says
-    /// so. Whether it does.
+    /// Continues with a disk that became the volume in this opening or in an earlier opening, if `page` says
+    /// so. Returns true in this case.
     pub(super) async fn open_recovered(
         &self,
         epochs: &Epochs,
@@ -115,7 +114,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<bool> {
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
         let applied = match (page.state, &adopted) {
-            // The map is written.
+            // The map has been written.
             (State::Adopting, Some(_)) => {
                 self.set_disk(epochs, |page| StatePage { state: State::Recovered, ..page }).await?;
                 Vec::new()
@@ -140,12 +139,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         tracing::info!(left = %unapplied.left(), "the journal of epochs is applied in the background");
         epochs.unapplied.replace(Some(Rc::new(unapplied)));
-        // The power may have failed between one page and the other.
+        // The power may have failed between the writes of the two pages.
         self.set_disk(epochs, |page| page).await?;
         Ok(true)
     }
 
-    /// A repair gives up what is nowhere any more, with the rest of its extents: durable when this returns.
+    /// Gives up extents with lost ranges, whole extents at a time, for a repair; durable on return.
     async fn give_extents_up(&self, extents: &[ExtentId]) -> Result<()> {
         for some in extents.chunks(GIVEN_UP_AT_ONCE) {
             for &extent in some {
@@ -168,20 +167,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.epochs.as_ref().and_then(Epochs::unapplied)
     }
 
-    /// Whether a recovery is under way.
+    /// True if a recovery is under way.
     #[inline]
     pub fn is_recovering(&self) -> bool {
         self.epochs.as_ref().is_some_and(|epochs| epochs.unapplied.borrow().is_some())
     }
 
-    /// Whether the journal may have newer bytes of an extent than there are in its place.
+    /// True if the journal may have newer bytes of an extent than the image.
     #[inline]
     pub fn is_unapplied(&self, extent: ExtentId) -> bool {
         self.is_recovering() && self.unapplied().is_some_and(|unapplied| unapplied.bit_of(extent).is_some())
     }
 
-    /// Reads from a place on a device, wherever the newest bytes of it lie. The caller holds the extent's
-    /// lock.
+    /// Reads the newest bytes of a place on a device, from the image or from the journal. The caller holds
+    /// the extent's lock.
     pub async fn read_applied(
         &self,
         member: &Member<D>,
@@ -216,11 +215,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// A guest is about to change an extent, or to write all of it: waits until nothing of the journal will
-    /// be applied to it any more. The caller holds no lock.
+    /// Waits until no journaled bytes will be applied to an extent any more, before a guest changes the
+    /// extent or overwrites it as a whole. The caller holds no lock.
     ///
     /// # Errors
-    /// Why that could not be done: then the extent must stay as it is.
+    /// The reason why the extent could not be applied: the extent must stay unchanged.
     pub async fn wait_until_applied(&self, extent: ExtentId, whole: Option<Whole>) -> Result<()> {
         let (Some(epochs), Some(unapplied)) = (&self.epochs, self.unapplied()) else { return Ok(()) };
         let Some(bit) = unapplied.bit_of(extent) else { return Ok(()) };
@@ -248,8 +247,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.event.wait_for(over).await
     }
 
-    /// What the journal has of an extent cannot be applied, for this reason: what a guest is about to write
-    /// over all of it is, instead.
+    /// Applies the bytes that a guest is about to write over a whole extent, because `error` prevents the
+    /// journaled bytes from being applied.
     async fn apply_whole(
         &self,
         epochs: &Epochs,
@@ -259,7 +258,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         error: Error,
     ) -> Result<()> {
         let mut applied = Err(error);
-        // What is being applied just now was begun without it.
+        // A batch in flight may have begun without the guest's bytes.
         for _ in 0..2 {
             if applied.is_err() {
                 unapplied.write_whole(extent, whole);
@@ -269,14 +268,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         unapplied.end_whole(extent);
         epochs.event.notify();
         if applied.is_err() {
-            // What the disk holds of it now is unknown; the next read must ask it.
+            // The disk's bytes are unknown now; the next read must ask the disk.
             let _guard = self.locks.lock(Self::lock_number(extent), Lock::Exclusive).await;
             self.guests.cache.borrow_mut().remove(extent);
         }
         applied
     }
 
-    /// Waits until a recovery has ended, or the volume closes.
+    /// Waits until the recovery has ended, or the volume closes.
     pub async fn wait_until_recovered(&self) {
         self.jobs.wait_for(|| (!self.is_recovering() || self.jobs.are_ending()).then_some(())).await;
     }
@@ -291,7 +290,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.event.wait_for(over).await
     }
 
-    /// Applies what the journal has until nothing is left, or the volume closes.
+    /// Applies the journal until nothing is left, or the volume closes.
     pub async fn apply_recovered(&self) {
         let (Some(epochs), Some(unapplied)) = (&self.epochs, self.unapplied()) else { return };
         while !self.jobs.are_ending() {
@@ -305,10 +304,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             epochs.event.notify();
             let rest = match done {
-                // Only guests can go on with what is left.
+                // Only guests' writes can resolve the rest.
                 Ok(()) if unapplied.is_stuck() => REST,
                 Ok(()) if !self.is_recovering() => return,
-                // Guests first: they have the disk for as long.
+                // Guests first: the pause is as long as the batch was.
                 Ok(()) if is_used => self.rt.now().saturating_sub(start),
                 Ok(()) => continue,
                 Err(_) if self.jobs.are_ending() => break,
@@ -323,8 +322,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.event.notify();
     }
 
-    /// If they cannot be applied together, each by itself, and nothing else is read: a bad place costs its
-    /// own extents alone.
+    /// Applies a batch. If the batch fails, each bit is applied alone, and no gaps are read: a bad place
+    /// costs its own extents alone.
     async fn apply_what_can_be(&self, epochs: &Epochs, unapplied: &Unapplied, bits: &[usize]) -> Result<()> {
         if bits.is_empty() {
             return Ok(());
@@ -362,7 +361,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             pieces.whole.extend(of_bit.whole);
         }
         for some in pieces.journaled.chunks(PIECES) {
-            // Nothing of it is recorded: the next opening applies it.
+            // Nothing of the batch is recorded: the next opening applies everything.
             if self.jobs.are_ending() {
                 return Err(Error::new(ErrorKind::Io, "the volume is closing"));
             }
@@ -381,8 +380,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Has both state pages say the same, durably, one after the other: with the older one of two an opening
-    /// would apply again what guests have changed since.
+    /// Makes both state pages equal, durably, one after the other. From the older of two different pages, an
+    /// opening would apply journaled bytes over guests' changes.
     async fn set_both(&self, epochs: &Epochs) -> Result<()> {
         self.set_disk(epochs, |page| page).await?;
         if planted(Bug::OneStatePage) {
@@ -391,8 +390,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.set_disk(epochs, |page| page).await
     }
 
-    /// Reads pieces in the order in which they lie in the journal: what is of one epoch lies side by side
-    /// there. What lies between two of them is read with them if it is not longer than `passed`.
+    /// Reads pieces in the order of their places in the journal: pieces of one epoch lie side by side. Gaps
+    /// up to `passed` bytes are read along.
     async fn read_pieces_of_journal(
         &self,
         epochs: &Epochs,
@@ -429,7 +428,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(parts)
     }
 
-    /// All is in its place: the disk is one like any other from now on.
+    /// Ends the recovery: everything is in place, and the disk is an ordinary disk.
     async fn end_recovery(&self, epochs: &Epochs) -> Result<()> {
         self.void_image(epochs).await?;
         self.forget_recovery().await?;
@@ -439,8 +438,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// The disk does not say any more that something of its journal is to be applied: older versions may open
-    /// the volume again.
+    /// Clears the superblock's flag for an unapplied journal: older versions may open the volume again.
     pub(super) async fn forget_recovery(&self) -> Result<()> {
         if self.devices.superblock().features.incompat & Features::UNAPPLIED == 0 {
             return Ok(());

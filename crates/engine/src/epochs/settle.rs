@@ -1,5 +1,5 @@
-//! What the image lacks is behind, and what it has is not: no range of [`Lacks`] is ever missing in
-//! [`crate::map::Behind`].
+//! Keeps [`crate::map::Behind`] in step with [`Lacks`]: ranges that the image lacks are behind, and no
+//! others. No range of [`Lacks`] is ever missing in [`crate::map::Behind`].
 
 use super::{Epochs, Lacks, next_within};
 use crate::Result;
@@ -13,19 +13,19 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// What the image does not lack any more of some ranges is not behind.
+    /// Drops parts of some ranges from `Behind` that the image does not lack any more.
     pub(super) fn settle_image(&self, epochs: &Epochs, within: impl Iterator<Item = Range<Bytes>>) {
         let lacks = epochs.lacks.borrow();
         let mut all_alike = true;
         within.for_each(|within| all_alike &= self.settle_within(epochs, &lacks, &within));
         if !all_alike {
-            // Once a commit has made durable what it is now. Then once more.
+            // A commit first makes the present places durable; then the whole image is settled again.
             epochs.unsettled.set(true);
             self.moves.resynced.set(true);
         }
     }
 
-    /// False if something of it would be behind after a crash, though it is not now.
+    /// Returns false if parts of the range stay behind, because a crash would make these parts stale again.
     fn settle_within(&self, epochs: &Epochs, lacks: &Lacks, within: &Range<Bytes>) -> bool {
         let mut all_alike = true;
         let mut at = within.start;
@@ -49,14 +49,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The image has a range of one extent as the home has it: it is not behind, unless a crash would bring
-    /// back what is. Whether it is not.
+    /// Drops a range of one extent from `Behind`: the image equals the home. Returns false if the range stays
+    /// behind, because a crash would bring back an older place, or because the home lies in the image.
     fn settle_alike(&self, epochs: &Epochs, range: Range<Bytes>) -> bool {
         let extent = self.shape.extent_of(range.start);
         let start = self.shape.bytes_of(extent).start;
         let piece = Piece { extent, range: range.start - start..range.end - start };
         if self.lies_in_image(epochs, self.state.borrow().map.get(extent).home) {
-            // The image alone has it: nothing says what an epoch would be.
+            // The image alone has the extent: its bytes at the end of an epoch are unknown.
             epochs.is_home.set(true);
             return false;
         }
@@ -70,8 +70,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         true
     }
 
-    /// Has the journal say of a piece that the image lacks it, before a guest changes it otherwise than by a
-    /// write to its copies; with that the change has begun, and ends by [`Core::end_differing`].
+    /// Records in the journal that the image lacks a piece, before a guest changes the piece by other means
+    /// than a write to its copies. The change has begun on return, and ends with [`Core::end_differing`].
     pub async fn begin_image_change(self: &Rc<Self>, piece: &Piece) -> Result<Option<SpanId>> {
         if self.active_epochs().is_none() {
             return Ok(None);
@@ -86,7 +86,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(Some(span))
     }
 
-    /// As [`Core::put_behind`], of any range.
+    /// As [`Core::put_behind`], for a range of any length.
     pub(super) fn put_gap_behind(&self, range: Range<Bytes>) {
         let mut at = range.start;
         while at < range.end {
@@ -97,13 +97,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The image lacks a range of a span from now on: an epoch will bring it, or a resync if none are kept
-    /// any more.
+    /// Marks a range of a span as missing in the image. An epoch will bring the range, or a resync if epochs
+    /// have ended.
     pub fn put_behind(&self, span: SpanId, range: Range<Bytes>) {
         self.put(span, range, Behind::defer);
     }
 
-    /// The same for a write to the home that is about to begin, and ends by [`Behind::end_deferred_write`].
+    /// As [`Core::put_behind`], for a write to the home that is about to begin and ends with
+    /// [`Behind::end_deferred_write`].
     pub fn begin_behind(&self, span: SpanId, range: Range<Bytes>) {
         self.put(span, range, Behind::begin_deferred_write);
     }

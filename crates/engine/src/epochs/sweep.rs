@@ -1,10 +1,10 @@
-//! From the journal into the image while guests work: as PASS does it, in the order of addresses and with the
-//! bytes that the SSDs have.
+//! From the journal into the image while guests work: like PASS, in the order of addresses and with bytes
+//! from the SSDs.
 //!
-//! What the journal has of a range is what the SSDs have, unless guests have changed it since. So all of the
-//! journal is one set of ranges, and the disk passes over the volume from end to end, however large the
-//! journal is; its bytes need not be read. What guests have changed since is left: the next epoch will have
-//! it, and with that the older segment does not count any more.
+//! A journaled range equals the same range on the SSDs, unless guests have changed the range since. The whole
+//! journal is therefore one set of ranges, and the sweep passes over the volume from end to end, however
+//! large the journal is. Segments need not be read. Ranges that guests changed again are skipped: the next
+//! epoch has these ranges, and then replaces the older segment.
 
 use super::apply::AT_ONCE;
 use super::turn::REST;
@@ -18,22 +18,22 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// How a disk is written to between two flushes: so long, and so many writes at the same time. An epoch that
-/// ends meanwhile, and a commit, which is on the disk, too, wait for all that its cache holds.
+/// How the disk is written between two flushes: duration, and concurrent writes. An epoch that ends
+/// meanwhile, and a commit, whose journal may lie on this disk, too, wait until the disk's cache is flushed.
 struct Burst(Nanos, usize);
 
-/// As long as little of the journal is in use: guests first.
+/// For a journal that is nearly empty: guests first.
 const GENTLE: Burst = Burst(Nanos::from_millis(25), 4);
-/// With more than a sixteenth of it in use: as the disk is fastest.
+/// If more than a sixteenth of the ring is in use: as fast as the disk can.
 const FAST: Burst = Burst(Nanos::from_millis(250), AT_ONCE);
-/// Room is made free in so many parts of the ring, each of which costs a state page and two flushes.
+/// Parts of the ring in which room is freed. Each part costs a state page and two flushes.
 const PARTS: u64 = 16;
 
-/// What was written to the image, and the newest segment then.
+/// Range that was written to the image, and the newest segment at the time.
 type Done = (Range<Bytes>, u64);
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Applies what is in the journal until the volume closes.
+    /// Applies the journal to the image until the volume closes.
     pub async fn sweep_image(self: &Rc<Self>) {
         let Some(epochs) = &self.epochs else { return };
         let has_work = || {
@@ -42,8 +42,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             may && !self.journal.commits.have_failed()
         };
         let is_swept = || epochs.swept.get() == epochs.counting.get();
-        // All has been changed since, and the next epoch, which would have it, has no room: what the journal
-        // has must make way.
+        // Every journaled range has been changed since, and the next epoch, which would replace these
+        // segments, has no room. Segments must be applied from the journal.
         let is_stuck = || is_swept() && epochs.wanted.get() && epochs.lacks.borrow().known() > epochs.room();
         let is_due = || has_work() && (!is_swept() || is_stuck());
         while !self.jobs.are_ending() {
@@ -52,7 +52,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     true => self.alone(epochs, self.apply_batch(epochs)).await,
                     false => self.alone(epochs, self.sweep(epochs)).await,
                 };
-                // If that fails the disk is given up, and no epochs are kept any more.
+                // On failure the image disk is excluded, and epochs end.
                 if let Err(error) = done {
                     tracing::error!(%error, "an epoch could not be applied");
                 }
@@ -63,8 +63,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes to the image for a while, up to the next flush. It rests while an epoch is on its way to the
-    /// journal, since guests may wait for that.
+    /// Writes to the image for a while, then flushes. The sweep rests while an epoch is on its way to the
+    /// journal: guests may wait for the epoch.
     async fn sweep(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         let Burst(time, at_once) = if epochs.used() * 16 < epochs.place.ring() { GENTLE } else { FAST };
         let until = self.rt.now() + time;
@@ -74,18 +74,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all(workers).await.into_iter().collect::<Result<()>>()?;
         let done: Vec<Done> = done.into_inner();
         if done.is_empty() && passed.get() >= self.image_len() {
-            // All that is left has been changed: the next epoch will have it.
+            // All remaining ranges were changed by guests: the next epoch has these ranges.
             epochs.swept.set(epoch);
         }
         if !done.is_empty() && !planted(Bug::SegmentsReusedEarly) {
             self.flush_image(epochs).await?;
         }
-        // A commit proves what was read.
+        // A commit proves that the sources of these reads were durable.
         self.moves.resynced.set(true);
         done.iter().for_each(|(range, newest)| epochs.has_image(range, *newest));
         self.settle_image(epochs, done.into_iter().map(|(range, _)| range));
         if unreadable.get() {
-            // What the SSDs do not give, the journal has.
+            // The journal has the bytes that the SSDs cannot deliver.
             return self.apply_batch(epochs).await;
         }
         let run = epochs.disk.get().run;
@@ -97,7 +97,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes one piece after the other, as one of several, each of which takes what comes next.
+    /// Writes one piece after another. Several such workers share the hand, and each takes the next piece.
     async fn sweep_until(
         self: &Rc<Self>,
         epochs: &Epochs,
@@ -125,7 +125,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let (range, bytes, newest) = match self.read_piece(epochs, &(at..extent.end)).await {
                     Ok(Some(piece)) => piece,
                     Ok(None) => break,
-                    // Their device counts it.
+                    // The failing device counts the error.
                     Err(_) => {
                         unreadable.set(true);
                         break;
@@ -139,8 +139,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Reads the first piece within a range of an extent that is in the journal as the SSDs have it; with the
-    /// number of the newest segment.
+    /// Reads the first piece within a range of an extent that is journaled and unchanged since. The result
+    /// includes the number of the newest segment.
     async fn read_piece(
         self: &Rc<Self>,
         epochs: &Epochs,
@@ -149,13 +149,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let first = epochs.lacks.borrow().next_piece(within);
         let Some(first) = first else { return Ok(None) };
         let within = first.start..within.end.min(first.start + self.bounce_limit() / 2);
-        // Before the lock: guests must not wait for memory that the disk has to free.
+        // Allocates before the lock: guests must not wait for memory that the disk has to free.
         let memory = self.buffer(&epochs.arena, super::len(&within)).await?;
         let extent = self.shape.extent_of(within.start);
-        // With it nobody changes these bytes.
+        // The lock keeps these bytes unchanged.
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         if self.journal.commits.have_failed() {
-            // Changes are not noted any more.
+            // Changes are not recorded any more.
             return Ok(None);
         }
         let piece = epochs.lacks.borrow().next_piece(&within);
@@ -168,8 +168,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
 }
 
 impl Lacks {
-    /// The first part of a range that the journal has as it is now. What lies between two of them is not
-    /// written with them: a power cut might tear it, and the journal does not have it.
+    /// Returns the first part of a range that is journaled and unchanged since. Gaps between two parts are
+    /// not written along: a power cut might tear a gap, and the journal lacks its bytes.
     fn next_piece(&self, within: &Range<Bytes>) -> Option<Range<Bytes>> {
         let mut from = within.start;
         let mut piece: Option<Range<Bytes>> = None;
@@ -191,7 +191,7 @@ impl Lacks {
         piece
     }
 
-    /// The first part of a range that guests changed since the last epoch that counts.
+    /// Returns the first part of a range that guests changed since the last epoch that counts.
     fn next_changed(&self, range: &Range<Bytes>) -> Option<Range<Bytes>> {
         let sets = [&self.open, &self.frozen, &self.leaving];
         sets.iter().filter_map(|set| super::next_within(set, range)).min_by_key(|next| next.start)

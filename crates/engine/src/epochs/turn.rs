@@ -1,4 +1,4 @@
-//! The end of an epoch: frozen, in the journal, and from then on what the disk is.
+//! The end of an epoch: freeze, write to the journal, then count.
 
 use super::journal::{fitting, write_state};
 use super::{Captured, Epochs, PATIENCE, Stage};
@@ -17,25 +17,25 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 
-/// Reads from the SSDs at the same time.
+/// Concurrent reads from the SSDs.
 const AT_ONCE: usize = 8;
-/// How long it rests after an epoch that could not end.
+/// Pause after a failed epoch.
 pub(super) const REST: Nanos = Nanos::from_secs(1);
-/// How often it looks whether the policy wants epochs.
+/// Interval between checks whether the policy wants epochs.
 const LOOK: Nanos = Nanos::from_millis(100);
 
 /// An epoch that is in the journal and does not count yet.
 struct Written {
     segments: u32,
-    /// Where these lie, and where the next one will.
+    /// Ring offsets of the segments, and of the segment after the last.
     places: Vec<Bytes>,
     next: Bytes,
-    /// What is in it, and in which segment.
+    /// Ranges of the epoch, each with the number of its segment.
     ranges: Vec<(Range<Bytes>, u64)>,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Keeps the image of the volume by epochs while the policy wants that, until the volume closes.
+    /// Keeps the image by epochs while the policy wants epochs, until the volume closes.
     pub async fn keep_epochs(self: &Rc<Self>) {
         let Some(epochs) = &self.epochs else { return };
         while !self.jobs.are_ending() {
@@ -49,8 +49,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     self.begin_epochs(epochs).await;
                     Ok(())
                 }
-                // What guests write from here on, no flush promises: the disk stays as it is, which nothing
-                // else writes to.
+                // No flush succeeds any more, and writes from here on are not promised. The disk stays as it
+                // is: nothing else writes to the disk.
                 (true, false) if self.journal.commits.have_failed() => break,
                 (true, false) => self.stop_epochs(epochs).await,
                 (true, true) => self.keep_image(epochs).await,
@@ -69,7 +69,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             epochs.event.notify();
             self.pause(self.rt.now() + REST, || false).await;
         }
-        // No epoch ends any more: no task may wait for one.
+        // No epoch ends any more: no task may wait for an epoch.
         epochs.event.notify();
     }
 
@@ -79,7 +79,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         wants && all_there && !self.journal.commits.have_failed()
     }
 
-    /// Has the disk say that it is something else, durably.
+    /// Writes a new state page, durably.
     pub(super) async fn set_disk(
         &self,
         epochs: &Epochs,
@@ -120,7 +120,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The bytes of the image that belong to the volume, in whole extents.
+    /// Bytes of the image that belong to the volume, in whole extents.
     pub(super) fn image_len(&self) -> Bytes {
         self.shape.extent_size * u64::from(self.shape.extents())
     }
@@ -140,7 +140,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Ok(());
             }
             self.settle_image(epochs, iter::once(Bytes::ZERO..self.image_len()));
-            // Each pass has less to do than the one before, unless guests are as fast.
+            // Each pass has less work than the pass before, unless guests are as fast as the disk.
             epochs.outrun.set(epochs.lacks.borrow().unknown.total() > unknown / 2);
             epochs.event.notify();
         }
@@ -153,21 +153,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let capacity = epochs.place.capacity();
         match epochs.stage.get() {
-            // Whose second copy is not up to date keeps its home in the image until it is: guests write
-            // there.
+            // An extent with a stale second copy keeps its home on the image disk until it is resynchronised:
+            // guests write there.
             Stage::Void if self.is_home_in_image(epochs) => {
                 self.pause(self.rt.now() + LOOK, || false).await;
                 return Ok(());
             }
             Stage::Void if unknown <= capacity / 2 => {
-                // What is left fits into one epoch, with which the image becomes a state of the volume.
+                // The rest fits into one epoch. With this epoch the image becomes a state of the volume.
                 let mut lacks = epochs.lacks.borrow_mut();
                 lacks.open = std::mem::take(&mut lacks.unknown);
                 epochs.stage.set(Stage::Noted);
             }
             Stage::Void => return Ok(()),
             _ if open > capacity => {
-                // More than one epoch holds: it is written in its place.
+                // The open set exceeds one epoch: the image becomes void, and the ranges are written in
+                // place.
                 self.alone(epochs, self.void_image(epochs)).await?;
                 let mut lacks = epochs.lacks.borrow_mut();
                 std::mem::take(&mut lacks.open).iter().for_each(|range| lacks.unknown.insert(range));
@@ -181,7 +182,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_wanted =
             epochs.wanted.get() && lacks <= epochs.room() || epochs.disk.get().state == State::Void;
         if is_wanted && lacks == Bytes::ZERO && epochs.changing.get() == 0 && epochs.is_image() {
-            // It is as new as it can be.
+            // The image lacks nothing.
             epochs.frozen.set(epochs.frozen.get() + 1);
             epochs.counting.set(epochs.frozen.get());
             epochs.wanted.set(false);
@@ -196,8 +197,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Makes the image void, and a state of the volume anew, if the home of an extent lies in it, for guests
-    /// may have written to that in its place. Returns whether it did.
+    /// Makes the image void and restarts epochs if the home of an extent lies in the image: guests may have
+    /// written there in place. Returns true if the image became void.
     async fn leave_home_of_image(&self, epochs: &Epochs) -> Result<bool> {
         if !epochs.is_home.take() {
             return Ok(false);
@@ -206,18 +207,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
             "the disk alone is not a state of the volume any more, for it has a home: it is made one again"
         );
         self.alone(epochs, self.void_image(epochs)).await?;
-        // What an epoch was to have is compared like all else.
+        // The open set is compared like everything else.
         epochs.lacks.borrow_mut().open = Ranges::default();
         self.begin_epochs(epochs).await;
         Ok(true)
     }
 
-    /// A policy wants the disk to be as new as possible. Waits for that.
+    /// Waits until the disk is as new as possible, for a policy: until an epoch counts that begins after the
+    /// call. Returns `Stopped` if no epoch can end.
     pub async fn wait_for_epoch(&self) -> Result<Outcome> {
         let Some(epochs) = self.active_epochs() else { return Ok(Outcome::Stopped) };
         epochs.wanted.set(true);
         self.jobs.wake();
-        // One that is on its way lacks what was written since.
+        // An epoch that is on its way lacks the newest writes.
         let epoch = epochs.frozen.get() + 1;
         let can_none_end = || {
             !epochs.active.get()
@@ -235,12 +237,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Ends an epoch: the image, with its journal, becomes the volume as it is in a moment without a change
-    /// under way.
+    /// Ends an epoch: the image, with its journal, becomes the volume at an instant without a change under
+    /// way.
     pub(super) async fn end_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         if epochs.in_doubt.get() {
-            // The segments of an epoch that could not count may count all the same: they must not be written
-            // over before it is sure that they do not.
+            // Segments of an epoch that failed to count may count all the same. A new state page rules out
+            // their counting before their places in the ring are overwritten.
             self.set_disk(epochs, |page| page).await?;
         }
         if !planted(Bug::EpochEndsWithinChange) {
@@ -249,8 +251,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             epochs.closed.set(false);
         }
         if !self.are_epochs_wanted() {
-            // Not all is noted that has changed since; or a device is lacking, and guests may write to the
-            // image in its place.
+            // Either not every change since has been recorded, or a device is lacking and guests may write to
+            // the image directly.
             epochs.event.notify();
             return Ok(());
         }
@@ -259,11 +261,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let gaps = {
             let mut lacks = epochs.lacks.borrow_mut();
             let open = std::mem::take(&mut lacks.open);
-            // What an epoch left that could not end.
+            // `frozen` may still hold ranges of an epoch that failed.
             open.iter().for_each(|range| lacks.frozen.insert(range));
             lacks.fill_gaps(epochs.room() / 2)
         };
-        // Until they have been applied, the journal would write over what others write there.
+        // Until a gap is applied, the journal would overwrite bytes that others write in place.
         gaps.into_iter().for_each(|gap| self.put_gap_behind(gap));
         epochs.wanted.set(false);
         epochs.frozen.set(epochs.frozen.get() + 1);
@@ -285,7 +287,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         ended
     }
 
-    /// An epoch is in the journal: from now on it counts.
+    /// Makes an epoch count that is in the journal.
     async fn count_epoch(&self, epochs: &Epochs, written: Written, ended: Nanos) -> Result<()> {
         let counts = async {
             if !planted(Bug::EpochNotFlushed) {
@@ -298,9 +300,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             .await
         };
         if let Err(error) = counts.await {
-            // The image is not always given up.
+            // `give_up` does not always exclude the image.
             self.reopen(epochs);
-            // Only the image has a part in it.
+            // Only the image disk took part in this.
             self.give_up(epochs.device(), error.clone()).await?;
             return Err(error);
         }
@@ -312,7 +314,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// An epoch could not end: what it was to have is part of the next one.
+    /// Returns the ranges of a failed epoch to the open set.
     fn reopen(&self, epochs: &Epochs) {
         epochs.given_up.set(epochs.given_up.get() + 1);
         epochs.captured.borrow_mut().clear();
@@ -324,7 +326,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.event.notify();
     }
 
-    /// What the SSDs did not give for the last epoch, they must give before the next one is tried.
+    /// Reads the range that the SSDs could not deliver for the last epoch. No epoch is tried before the read
+    /// succeeds.
     pub(super) async fn read_unreadable(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         let unreadable = epochs.unreadable.borrow().clone();
         let Some((range, _)) = unreadable else { return Ok(()) };
@@ -336,7 +339,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes what is frozen into the journal.
+    /// Writes the frozen ranges to the journal.
     async fn write_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<Written> {
         let (next, reading) = (Cell::new(Bytes::ZERO), Cell::new(AT_ONCE));
         let written = Cell::new(None);
@@ -353,8 +356,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             written.set(Some(self.write_captured(epochs, &reading).await?));
             Ok(())
         }));
-        // What is in it must not be gone from the SSDs after a power cut, for then the disk would have to
-        // give up more than another epoch can hold.
+        // A power cut must not remove an epoch's bytes from the SSDs: the disk would then have to revert more
+        // than another epoch can hold.
         work.push(Box::pin(self.commit(Origin::Background)));
         join_all(work.into_iter()).await.into_iter().collect::<Result<()>>()?;
         match &*epochs.unreadable.borrow() {
@@ -363,7 +366,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reads what is frozen, from the first address on, as one of several.
+    /// Reads frozen ranges in the order of addresses; several such tasks share `next`.
     async fn capture_frozen(self: &Rc<Self>, epochs: &Epochs, next: &Cell<Bytes>) -> Result<()> {
         loop {
             let part = epochs.next_of(|lacks| &lacks.frozen, &(next.get()..self.image_len()));
@@ -372,15 +375,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let most = (part.start + self.bounce_limit() / 2).min(self.shape.bytes_of(extent).end);
             let part = part.start..part.end.min(most);
             next.set(part.end);
-            // Before the lock: guests must not wait for memory that the disk has to free.
+            // Allocates before the lock: guests must not wait for memory that the disk has to free.
             let memory = self.buffer(&epochs.arena, super::len(&part)).await?;
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
             self.capture(epochs, &part, Some(&memory)).await;
         }
     }
 
-    /// Writes what has been read as segments, until nothing is frozen any more. After an error it goes on
-    /// taking, so that nobody waits for room.
+    /// Writes captured ranges as segments until the frozen set is empty. After an error the task still takes
+    /// captured ranges: no reader waits for memory.
     async fn write_captured(&self, epochs: &Epochs, reading: &Cell<usize>) -> Result<Written> {
         let run = epochs.disk.get().run;
         let (first, mut result) = (run.first + u64::from(run.segments), Ok(()));
@@ -419,7 +422,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                         written.ranges.extend(taken.into_iter().map(|c| (c.range, number)));
                     }
                     Err(error) => {
-                        // Only the image has a part in it.
+                        // Only the image disk took part in this write.
                         let given_up = self.give_up(epochs.device(), error.clone()).await;
                         result = given_up.and(Err(error));
                     }

@@ -1,13 +1,11 @@
-//! What a disk that has become the volume still has in its journal alone, and which of that is to be applied
-//! next.
+//! Extents of a recovered disk whose journaled bytes are not yet in place, and the choice of the next batch.
 //!
-//! Extents of which the journal has something are applied as a whole. A bit of the disk's state page stands
-//! for some of them, for one each if the bits suffice. Only once that bit is durable may anyone change these
-//! extents: an opening applies all others again, over whatever lies there.
+//! Journaled extents are applied as a whole. Each extent has a bit in the disk's state page; if the bits do
+//! not suffice, several extents share a bit. Extents may be changed only after their bit is durable: an
+//! opening applies all other extents again, over the bytes in place.
 //!
-//! If a part of the journal is damaged, nothing can be applied to the extents of which it had something:
-//! their bits stay as they are until a guest writes all of the extent, which counts instead of what the
-//! journal had, or until a repair gives them up.
+//! No extent with a damaged journaled range can be applied. Its bit stays clear until a guest overwrites the
+//! whole extent, which replaces the journaled bytes, or until a repair gives the extent up.
 
 use super::apply::Part;
 use super::index::{Index, Lies, nowhere};
@@ -19,39 +17,39 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Bits of a state page.
+/// Bits in a state page.
 const BITS: usize = APPLIED * 8;
 
 pub(super) struct Unapplied {
     pub index: Index,
     extent_size: Bytes,
-    /// Those of which the journal has something, in order.
+    /// Journaled extents, in order.
     extents: Vec<ExtentId>,
-    /// Those of them of which something is nowhere any more.
+    /// Extents with a damaged journaled range.
     damaged: BTreeSet<ExtentId>,
-    /// Those that were given up: nothing is applied to them.
+    /// Extents that a repair gave up: nothing is applied.
     given_up: BTreeSet<ExtentId>,
-    /// How many of them share a bit.
+    /// Extents that share a bit.
     per_bit: usize,
-    /// Which bits are in their place and flushed, …
+    /// Bits whose extents are in place and flushed.
     applied: RefCell<Vec<u8>>,
-    /// … and of which of these the disk says so, durably.
+    /// Bits that are also durable in the state page.
     recorded: RefCell<Vec<u8>>,
-    /// How many bits are not recorded, and how many bytes the journal has of their extents.
+    /// Number of bits that are not recorded, and journaled bytes of their extents.
     left: Cell<(usize, Bytes)>,
     /// Bits that guests wait for.
     wanted: RefCell<BTreeSet<usize>>,
-    /// What guests are about to write over all of an extent.
+    /// Bytes that guests are about to write over whole extents.
     whole: RefCell<BTreeMap<ExtentId, Whole>>,
-    /// Where it goes on, with what guests wait for, …
+    /// Next bit to apply for waiting guests.
     wanted_hand: Cell<usize>,
-    /// … and if no guest waits.
+    /// Next bit to apply if no guest waits.
     hand: Cell<usize>,
-    /// Why something could not be applied, until something else could.
+    /// Last failure to apply, cleared by the next success.
     failure: RefCell<Option<Error>>,
 }
 
-/// What a guest is about to write over all of an extent.
+/// Bytes that a guest is about to write over a whole extent.
 #[derive(Clone)]
 pub(crate) enum Whole {
     Zeros,
@@ -59,7 +57,7 @@ pub(crate) enum Whole {
 }
 
 impl Whole {
-    /// An extent that is to hold this, in pieces of at most `longest`.
+    /// Cuts the bytes for an extent into parts of at most `longest` bytes.
     fn parts(&self, range: &Range<Bytes>, longest: Bytes) -> impl Iterator<Item = Part> {
         let pieces = super::len(range).0.div_ceil(longest.0);
         (0..pieces).map(move |i| {
@@ -73,35 +71,35 @@ impl Whole {
     }
 }
 
-/// What is applied of some bits.
+/// Bytes to apply for some bits.
 #[derive(Default)]
 pub(super) struct Pieces {
-    /// What the journal has, …
+    /// From the journal.
     pub journaled: Vec<(Range<Bytes>, Lies)>,
-    /// … and what guests are about to write.
+    /// From guests that overwrite whole extents.
     pub whole: Vec<Part>,
 }
 
-/// How much is applied at once, about.
+/// Approximate size of a batch.
 #[derive(Clone, Copy)]
 pub(super) struct Most {
     pub ranges: usize,
     pub bytes: Bytes,
 }
 
-/// How a guest's wait for an extent stands.
+/// State of a guest's wait for an extent.
 pub(super) enum Wait {
-    /// All of it is in its place, durably.
+    /// The extent is in place, durably.
     Over,
-    /// It could not be applied.
+    /// The extent could not be applied.
     Failed(Error),
-    /// It has not been tried yet.
+    /// The extent has not been tried yet.
     Pending,
 }
 
 impl Unapplied {
-    /// All that an index has, but for what the disk says has been applied, and for extents that
-    /// `is_given_up`.
+    /// Builds the state from an index. Bits in `recorded`, from the state page, count as applied. Nothing is
+    /// applied to extents for which `is_given_up` is true.
     pub fn new(
         index: Index,
         extent_size: Bytes,
@@ -138,7 +136,7 @@ impl Unapplied {
         unapplied
     }
 
-    /// How many bytes the journal has of extents that are not recorded as applied.
+    /// Journaled bytes of extents that are not recorded as applied.
     pub fn left(&self) -> Bytes {
         self.left.get().1
     }
@@ -147,17 +145,17 @@ impl Unapplied {
         self.left.get().0 == 0
     }
 
-    /// Whether all that is left is damaged.
+    /// True if only damaged extents are left.
     pub fn is_stuck(&self) -> bool {
         !self.is_done() && self.left.get().0 == self.damaged_bits().len()
     }
 
-    /// Why something could not be applied last.
+    /// The last failure to apply, unless a success followed.
     pub fn failure(&self) -> Option<Error> {
         self.failure.borrow().clone()
     }
 
-    /// What cannot be applied any more, with the way out.
+    /// The error for damaged ranges that are left, with the remedy.
     pub fn damage(&self) -> Option<Error> {
         let (cause, ranges) = (self.index.damage()?, self.damaged_ranges());
         let bytes: Bytes = ranges.iter().map(super::len).sum();
@@ -170,12 +168,12 @@ impl Unapplied {
         Some(Error::new(ErrorKind::Corrupt, text))
     }
 
-    /// Extents that are not recorded as applied and of which something is nowhere any more.
+    /// Extents with damaged ranges that are not recorded as applied.
     pub fn damaged_extents(&self) -> Vec<ExtentId> {
         self.damaged.iter().copied().filter(|&extent| self.bit_of(extent).is_some()).collect()
     }
 
-    /// What of them is.
+    /// Damaged ranges of these extents.
     pub fn damaged_ranges(&self) -> Vec<Range<Bytes>> {
         let within = |extent| self.index.within(self.range_of(extent), self.extent_size);
         let parts = self.damaged_extents().into_iter().flat_map(within);
@@ -186,15 +184,15 @@ impl Unapplied {
         self.damaged.iter().filter_map(|&extent| self.bit_of(extent)).collect()
     }
 
-    /// Whether a bit cannot be applied: of one of its extents something is nowhere any more, and no guest is
-    /// about to write all of that.
+    /// True if a bit cannot be applied: an extent has a damaged range, and no guest is about to overwrite the
+    /// whole extent.
     pub fn is_blocked(&self, bit: usize) -> bool {
         let whole = self.whole.borrow();
         let is_blocked = |extent| self.damaged.contains(extent) && !whole.contains_key(extent);
         !self.damaged.is_empty() && self.extents_of(bit).iter().any(is_blocked)
     }
 
-    /// The bit of an extent, if the journal may still have something of it.
+    /// Returns the bit of an extent, or `None` if no journaled bytes are left to apply.
     pub fn bit_of(&self, extent: ExtentId) -> Option<usize> {
         let bit = self.extents.binary_search(&extent).ok()? / self.per_bit;
         (!self.is_recorded(bit)).then_some(bit)
@@ -215,7 +213,7 @@ impl Unapplied {
         parts.map(|(part, _)| super::len(&part)).sum()
     }
 
-    /// What is applied of a bit, in pieces of at most `longest`.
+    /// Bytes to apply for a bit, in pieces of at most `longest` bytes.
     pub fn pieces_of(&self, bit: usize, longest: Bytes) -> Pieces {
         let (mut pieces, whole) = (Pieces::default(), self.whole.borrow());
         for &extent in self.extents_of(bit).iter().filter(|extent| !self.given_up.contains(extent)) {
@@ -228,8 +226,8 @@ impl Unapplied {
         pieces
     }
 
-    /// What is applied next, and can be: what guests wait for, or else what comes next in the order of
-    /// addresses, until there is enough.
+    /// Bits of the next batch, up to `most`. Bits that guests wait for come first; otherwise the order of
+    /// addresses counts. Bits that cannot be applied are skipped.
     pub fn next(&self, most: Most) -> Vec<usize> {
         let wanted: Vec<usize> = self.wanted.borrow().iter().copied().collect();
         let wanted = self.some(&wanted, &self.wanted_hand, most);
@@ -240,7 +238,7 @@ impl Unapplied {
         self.some(&all, &self.hand, most)
     }
 
-    /// Some of these bits from a hand on, which goes on.
+    /// Takes some of `bits`, from `hand` on, and advances the hand.
     fn some(&self, bits: &[usize], hand: &Cell<usize>, most: Most) -> Vec<usize> {
         let (before, behind) = bits.split_at(bits.partition_point(|&bit| bit < hand.get()));
         let (mut next, mut ranges, mut bytes) = (Vec::new(), 0, Bytes::ZERO);
@@ -261,25 +259,26 @@ impl Unapplied {
         next
     }
 
-    /// A guest is about to write all of an extent: that counts from now on, instead of what the journal has
-    /// of it, unless another guest's does.
+    /// Registers bytes that a guest is about to write over a whole extent. The bytes replace journaled bytes
+    /// from now on, unless another guest has registered bytes before.
     pub fn write_whole(&self, extent: ExtentId, whole: &Whole) {
         self.whole.borrow_mut().entry(extent).or_insert_with(|| whole.clone());
     }
 
-    /// It counts no more. Guests that wait for what cannot be applied without it are told so.
+    /// Removes the registered bytes of an extent. If the extent cannot be applied without the bytes, waits of
+    /// guests end with an error.
     pub fn end_whole(&self, extent: ExtentId) {
         self.whole.borrow_mut().remove(&extent);
         let blocked = self.bit_of(extent).filter(|&bit| self.is_blocked(bit));
         self.forget(blocked.as_slice());
     }
 
-    /// A guest waits for a bit.
+    /// Registers that a guest waits for a bit.
     pub fn want(&self, bit: usize) {
         self.wanted.borrow_mut().insert(bit);
     }
 
-    /// How its wait stands.
+    /// Returns the state of a wait for a bit.
     pub fn wait(&self, bit: usize) -> Wait {
         if self.is_recorded(bit) {
             return Wait::Over;
@@ -295,7 +294,7 @@ impl Unapplied {
                 return Wait::Failed(nowhere(&range));
             }
         }
-        // Something else may have succeeded since.
+        // The failure may have been cleared by another success.
         let unknown = || Error::new(ErrorKind::Io, "what the journal of epochs has could not be applied");
         Wait::Failed(self.failure().unwrap_or_else(unknown))
     }
@@ -304,18 +303,18 @@ impl Unapplied {
         !self.wanted.borrow().is_empty()
     }
 
-    /// These are in their place, and flushed: the disk may say so.
+    /// Marks bits as in place and flushed: the state page may record the bits.
     pub fn apply(&self, bits: &[usize]) {
         let mut applied = self.applied.borrow_mut();
         bits.iter().for_each(|bit| applied[bit / 8] |= 1 << (bit % 8));
     }
 
-    /// All that the disk may say.
+    /// Bits that the state page may record.
     pub fn applied(&self) -> Vec<u8> {
         self.applied.borrow().clone()
     }
 
-    /// The disk says so of these, durably.
+    /// Marks bits as durably recorded in the state page.
     pub fn record(&self, bits: &[usize]) {
         for &bit in bits.iter().filter(|bit| !self.is_recorded(**bit)) {
             let (count, bytes) = self.left.get();
@@ -325,18 +324,18 @@ impl Unapplied {
         self.forget(bits);
     }
 
-    /// All that was to be applied is in its place: what failed before was something of that.
+    /// Clears the last failure: the whole batch is in place.
     pub fn succeed(&self) {
         self.failure.take();
     }
 
-    /// These could not be applied: guests that wait for them are told so.
+    /// Marks bits as failed: waits of guests end with the error.
     pub fn fail(&self, bits: &[usize], error: Error) {
         self.failure.replace(Some(error));
         self.forget(bits);
     }
 
-    /// Nothing is applied any more: guests that wait are told so.
+    /// Ends all waits of guests: nothing is applied any more.
     pub fn end(&self, error: Error) {
         self.failure.replace(Some(error));
         self.wanted.borrow_mut().clear();
@@ -352,7 +351,7 @@ impl Unapplied {
     }
 }
 
-/// The extents of some ranges, which are in order.
+/// Extents that some sorted ranges touch.
 fn extents_of(ranges: impl Iterator<Item = Range<Bytes>>, extent_size: Bytes) -> Vec<ExtentId> {
     let mut extents: Vec<ExtentId> = Vec::new();
     for range in ranges {

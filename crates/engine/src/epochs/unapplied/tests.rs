@@ -1,4 +1,4 @@
-//! What is applied next, and what is left.
+//! The next batch, and the extents that are left.
 
 use super::*;
 use crate::epochs::index::tests::{damaged, index};
@@ -6,7 +6,7 @@ use crate::epochs::index::tests::{damaged, index};
 const EXTENT: Bytes = Bytes(16);
 
 fn unapplied(recorded: &[u8]) -> Unapplied {
-    // Extents 0, 1, 4 and 9, of which 8, 16, 4 and 2 bytes are in the journal.
+    // Extents 0, 1, 4 and 9, with 8, 16, 5 and 2 bytes in the journal.
     let index = index(&[(8..32, Some(0)), (66..70, None), (70..71, Some(64)), (144..146, Some(90))]);
     Unapplied::new(index, EXTENT, recorded, |_| false)
 }
@@ -50,7 +50,8 @@ fn what_guests_wait_for_comes_first_and_what_fails_is_passed_over() {
     assert!(matches!(all.wait(3), Wait::Over));
 }
 
-/// All that guests waited for was applied together: with long extents that took minutes, without a flush.
+/// A batch once included all bits that guests waited for: with long extents a batch took minutes, without a
+/// flush.
 #[test]
 fn a_batch_is_bounded_by_ranges_and_by_bytes_whoever_waits() {
     let all = unapplied(&[]);
@@ -104,7 +105,7 @@ fn what_was_given_up_is_recorded_without_anything_applied() {
     assert_eq!((some.next(ranges(100)), some.pieces_of(1, EXTENT).journaled), (vec![0, 1, 2], vec![]));
 }
 
-/// A journal may have something of more extents than a page has bits.
+/// A journal may have more extents than a page has bits.
 #[test]
 fn extents_share_bits_if_these_do_not_suffice() {
     let extents = BITS as u64 + 1;
