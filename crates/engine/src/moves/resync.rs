@@ -22,7 +22,7 @@ use std::rc::Rc;
 
 /// Pause of a resync without progress.
 const REST: Nanos = Nanos::from_secs(5);
-/// A span becomes clean once guests have not written to it for as long.
+/// Time without guests' writes after which a span becomes clean.
 const IDLE: Nanos = Nanos::from_secs(5);
 /// Idle spans cleared per second while guests write elsewhere. Each cleared span costs a batch of the journal
 /// at its next write.
@@ -83,7 +83,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// True if stale copies can be brought up to date: at least two devices accept writes.
+    /// True if a resync is possible: at least two devices accept writes.
     pub fn can_resync(&self) -> bool {
         self.devices.iter().filter(|member| member.is_written()).nth(1).is_some()
     }
@@ -98,14 +98,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(Outcome::Finished);
         }
         let all = self.resync_within(range.start..end, gap, Mover::Plan).await?;
-        // A commit proves the sources. A commit after each range would keep the target from sorting its
-        // writes.
+        // A commit proves the sources. One after each range would keep the target from sorting writes.
         self.moves.resynced.set(true);
         Ok(if all { Outcome::Finished } else { Outcome::Stopped })
     }
 
-    /// Resynchronises the second copy of an extent. Still behind afterwards: ranges that guests write
-    /// meanwhile, and ranges with an older durable map entry, which a crash would restore.
+    /// Resynchronises the second copy of an extent. Ranges that guests write meanwhile stay behind, as do
+    /// ranges whose older durable map entry a crash would restore.
     pub async fn resync_extent(self: &Rc<Self>, extent: ExtentId) -> Result<()> {
         self.resync_within(self.shape.bytes_of(extent), Move::GAP, Mover::Engine).await?;
         self.moves.resynced.set(true);
@@ -126,7 +125,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 yield_now().await;
                 let Err(error) = self.resync_run(&run, Mover::Engine).await else { continue };
                 if error.kind() == ErrorKind::NoSpace {
-                    // Ranges with allocated slots need no room.
+                    // Overwritten bytes of the target need no new room.
                     for piece in &run {
                         let _counted = self.resync_run(std::slice::from_ref(piece), Mover::Engine).await;
                     }
@@ -141,7 +140,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all((0..AT_ONCE).map(|_| work())).await
     }
 
-    /// Takes the next run: the first stale pieces of one span whose second copies are near each other.
+    /// Takes the next run: stale pieces of one span with second copies near each other.
     fn next_run(&self, left: &mut VecDeque<Range<Bytes>>) -> Option<Vec<Range<Bytes>>> {
         while let Some(rest) = left.front_mut() {
             let (mut run, mut len): (Vec<Range<Bytes>>, Bytes) = (Vec::new(), Bytes::ZERO);
@@ -223,7 +222,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (next.start < range.end).then(|| next.start..next.end.min(range.end))
     }
 
-    /// Drops the clean extra copies in a suspect span: their bytes may be from a device that had lost writes.
+    /// Drops clean extra copies in a suspect span: perhaps read from a device that had lost writes.
     pub async fn drop_suspects(&self, span: SpanId) -> Result<()> {
         if !self.state.borrow().suspect.contains(&span) {
             return Ok(());
@@ -246,8 +245,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Copies stale pieces, in one turn of their devices. False if some bytes are left; they remain behind if
-    /// a device is missing.
+    /// Copies stale pieces, in one turn of their devices. False if bytes are left, as without a device.
     async fn resync_run(self: &Rc<Self>, pieces: &[Range<Bytes>], mover: Mover) -> Result<bool> {
         let mut devices = BTreeSet::new();
         for piece in pieces {
@@ -402,8 +400,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         end
     }
 
-    /// Copies a range from the current copy of an extent to the other copy. The caller holds the extent's
-    /// lock.
+    /// Copies a range from the current copy of an extent to the other. The caller holds the extent's lock.
     async fn copy_behind(
         self: &Rc<Self>,
         (extent, source, target): (ExtentId, SlotNumber, SlotNumber),
@@ -426,8 +423,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Notes a new extent of the map. If the extent lacks its second copy, [`Core::complete_all`] will find
-    /// the extent from now on, and not before.
+    /// Notes a new extent of the map. If its second copy is missing, [`Core::complete_all`] finds the extent
+    /// from now on, not earlier.
     pub fn note_new(&self, entry: &Entry) {
         if self.shape.copies > 1 && entry.second == SlotNumber::NONE {
             self.moves.incomplete.set(true);
@@ -491,8 +488,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let before = self.rt.now().saturating_sub(IDLE);
             let mut state = self.state.borrow_mut();
             let most = if state.behind.is_idle_since(before) { usize::MAX } else { at_once };
-            // Cleared spans are records of the next commit. No request has reserved journal room for these
-            // records.
+            // Cleared spans are records of the next commit, without journal room reserved by a request.
             let room = self.journal.unreserved().saturating_sub(state.pending());
             let idle = state.behind.idle_since(before, most.min(room));
             if !idle.is_empty() {
