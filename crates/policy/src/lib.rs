@@ -142,8 +142,8 @@ pub trait Policy {
     }
 
     /// Returns the policy in each of its modes, as from [`written`]; empty if the policy has no modes. An
-    /// active policy can be switched between its modes. Simulations of the load tell the best mode. In a
-    /// simulation whose time passes `haste` times as fast, times of the policy are as much shorter.
+    /// active policy can be switched between its modes. Simulations of the load tell the best mode. `haste`
+    /// divides the policy's times, for a simulation with time `haste` times as fast.
     fn modes(&self, _haste: u32) -> Vec<String> {
         Vec::new()
     }

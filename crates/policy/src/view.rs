@@ -28,8 +28,8 @@ pub struct DeviceView {
     pub written: Bytes,
 }
 
-/// Weight of a read in the mean, as one in so many. Long enough to be steady, short enough to follow the load
-/// within some 100 reads.
+/// Reads in the exponential mean: long enough to be steady, short enough to follow the load within some 100
+/// reads.
 const READS_AVERAGED: u64 = 32;
 
 impl DeviceView {

@@ -32,8 +32,8 @@ use std::rc::Rc;
 use std::task::Poll;
 use turns::Turns;
 
-/// Longest time by which the map images may lag behind the journal. If the first metadata device is lost, the
-/// second image is stale by at most as much.
+/// Longest lag of the map images behind the journal. If the first metadata device is lost, the second image
+/// lags by at most this time.
 const OLDEST_MAP: Nanos = Nanos::from_secs(30);
 /// Longest time that a map change waits for a commit if no guest flushes: as long as in the usual file
 /// systems. Slots freed by the change cannot be used again before the commit.

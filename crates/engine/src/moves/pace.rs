@@ -100,7 +100,7 @@ impl Pace {
         }
     }
 
-    /// Lifts all limits until the first plan of another policy.
+    /// Lifts all limits and ends all rests, until the first plan of another policy.
     pub fn lift(&self) {
         for device in self.devices.borrow_mut().iter_mut() {
             (device.share, device.alone, device.rested) = (None, false, Nanos::ZERO);

@@ -11,7 +11,7 @@
 //! arrive.
 //!
 //! Of the time of a request, its share counts: one `n`th, among `n` requests on the device. Afterwards the
-//! device rests from moves for as long.
+//! device rests from moves for the same time.
 //!
 //! A device that the plan itself limits ([`super::pace`]) rests as the plan asks instead. A task with a turn
 //! waits for its devices and for locks of extents. Holders of such locks wait for no turn.
@@ -35,7 +35,7 @@ const SHARE: f64 = 0.5;
 const MOST_AT_ONCE: u32 = 16;
 /// Requests of moves on a device that guests use.
 const MOST_BESIDE_GUESTS: u32 = 8;
-/// Length of these requests together, if more than one: a disk reads as much in 20 ms.
+/// Length of these requests together, if more than one: a disk reads 2 MiB in 20 ms.
 const MOST_BYTES_AT_ONCE: Bytes = Bytes(2 << 20);
 /// Time after a guest's last request during which a device counts as used.
 const QUIET: Nanos = Nanos::from_millis(100);
@@ -126,7 +126,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// Waits until the devices have time for as many requests of this total length, or until the volume
+    /// Waits until each device has time for `requests` requests of total length `len`, or until the volume
     /// closes. The requests count until the turn is dropped. All devices are taken at the same moment, so
     /// that no two tasks wait for each other.
     pub async fn take_turn(

@@ -75,7 +75,8 @@ impl Guests {
         self.changing.begin(piece.extent)
     }
 
-    /// Drops all bytes read from devices so far: the memory cache and the bytes read ahead.
+    /// Drops all bytes read from devices so far, which are no longer trusted: the memory cache and the bytes
+    /// read ahead.
     pub fn forget(&self) {
         self.cache.borrow_mut().clear();
         self.ahead.borrow_mut().clear();

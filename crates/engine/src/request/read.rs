@@ -39,7 +39,7 @@ struct Beside {
     states: u64,
 }
 
-/// A disk passes over fewer bytes in less time than a seek takes.
+/// Longest gap that a disk passes over in less time than a seek takes.
 const LONGEST_PASSED: Bytes = Bytes(64 << 10);
 
 /// The policy's wishes for a read.

@@ -16,14 +16,14 @@ use std::ops::Range;
 
 /// Streams at the same time.
 const MOST: usize = 16;
-/// A stream without a guest's read for longer has ended: another stream may take its place.
+/// Pause of guests' reads after which a stream has ended: another stream may take its place.
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(250);
 /// Reads that make a stream.
 const ENOUGH: u32 = 3;
 /// Bytes that these reads must have read: the minimum, as long as streams pay, and the maximum.
 const LEAST_READ: Bytes = Bytes(256 << 10);
 const MOST_READ: Bytes = Bytes(4 << 20);
-/// A stream has paid if guests read as many of its bytes for each byte that was read ahead in vain.
+/// Bytes that guests must read of a stream for each byte read ahead in vain, so that the stream pays.
 const PAYS: u64 = 1;
 /// Places of candidates: by the address of the next read in order, and by region.
 const IN_ORDER: usize = 256;
