@@ -1,9 +1,9 @@
-//! Policies: where a copy of what goes, and when it moves. One file per published system, which reads like
+//! Policies decide where copies lie and when they move. Each published system has one file, which reads like
 //! its paper.
 //!
-//! A policy decides; the engine does. The engine asks, the policy answers with values ([`Placement`],
-//! [`Plan`]). It has no clock, I/O or randomness of its own: time and the volume come as a [`View`], what
-//! happened as [`Request`] and [`Completion`]. So the same code serves a volume and a simulation, and a
+//! A policy decides; the engine acts. The engine asks, and the policy answers with values ([`Placement`],
+//! [`Plan`]). A policy has no clock, I/O or randomness of its own: time and volume come as a [`View`], events
+//! as [`Request`] and [`Completion`]. The same code therefore serves a volume and a simulation, and any
 //! decision can be replayed.
 #![forbid(unsafe_code)]
 
@@ -54,178 +54,179 @@ pub use braid_base::{BadSetting, Settings};
 
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
 
-/// A policy. See the module of each for what it follows.
+/// A policy. The module of each policy names its source.
 ///
-/// The first group of methods is on the path of guests' requests: each takes constant time and allocates
-/// nothing in the steady state. None fails: an answer that cannot be carried out falls back as [`Placement`]
-/// and [`Outcome`] say.
+/// The first methods are on the path of guests' requests: each takes constant time and allocates nothing in
+/// the steady state. None fails: an impossible answer falls back by the rules of [`Placement`] and
+/// [`Outcome`].
 pub trait Policy {
-    /// Whether `observe` and `throttle` are asked at all, read when the policy takes charge. That costs each
-    /// request some 20 ns, and most policies learn enough from `place`.
+    /// True if the engine calls `observe` and `throttle`. Read when the policy becomes active. The calls cost
+    /// each request some 20 ns, and most policies learn enough from `place`.
     fn observes(&self) -> bool {
         false
     }
 
-    /// Learns of a guest's request, once, before it waits for anything or is cut into pieces.
+    /// Observes a guest's request: once, before the request waits for anything or is cut into pieces.
     fn observe(&mut self, _request: &Request, _view: &View) {}
 
-    /// How long a guest's request waits before it is served, asked once after `observe`: at most
-    /// [`LONGEST_THROTTLE`].
+    /// Returns the time that a guest's request waits before the engine serves the request, at most
+    /// [`LONGEST_THROTTLE`]. Called once, after `observe`.
     fn throttle(&mut self, _request: &Request, _view: &View) -> Nanos {
         Nanos::ZERO
     }
 
-    /// Where the bytes of a piece go. Asked for each piece of a request, with the extent's lock held; of a
-    /// write once more, as new, if the extent has lost its home since.
+    /// Places the bytes of a piece. Called for each piece of a request, with the extent's lock held. If the
+    /// extent has lost its home since, the engine asks again for the write, as a new extent.
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a>;
 
-    /// Sorts the copies that hold the current bytes by which is read first; the others follow if it fails.
+    /// Sorts current copies by preference for a read. If the first copy fails, the next copy is read.
     fn rank_reads(&self, copies: &mut [CurrentCopy], view: &View) {
         view.sort_by_read_wait(copies);
     }
 
-    /// A device completed a request.
+    /// Notes that a device completed a request.
     fn completed(&mut self, _io: &Completion) {}
 
-    /// What to do in the background from now on, into an empty plan; returns when to ask again, which is at
-    /// least 1 ms later.
+    /// Fills an empty plan with background work. Returns the time of the next call, at least 1 ms later.
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos;
 
-    /// A move of the last plan has ended. Told once of each, unless another policy has taken charge
-    /// meanwhile.
+    /// Notes the end of a move of the last plan. Called once for each move, unless another policy has become
+    /// active meanwhile.
     fn done(&mut self, _job: &Move, _outcome: Outcome) {}
 
-    /// What the volume holds in a range, which [`Move::Inspect`] asked for. The bytes are fewer if the range
-    /// goes on beyond the volume. They are those of guests, and may be anything.
+    /// Receives the bytes of a range, as asked for by [`Move::Inspect`]. A range beyond the end of the volume
+    /// gives fewer bytes. The bytes are guests' and may be anything.
     fn inspected(&mut self, _range: ByteRange, _bytes: &[u8], _view: &View) {}
 
-    /// How many extent slots of a device may hold extra copies. If more do when it takes charge, copies go
-    /// until no more do: clean ones at once, dirty ones once they are written back.
+    /// Returns the number of extent slots of a device that may hold extra copies. If a newly active policy
+    /// allows fewer, the engine drops copies down to the limit: clean copies at once, dirty copies after
+    /// write-back.
     fn extra_slots(&self, _device: &DeviceView) -> u32 {
         0
     }
 
-    /// The block whose extra copy on a device goes to make room for another. A dirty one stays, and no room
-    /// is made.
+    /// Returns the block whose extra copy is evicted from a device to make room for another. A dirty copy
+    /// stays, and no room is made.
     fn evict(&mut self, _device: DeviceId, _view: &View) -> Option<BlockId> {
         None
     }
 
-    /// The extra copy of a block was one thing and is now the other: it was made, became dirty or clean, or
-    /// is gone. Told once of each change; a policy that takes charge is told of the copies that there are.
+    /// Notes a change of a block's extra copy from `before` to `now`: created, now dirty, now clean, or gone.
+    /// Called once for each change. A newly active policy is told of all existing copies.
     fn extra_changed(&mut self, _block: BlockId, _before: Option<ExtraCopy>, _now: Option<ExtraCopy>) {}
 
-    /// Whether the disk that keeps addresses, with its journal, shall always be the volume as it was at a
-    /// past instant: then it is written by epochs alone, whatever `place` says of the second copies.
+    /// True if the image disk, with its journal, must always equal the volume at a past instant. Only epochs
+    /// then write to the disk, whatever `place` answers for second copies.
     fn keeps_epochs(&self) -> bool {
         false
     }
 
-    /// How much that disk may lack, once all that is known. A write that would make it more waits for the end
-    /// of an epoch.
+    /// Returns the bytes that the image may lag, once its whole lag is known. A write beyond the bound waits
+    /// for the end of an epoch.
     fn epoch_bound(&self, _view: &View) -> Bytes {
         Bytes(u64::MAX)
     }
 
-    /// How much that disk may lack of one write, which begins though nothing may be lacking beside it. The
-    /// engine cuts longer ones, but not below an extent. While the disk is compared, that is also the bound
-    /// of all that it lacks.
+    /// Returns the bytes that one write may add to the lag of the image. If the image lags by nothing, any
+    /// write is admitted, so the bound must hold for one write alone. The engine cuts longer writes, but not
+    /// below an extent. Until the comparison of the disk has ended, this is also the bound of the whole lag.
     fn longest_change(&self, _view: &View) -> Bytes {
         Bytes(u64::MAX)
     }
 
-    /// The class of which no device may be missing or failed: else what guests write, zero or discard fails,
-    /// and they can read. None if the volume goes on with the copies that are left.
+    /// Returns the class of devices that the volume cannot do without. If one of these devices is missing or
+    /// failed, writes, zeroing and discards fail; reads continue. `None` if the volume continues with the
+    /// copies that are left.
     fn stops_without(&self) -> Option<DeviceClass> {
         None
     }
 
-    /// The policy in each mode between which it can be switched while it is in charge, as [`written`]; none
-    /// if it has no choice. Simulations of the load tell which is the best; where time passes `haste` times
-    /// as fast, times of the policy are as much shorter.
+    /// Returns the policy in each of its modes, as from [`written`]; empty if the policy has no modes. An
+    /// active policy can be switched between its modes. Simulations of the load tell the best mode. `haste`
+    /// divides the policy's times, for a simulation with time `haste` times as fast.
     fn modes(&self, _haste: u32) -> Vec<String> {
         Vec::new()
     }
 
-    /// The place of the present mode in [`Policy::modes`].
+    /// Returns the index of the present mode in [`Policy::modes`].
     fn mode(&self) -> usize {
         0
     }
 
-    /// Goes on in another of these modes, with what it has learned. What it asks for next is for that mode,
+    /// Switches to another mode and keeps everything learned. Later answers are for the new mode,
     /// [`Policy::extra_slots`] included.
     fn switch(&mut self, _mode: usize) {}
 
-    /// Whether it leaves homes where they are, wherever that is: only then it fits a disk that was adopted,
-    /// where every byte stays in its place.
+    /// True if the policy never moves homes, wherever they are. Only such a policy fits an adopted disk, on
+    /// which every byte stays in its place.
     fn keeps_homes(&self) -> bool {
         false
     }
 
-    /// Required copies of each extent that it needs, at least: a volume with fewer refuses it.
+    /// Returns the least number of required copies: a volume with fewer copies refuses the policy.
     fn copies(&self) -> u8 {
         1
     }
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Its settings with their present values, as `key=value,…`: with the name before it, the way to make it
-    /// again.
+    /// Returns the present settings as `key=value,…`. The name and the settings together make an equal
+    /// policy.
     fn settings(&self) -> String {
         String::new()
     }
 
-    /// Why an extent lies where it lies, and what may happen next, with the numbers.
+    /// Explains the place of an extent and its possible next moves, with numbers.
     fn explain(&self, extent: ExtentId, view: &View) -> String;
 
-    /// What the policy knows of each device, for status: pairs of a name with its unit, and a number.
+    /// Returns figures of a device for status: pairs of a name with its unit, and a number.
     fn figures(&self, _device: DeviceId) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Returns the memory of the policy in bytes, approximately.
     fn memory(&self) -> usize {
         0
     }
 
-    /// Devices that homes are placed on by choice: what a volume's size is computed from.
+    /// True if the policy places homes on the device by choice: the volume's size is computed from such
+    /// devices.
     fn uses(&self, _device: &DeviceView) -> bool {
         true
     }
 
-    /// What it has learned, at most [`LONGEST_STATE`], for the next time that the volume is opened. Asked
-    /// every few minutes, and when the volume closes or gets other settings. The volume keeps it as of such a
-    /// moment, so that it may be missing, or be older than what the view shows. [`View::now`] begins anew at
-    /// each opening: a policy saves ages, not times.
+    /// Returns the learned state for the next opening of the volume, at most [`LONGEST_STATE`]. Called every
+    /// few minutes, at a shutdown, and before a change of settings. The saved state may be missing, or older
+    /// than the view. [`View::now`] begins anew at each opening: a policy saves ages, not times.
     fn save(&self, _view: &View) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Takes back what `save` returned when a policy of this name was in charge, with the same settings or
-    /// others, in this version or another: what it does not understand it ignores. The bytes may be anything,
-    /// and must neither make it panic nor take memory beyond what the volume in the view needs. Called once,
-    /// after `extra_changed` has told of the copies that there are.
+    /// Restores a state from `save`. The state is from a policy of the same name, perhaps with other settings
+    /// or from another version: unknown parts are ignored. The bytes may be anything. They must neither cause
+    /// a panic nor take more memory than the volume in the view needs. Called once, after `extra_changed` has
+    /// told of all existing copies.
     fn restore(&mut self, _state: &[u8], _view: &View) {}
 
-    /// For the engine: `observe` and `throttle` in one dynamic call. Not to be overridden.
+    /// Calls `observe` and `throttle` in one dynamic call. For the engine; not to be overridden.
     fn arrived(&mut self, request: &Request, view: &View) -> Nanos {
         self.observe(request, view);
         self.throttle(request, view).min(LONGEST_THROTTLE)
     }
 }
 
-/// The longest time that a policy may hold up a request: far below the time-outs of guests.
+/// Longest delay of a request by a policy: far below the time-outs of guests.
 pub const LONGEST_THROTTLE: Nanos = Nanos::from_secs(1);
 
-/// The most that a policy may ask to see at once.
+/// Longest range of one inspection.
 pub const LONGEST_INSPECTED: Bytes = Bytes(128 << 10);
 
-/// The most that a policy may save: it is written whole, twice.
+/// Longest saved state of a policy: the state is written whole, twice.
 pub const LONGEST_STATE: Bytes = Bytes(255 << 10);
 
-/// A policy as `name` or `name,key=value,…` with all its settings: what [`parse`] makes it from again, as
-/// people write it.
+/// Returns a policy as `name` or `name,key=value,…` with all settings, in the form that people write.
+/// [`parse`] makes an equal policy from the text.
 pub fn written(policy: &dyn Policy) -> String {
     as_written(policy.name(), &policy.settings())
 }
@@ -242,15 +243,19 @@ fn as_written(name: &str, settings: &str) -> String {
     text
 }
 
-/// Makes a policy from `name` or `name,key=value,…`, for volumes with these devices.
+/// Makes a policy from `name` or `name,key=value,…`, for a volume with these devices.
+///
+/// # Errors
+/// If the name, a setting or a value is not valid, or the devices do not fit the policy.
 pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadSetting> {
     parse_with_keys(text, devices).map(|(policy, _)| policy)
 }
 
-/// As [`parse`], with the settings that such a policy takes: some are taken only beside others.
+/// Like [`parse`]; also returns the settings that the policy accepts. Some settings are accepted only
+/// together with others.
 ///
 /// # Errors
-/// For settings that are none.
+/// As [`parse`].
 pub fn parse_with_keys(
     text: &str,
     devices: &[DeviceView],
@@ -265,9 +270,9 @@ pub fn parse_with_keys(
     Ok((policy, keys))
 }
 
-/// The setting without which a policy does not have the setting `key`.
+/// Returns the setting that the policy requires before it accepts `key`.
 fn beside(settings: &Settings, key: &str, devices: &[DeviceView]) -> Option<&'static str> {
-    /// Settings that bring others with them.
+    /// Settings that make other settings valid.
     const BRING: [&str; 5] =
         ["mode=write-back", "evict=s3-fifo", "admit=sievestore", "write-behind", "order=epoch"];
     BRING.into_iter().find(|bring| {
@@ -276,7 +281,7 @@ fn beside(settings: &Settings, key: &str, devices: &[DeviceView]) -> Option<&'st
     })
 }
 
-/// The policy of these settings; what it does not know stays there.
+/// Makes the policy of these settings. Settings unknown to the policy remain in `settings`.
 fn take(settings: &mut Settings, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadSetting> {
     Ok(match settings.name() {
         "equi" => Box::new(Equi::new(settings, devices)?),
@@ -296,11 +301,11 @@ fn take(settings: &mut Settings, devices: &[DeviceView]) -> Result<Box<dyn Polic
     })
 }
 
-/// As [`parse`], for a policy that has been in charge of these devices: it stays so if a class has no device
-/// with slots any more, and uses what there is. With what it lacks then.
+/// Like [`parse`], for the active policy of these devices. The policy stays active if a class has no device
+/// with slots any more, and uses the other devices. Also returns the error of [`parse`], if any.
 ///
 /// # Errors
-/// For settings that are none.
+/// If the settings are not valid.
 pub fn parse_in_charge(
     text: &str,
     devices: &[DeviceView],
@@ -309,22 +314,22 @@ pub fn parse_in_charge(
         Ok(policy) => return Ok((policy, None)),
         Err(lacking) => lacking,
     };
-    // Each question shows what slots there are.
+    // The view of each later call has the real number of slots.
     let all: Vec<DeviceView> =
         devices.iter().map(|device| DeviceView { slots: device.slots.max(1), ..*device }).collect();
     Ok((parse(text, &all)?, Some(lacking)))
 }
 
-/// The names of the policies that these devices allow, and that leave homes where they are.
+/// Returns the names of the policies that fit these devices and never move homes.
 pub fn keeping_homes(devices: &[DeviceView]) -> Vec<&'static str> {
     let keeps = |name: &&&str| parse(name, devices).is_ok_and(|policy| policy.keeps_homes());
     NAMES.iter().filter(keeps).copied().collect()
 }
 
-/// The policy of a volume that is given none.
+/// Policy of a volume that names none.
 pub const DEFAULT: &str = "equi,mode=auto";
 
-/// The policies by name.
+/// Names of all policies.
 pub const NAMES: &[&str] = &[
     "equi",
     "wardrop",

@@ -1,34 +1,33 @@
-//! The questions on the path of a guest's request, and the answers to them.
+//! Questions and answers on the path of a guest's request.
 //!
-//! Every answer is a legal one. What an occasion has no use for is ignored, and what cannot be done falls
-//! back, by the rules at [`Placement`], which the methods at the end apply in one place for the engine and
-//! for tests.
+//! Every answer is legal. Fields without a meaning for an occasion are ignored, and impossible placements
+//! fall back, by the rules of [`Placement`]. The methods at the end apply the rules in one place, for the
+//! engine and for tests.
 
 use crate::{Piece, WholeInMemory};
 use braid_base::{Bytes, DeviceId, ExtentId};
 
-/// Why the engine asks where bytes go.
+/// Reason for a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Occasion<'a> {
-    /// An extent without a home gets one: for a piece of a guest's write, or for none if a guest only wants
-    /// room to be kept.
+    /// An extent without a home is allocated: for a piece of a guest's write, or only to reserve room for a
+    /// guest.
     New {
-        /// Which extent.
+        /// The extent.
         extent: ExtentId,
-        /// What is written to it now.
+        /// The piece to be written now, if any.
         write: Option<Piece<'a>>,
     },
-    /// A piece of an extent that has a home is written.
+    /// A guest writes a piece of an extent with a home.
     Write(Piece<'a>),
-    /// A piece is read that the memory cache holds: no device is touched.
+    /// A guest reads a piece from the memory cache: no device is used.
     ReadHit(Piece<'a>),
-    /// A piece is read that the memory cache does not hold. The extent may have no home: then it reads as
-    /// zeros.
+    /// A guest reads a piece that is not in the memory cache. An extent without a home reads as zeros.
     ReadMiss(Piece<'a>),
 }
 
 impl<'a> Occasion<'a> {
-    /// What the guest reads or writes, if anything.
+    /// Returns the piece that the guest reads or writes, if any.
     pub fn piece(&self) -> Option<&Piece<'a>> {
         match self {
             Occasion::New { write, .. } => write.as_ref(),
@@ -37,62 +36,65 @@ impl<'a> Occasion<'a> {
     }
 }
 
-/// Where bytes go. What counts on which occasion, and what happens if it cannot be done:
+/// Placement of bytes. The table shows the meaning of each field, and the fallback of an impossible
+/// placement:
 ///
 /// | occasion | `home` | `second` | `extra` |
 /// |---|---|---|---|
-/// | new | `On` a device; otherwise, or if that is full, the roomiest | where the second copy is allocated, and how this write treats it | with a write, if the home is `On` its device: the copy that is written alone, if there is room |
-/// | write | `Moved`, if the target has room; `Later` with `extra`, if that has room; `Alone`; otherwise the home, and what extra copies there are | how this write treats it | with `Later`: the copy that is written alone |
+/// | new | `On` a device; if the device is full, or for other values, the roomiest device | device of the second copy, and its timing for this write | with a write, if the home is `On` its device: only this copy is written, if there is room |
+/// | write | `Moved`, if the target has room; `Later` with `extra`, if the extra device has room; `Alone`; otherwise the home and existing extra copies | timing of the second copy for this write | with `Later`: only this copy is written |
 /// | read hit | not used | not used | not used |
-/// | read miss | `Alone`: clean extra copies are passed over | not used | where the blocks that the piece covers whole get a clean copy, if there is room |
+/// | read miss | `Alone`: clean extra copies are not read | not used | device for clean copies of the blocks that the piece covers whole, if there is room |
+///
+/// With two required copies, an extra copy alone is not enough: such a write goes to the home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement<'a> {
     /// The home.
     pub home: Home<'a>,
     /// The second required copy.
     pub second: Second,
-    /// The device of the extra copy, if there shall be one that is not there yet.
+    /// Device of a new extra copy, if wanted.
     pub extra: Option<DeviceId>,
 }
 
-/// Where the home is, or goes.
+/// Place of the home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home<'a> {
-    /// It stays where it is; a new one goes where the engine finds room.
+    /// Keeps an existing home. The engine chooses a device for a new home.
     Keep,
-    /// A new one goes to this device.
+    /// Places a new home on the device.
     On(DeviceId),
-    /// All of the extent is written to this device, out of the memory cache, which becomes its home.
+    /// Writes the whole extent from the memory cache to a new home on the device.
     Moved(DeviceId, WholeInMemory<'a>),
-    /// It is brought up to date later: only the extra copy is written now, and is dirty (write-back).
+    /// Leaves the home stale: only the extra copy is written now, and becomes dirty (write-back).
     Later,
-    /// It alone: a write drops the extra copies of blocks that it covers whole; a read takes clean extra
+    /// Uses only the home. A write drops the extra copies of blocks covered whole. A read uses clean extra
     /// copies only if the home cannot be read.
     Alone,
 }
 
-/// What becomes of the second required copy.
+/// Treatment of the second required copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Second {
-    /// What the volume requires: none with one copy; with two, `Sync` on the roomiest other device.
+    /// As the volume requires: none with one copy; with two copies, `Sync` on the roomiest other device.
     #[default]
     None,
-    /// It is written before the guest is answered. A new one goes to this device, if that has room and is not
-    /// the home's; otherwise to the roomiest other one.
+    /// Written before the reply to the guest. A new copy goes to the device, if the device has room and is
+    /// not the home's; otherwise to the roomiest other device.
     Sync(DeviceId),
-    /// It is brought up to date later: the range is recorded as behind before the guest is answered. A new
-    /// one goes where `Sync` says.
+    /// Brought up to date later: the range is recorded as behind before the reply to the guest. A new copy is
+    /// placed as with `Sync`.
     Behind {
-        /// Where a new one goes.
+        /// Device for a new copy.
         device: DeviceId,
-        /// What may be behind with this write, of the volume: if it would be more, the write goes to both
-        /// copies before it is answered.
+        /// Bound of stale bytes in the volume, this write included. A write beyond the bound goes to both
+        /// copies before the reply.
         most: Bytes,
     },
 }
 
 impl Second {
-    /// The device for a new second copy, if the policy chose one.
+    /// Returns the policy's device for a new second copy, if chosen.
     pub fn device(self) -> Option<DeviceId> {
         match self {
             Second::None => None,
@@ -101,58 +103,58 @@ impl Second {
     }
 }
 
-/// What the engine does with a piece of a write to an extent that has a home.
+/// The engine's action for a piece of a write to an extent with a home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteTarget {
-    /// It writes the home, and what extra copies there are.
+    /// Writes the home and the existing extra copies.
     Home,
-    /// It writes the home, and drops the extra copies of blocks that it covers whole.
+    /// Writes the home, and drops the extra copies of blocks covered whole.
     HomeAlone,
-    /// It writes all of the extent to a new home on this device.
+    /// Writes the whole extent to a new home on the device.
     NewHome(DeviceId),
-    /// It writes an extra copy on this device, alone.
+    /// Writes only an extra copy on the device.
     Extra(DeviceId),
 }
 
 impl<'a> Placement<'a> {
-    /// Nothing changes; what is new goes where the engine finds room.
+    /// Changes nothing; the engine chooses a device for a new home.
     pub const KEEP: Placement<'static> = Placement { home: Home::Keep, second: Second::None, extra: None };
 
-    /// The request goes past a cache: to the home alone.
+    /// Bypasses a cache: only the home is used.
     pub const ALONE: Placement<'static> = Placement { home: Home::Alone, ..Placement::KEEP };
 
-    /// A new home on this device.
+    /// Places a new home on the device.
     pub const fn on(device: DeviceId) -> Placement<'static> {
         Placement { home: Home::On(device), ..Placement::KEEP }
     }
 
-    /// The home moves to this device, with the write that is being placed.
+    /// Moves the home to the device, together with the write being placed.
     pub const fn moved(device: DeviceId, whole: WholeInMemory<'a>) -> Placement<'a> {
         Placement { home: Home::Moved(device, whole), second: Second::None, extra: None }
     }
 
-    /// The write goes to an extra copy on this device alone, which is dirty then.
+    /// Writes only an extra copy on the device, which becomes dirty.
     pub const fn write_back(device: DeviceId) -> Placement<'static> {
         Placement { home: Home::Later, second: Second::None, extra: Some(device) }
     }
 
-    /// What is read gets an extra copy on this device, or none.
+    /// Makes extra copies of the bytes read on the device, if any.
     pub const fn cached(device: Option<DeviceId>) -> Placement<'static> {
         Placement { home: Home::Keep, second: Second::None, extra: device }
     }
 
-    /// A new home, to which nothing is written yet if there is an extra copy: the write goes there alone,
-    /// which is dirty then.
+    /// Adds an extra copy to a new home. If `extra` is set, only the extra copy is written, and becomes
+    /// dirty; the home has no bytes yet.
     pub const fn with_extra(self, extra: Option<DeviceId>) -> Placement<'a> {
         Placement { extra, ..self }
     }
 
-    /// The same with this second required copy.
+    /// Sets the second required copy.
     pub const fn with_second(self, second: Second) -> Placement<'a> {
         Placement { home: self.home, second, extra: self.extra }
     }
 
-    /// The device that the policy chose for a new home; none leaves it to the engine.
+    /// Returns the policy's device for a new home; `None` leaves the choice to the engine.
     pub fn new_home(&self) -> Option<DeviceId> {
         match self.home {
             Home::On(device) => Some(device),
@@ -160,7 +162,7 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Where the first write to an extent goes, if not to its home on this device.
+    /// Returns the target of the first write to an extent with a new home on `home`.
     pub fn first_write(&self, home: DeviceId) -> WriteTarget {
         match (self.home, self.extra) {
             (Home::On(device), Some(extra)) if device == home => WriteTarget::Extra(extra),
@@ -168,7 +170,7 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Where a write to an extent with a home goes.
+    /// Returns the target of a write to an extent with a home.
     pub fn write_target(&self) -> WriteTarget {
         match (self.home, self.extra) {
             (Home::Moved(device, _), _) => WriteTarget::NewHome(device),
@@ -178,12 +180,12 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Whether a read passes over clean extra copies, to the home.
+    /// True if a read uses the home instead of clean extra copies.
     pub fn passes_clean(&self) -> bool {
         self.home == Home::Alone
     }
 
-    /// The device on which blocks that are being read get an extra copy.
+    /// Returns the device for extra copies of the blocks being read.
     pub fn promoted_to(&self) -> Option<DeviceId> {
         self.extra
     }

@@ -1,4 +1,4 @@
-//! What a policy sees: the volume at one moment.
+//! A policy's view: the volume at one moment.
 
 use crate::ByteRange;
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos, NodeId};
@@ -7,32 +7,33 @@ use std::cmp::Reverse;
 /// A device as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceView {
-    /// Which one.
+    /// Its id.
     pub id: DeviceId,
-    /// What kind.
+    /// Its class.
     pub class: DeviceClass,
-    /// The machine that it is on; none for the host's own. What moves between devices of one node does not
-    /// cross the network.
+    /// The machine of the device; `None` for the host itself. Moves between devices of one node do not cross
+    /// the network.
     pub node: Option<NodeId>,
-    /// Extent slots in all.
+    /// Extent slots in total.
     pub slots: u32,
-    /// Extent slots that are free.
+    /// Free extent slots.
     pub free: u32,
-    /// Requests of guests that it is serving right now.
+    /// Guests' requests in flight on the device.
     pub in_flight: u32,
-    /// Response time of guests' reads and of read probes, exponentially averaged; none before the first.
+    /// Response time of guests' reads and of read probes, exponentially averaged; `None` before the first
+    /// read.
     pub read_latency: Option<Nanos>,
-    /// All bytes written to it since the volume was opened, metadata included, as of the last
+    /// Bytes written to the device since the volume was opened, metadata included, as of the last
     /// [`crate::Policy::plan`].
     pub written: Bytes,
 }
 
-/// One read in so many counts in the mean: long enough to be steady, short enough to follow the load within
-/// some 100 reads.
+/// Reads in the exponential mean: long enough to be steady, short enough to follow the load within some 100
+/// reads.
 const READS_AVERAGED: u64 = 32;
 
 impl DeviceView {
-    /// A device of the host of which nothing is in use and nothing is known.
+    /// Returns an unused device of the host, without measurements.
     pub fn empty(id: DeviceId, class: DeviceClass, slots: u32) -> DeviceView {
         DeviceView {
             id,
@@ -46,28 +47,29 @@ impl DeviceView {
         }
     }
 
-    /// Whether both classes are among the devices that have slots.
+    /// True if devices of both classes have slots.
     pub(crate) fn are_of_both_classes(devices: &[DeviceView]) -> bool {
         let has = |class| DeviceView::of_class(devices, class).next().is_some();
         has(DeviceClass::Ssd) && has(DeviceClass::Hdd)
     }
 
-    /// The devices of a class that have slots. One without was removed, or is about to be.
+    /// Returns the devices of a class that have slots. A device without slots was removed, or is about to be
+    /// removed.
     pub(crate) fn of_class(devices: &[DeviceView], class: DeviceClass) -> impl Iterator<Item = &DeviceView> {
         devices.iter().filter(move |device| device.class == class && device.slots > 0)
     }
 
-    /// Takes the response time of a read into the mean. For the engine.
+    /// Adds the response time of a read to the mean. For the engine.
     #[inline]
     pub fn measure_read(&mut self, latency: Nanos) {
-        // Each term is divided for itself, so that no sum overflows; what that loses is nanoseconds.
+        // Each term is divided separately, so that no sum overflows; the loss is nanoseconds.
         let part = |time: Nanos| time.0 / READS_AVERAGED;
         let mean = self.read_latency.map_or(latency.0, |mean| mean.0 - part(mean) + part(latency));
         self.read_latency = Some(Nanos(mean));
     }
 
-    /// How long one more read would take: the mean response time, for each request in flight and for itself.
-    /// Zero for a device that has not been measured: it is tried, and is measured then.
+    /// Returns the expected time of one more read: the mean response time, once for each request in flight
+    /// and once for the read. Zero for a device without a measurement, which is thus tried and measured.
     #[inline]
     pub fn expected_read_wait(&self) -> Nanos {
         let mean = self.read_latency.map_or(0, |mean| mean.0);
@@ -75,142 +77,143 @@ impl DeviceView {
     }
 }
 
-/// Where extents lie.
+/// Places of extents.
 pub trait Homes {
-    /// Extents of the volume.
+    /// Number of extents of the volume.
     fn extents(&self) -> u32;
 
-    /// The device that holds an extent's home, if the extent is allocated.
+    /// Returns the device with an extent's home, if the extent is allocated.
     fn home(&self, extent: ExtentId) -> Option<DeviceId>;
 
-    /// Whether the memory cache holds all of an extent.
+    /// True if the memory cache holds the whole extent.
     fn is_in_memory(&self, _extent: ExtentId) -> bool {
         false
     }
 
-    /// Visits the extents that the memory cache holds whole, the last used first.
+    /// Visits the extents in the memory cache, most recently used first.
     fn visit_memory(&self, _visit: &mut dyn FnMut(ExtentId)) {}
 
-    /// The extra copy of a block, if it has one.
+    /// Returns the extra copy of a block, if any.
     fn extra(&self, _block: BlockId) -> Option<ExtraCopy> {
         None
     }
 
-    /// The block whose extra copy has this number, if there is one.
+    /// Returns the block whose extra copy has this number, if any.
     fn block_in(&self, _cell: CellId) -> Option<BlockId> {
         None
     }
 
-    /// How many bytes of the volume are behind: of these the second required copy may differ from the home.
-    /// It counts whole regions, in the size in which they are recorded durably.
+    /// Returns the stale bytes of the volume: the second required copy may differ from the home. Whole
+    /// regions count, of the size that is recorded durably.
     fn behind(&self) -> Bytes {
         Bytes::ZERO
     }
 
-    /// What a loss of the SSDs would cost: what is behind, without what a journal of epochs on the disk has.
+    /// Returns the bytes that a loss of the SSDs would cost: stale bytes that the journal of epochs on the
+    /// disk lacks, too.
     fn lag(&self) -> Bytes {
         self.behind()
     }
 
-    /// How much of the journal of epochs is in use or asked for, and how much epochs may hold before guests
-    /// have to wait for its room. None without one.
+    /// Returns the bytes of the journal of epochs that are used or requested, and the bytes that epochs may
+    /// hold before guests must wait for room. `None` without such a journal.
     fn epoch_journal(&self) -> Option<(Bytes, Bytes)> {
         None
     }
 
-    /// Whether any of that can be copied now: not while all but one of the devices are lost.
+    /// True if stale bytes can be copied now: not while all but one of the devices are lost.
     fn can_resync(&self) -> bool {
         true
     }
 
-    /// The first range at or after `from` that is behind, as long as it goes on; none if there is none up to
-    /// the end of the volume. Ranges come in the order of their addresses if `from` is the end of the last
-    /// one.
+    /// Returns the first stale range at or after `from`, up to its end. `None` if there is no such range up
+    /// to the end of the volume. A caller that passes the end of the last range gets the ranges in address
+    /// order.
     fn next_behind(&self, _from: Bytes) -> Option<ByteRange> {
         None
     }
 }
 
-/// The volume at one moment. Cheap to make: the engine makes one for each question.
+/// The volume at one moment. Cheap: the engine makes a view for each question.
 pub struct View<'a> {
-    /// The time of the runtime's clock.
+    /// Time of the runtime's clock.
     pub now: Nanos,
-    /// The unit of placement.
+    /// Unit of placement.
     pub extent_size: Bytes,
-    /// The unit of caching.
+    /// Unit of caching.
     pub block_size: Bytes,
-    /// The devices, by id.
+    /// Devices, by id.
     pub devices: &'a [DeviceView],
-    /// Where extents lie.
+    /// Places of extents.
     pub homes: &'a dyn Homes,
 }
 
 impl View<'_> {
-    /// Devices with a free slot.
+    /// Returns the devices with a free slot.
     pub fn with_room(&self) -> impl Iterator<Item = &DeviceView> {
         self.devices.iter().filter(|d| d.free > 0)
     }
 
-    /// The device with the most free slots; none if all are full.
+    /// Returns the device with the most free slots; `None` if all devices are full.
     pub fn roomiest(&self) -> Option<DeviceId> {
         self.with_room().max_by_key(|d| d.free).map(|d| d.id)
     }
 
-    /// The bytes of the volume that an extent holds.
+    /// Returns the bytes of the volume in an extent.
     pub fn range_of_extent(&self, extent: ExtentId) -> ByteRange {
         ByteRange::new(self.extent_size * u64::from(extent.0), self.extent_size)
     }
 
-    /// The bytes of the volume that a block holds.
+    /// Returns the bytes of the volume in a block.
     pub fn range_of_block(&self, block: BlockId) -> ByteRange {
         ByteRange::new(self.block_size * block.0, self.block_size)
     }
 
-    /// The blocks that a range touches.
+    /// Returns the blocks that a range touches.
     pub fn blocks_of(&self, range: ByteRange) -> impl Iterator<Item = BlockId> + use<> {
         let size = self.block_size.0;
         (range.start.0 / size..range.end.0.div_ceil(size)).map(BlockId)
     }
 
-    /// Sorts copies by how long a read of each is expected to take, the shortest first; among equals the
-    /// extra copy, then the home. Constant time for the few copies that a block has; does not allocate.
+    /// Sorts copies by the expected time of a read, shortest first. Among equals, the extra copy comes first,
+    /// then the home. Takes constant time for the few copies of a block; does not allocate.
     pub fn sort_by_read_wait(&self, copies: &mut [CurrentCopy]) {
         let wait = |device: DeviceId| self.devices[device.index()].expected_read_wait();
         copies.sort_unstable_by_key(|copy| (wait(copy.device), Reverse(copy.kind)));
     }
 }
 
-/// A copy that holds the current bytes of what a guest reads.
+/// A copy with the current bytes of a guest's read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CurrentCopy {
-    /// Where it lies.
+    /// Its device.
     pub device: DeviceId,
-    /// Which of the copies it is.
+    /// Its kind.
     pub kind: CopyKind,
 }
 
 /// The extra copy of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtraCopy {
-    /// Where it lies.
+    /// Its device.
     pub device: DeviceId,
-    /// Whether it is newer than every required copy.
+    /// True if the copy is newer than every required copy.
     pub dirty: bool,
     /// Its number.
     pub cell: CellId,
 }
 
-/// The number of an extra copy, as long as it exists: from 0 on and without large gaps, so that a policy can
-/// keep what it knows of extra copies in an array.
+/// Number of an extra copy during its life. Numbers begin at 0 and have no large gaps, so that a policy can
+/// keep its state of extra copies in an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CellId(pub u32);
 
-/// The copies of a block's copy-set.
+/// Kinds of copies of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CopyKind {
     /// The required copy beyond the home.
     Second,
-    /// The required copy that counts as the extent's place.
+    /// The required copy at the extent's chosen place.
     Home,
     /// A cached copy.
     Extra,
@@ -235,8 +238,8 @@ mod tests {
         }
     }
 
-    /// The order of an extra copy on the SSD and the home on the disk, for mean read latencies and requests
-    /// in flight.
+    /// Returns the device that is read first: the SSD with an extra copy, or the disk with the home.
+    /// Parameters: mean read latencies and requests in flight.
     fn first(latencies_ms: [Option<u64>; 2], in_flight: [u32; 2]) -> DeviceId {
         let device = |(id, class): (DeviceId, DeviceClass)| DeviceView {
             in_flight: in_flight[id.index()],

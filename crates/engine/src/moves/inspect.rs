@@ -1,4 +1,4 @@
-//! Bytes that a policy asks to see: read in the background, as guests would read them.
+//! Inspection: bytes that a policy asks for, read in the background as guests would read the bytes.
 
 use super::Mover;
 use crate::Result;
@@ -9,8 +9,8 @@ use braid_runtime::{Device, Mode, Runtime};
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Shows the policy a range of the volume. Each extent of it is read by itself, so that a guest's write
-    /// may lie between two.
+    /// Shows the policy a range of the volume. Each extent is read separately, so a guest's write may fall
+    /// between two extents.
     pub(super) async fn inspect(self: &Rc<Self>, asked: ByteRange) -> Result<Outcome> {
         if asked.len() > LONGEST_INSPECTED {
             return Ok(Outcome::Stopped);
@@ -27,7 +27,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - range.start;
             let part = bytes.slice(start..start + piece.len());
-            // Exclusive: a write that reached one copy and not yet the other must not be read.
+            // Exclusive: a write in flight may have reached only one copy, and must not be read yet.
             let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
             let read = self.read_copies(&piece, &part, Origin::Background);
             self.step(Mover::Plan, &devices, read).await?;

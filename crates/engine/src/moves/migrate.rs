@@ -1,8 +1,8 @@
-//! Moves of extents: read source, write target, then switch the map. The record follows with the next commit,
-//! which flushes the target before it; until then the old slot stays as it is.
+//! Moves of extents: read the source, write the target, then switch the map. The next commit flushes the
+//! target, then writes the record. Until then the old slot keeps its bytes.
 //!
 //! No lock is held while bytes are copied. A guest that writes to the extent meanwhile wins: the copy is
-//! worthless then, and the move stops (a policy that still wants it asks again).
+//! dropped, and the move stops. The policy may ask again.
 
 use super::Mover;
 use crate::Result;
@@ -17,7 +17,7 @@ use braid_runtime::{Device, Mode, Runtime};
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Gives an extent its second required copy on `target`.
+    /// Gives an extent its second required copy, on `target`.
     pub async fn mirror(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -50,8 +50,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(Outcome::Finished)
     }
 
-    /// Takes a slot and begins to watch the extent, with no write under way. None where the move is not
-    /// wanted any more or has no room.
+    /// Takes a slot and begins to watch the extent, while no write is in flight. `None` if the move is no
+    /// longer wanted, the extent is already watched, the target has no room, or a commit has failed.
     pub(super) async fn begin_copy(
         &self,
         extent: ExtentId,
@@ -66,7 +66,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let entry = state.map.get(extent);
         let durable = state.durable_entry(extent);
         if self.shape.copies > 1 && (durable.home, durable.second) != (entry.home, entry.second) {
-            // See `State::prefer_what_stayed`: it must be known which copy moved.
+            // See `State::prefer_what_stayed`: recovery must know which copy moved.
             return None;
         }
         let device = |slot: SlotNumber| state.space.locate(slot).map(|s| s.device);
@@ -84,8 +84,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Stops watching the extent, whose lock the caller holds. Whether the copy counts: if it is whole, no
-    /// guest wrote meanwhile, and its device is current still. Otherwise its slot is given back.
+    /// Stops watching an extent. The caller holds the extent's lock. True if the copy counts: the copy is
+    /// whole, no guest wrote meanwhile, and the target is still current. Otherwise the slot is released.
     pub fn end_copy(
         &self,
         state: &mut State,
@@ -102,9 +102,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         counts
     }
 
-    /// Copies the valid parts of an extent to another slot. Returns how much that was; none if the plan had
-    /// to yield before the end. With two required copies, the journal says that they may differ until the new
-    /// one is flushed: its device may fail before.
+    /// Copies the valid parts of an extent to another slot. Returns the bytes copied, or `None` if the plan
+    /// had to yield before the end. With two required copies, an intent in the journal says that the copies
+    /// may differ until the new copy is flushed: its device may fail before.
     pub(super) async fn copy_extent(
         self: &Rc<Self>,
         extent: ExtentId,

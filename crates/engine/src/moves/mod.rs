@@ -1,5 +1,4 @@
-//! Work behind the scenes: what the policy plans, checkpoints, and telling devices what they may forget.
-//! Guests come first.
+//! Background work: the policy's plan, commits, checkpoints, trims, resync. Guests come first.
 
 mod inspect;
 mod migrate;
@@ -33,49 +32,50 @@ use std::rc::Rc;
 use std::task::Poll;
 use turns::Turns;
 
-/// How far the map images may be behind the journal, in time: so far the second one is behind what a lost
-/// first metadata device knew.
+/// Longest lag of the map images behind the journal. If the first metadata device is lost, the second image
+/// lags by at most this time.
 const OLDEST_MAP: Nanos = Nanos::from_secs(30);
-/// How long a change of the map waits for a commit where no guest flushes: as long as the usual file systems
-/// wait. Until then the slots that it freed cannot be used again.
+/// Longest time that a map change waits for a commit if no guest flushes: as long as in the usual file
+/// systems. Slots freed by the change cannot be used again before the commit.
 const OLDEST_CHANGE: Nanos = Nanos::from_secs(5);
-/// How long what only makes a cache warmer after a crash waits likewise: all devices are flushed for it.
+/// Longest wait of changes that only keep a cache warm after a crash: a commit flushes all devices.
 const OLDEST_WARMTH: Nanos = Nanos::from_secs(30);
-/// Jobs that run at the same time: most wait for their turn on a device.
+/// Jobs at the same time: most jobs wait for their turn on a device.
 const JOBS_AT_ONCE: usize = 16;
-/// How long a failed job rests before it is tried again.
+/// Pause before a failed job is tried again.
 const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
 
-/// What moves share.
+/// State shared by all moves.
 pub(crate) struct Moves {
-    /// What of the plan has not begun.
+    /// Moves of the plan that have not begun.
     pub queue: RefCell<Queue>,
-    /// How far the plan is.
+    /// Progress of the plan.
     pub progress: Progress,
-    /// The limits of the plan.
+    /// Limits of the plan.
     pub pace: Pace,
     /// The engine's own budget.
     pub turns: Turns,
-    /// When the plan began, if it yields to guests.
+    /// Start of the plan, if the plan yields to guests.
     pub yields_since: Cell<Option<Nanos>>,
-    /// Moves that have begun and not ended.
+    /// Moves in flight.
     pub moving: Cell<usize>,
-    /// An audit is under way: no move begins.
+    /// True during an audit: no move begins.
     pub auditing: Cell<bool>,
-    /// Whether second copies were brought up to date for the policy since a commit was asked for.
+    /// Set once stale copies were brought up to date: the next background commit is due even without pending
+    /// changes.
     pub resynced: Cell<bool>,
-    /// Whether extents may lack the second copy that the volume requires.
+    /// True if extents may lack a required second copy.
     pub incomplete: Cell<bool>,
-    /// Devices that are to be removed.
+    /// Devices to be removed.
     pub drains: Drains,
-    /// So much behind, the plan's policy is asked again: while no move of the plan is left.
+    /// Stale bytes at which the plan's policy is asked again. Set only while no move of the plan is left.
     pub wake_at: Cell<Option<Bytes>>,
-    /// Which places are probed.
+    /// Source of random places for probes.
     probe_rng: RefCell<Rng>,
 }
 
 impl Moves {
-    /// Those of a volume, before the first one.
+    /// Returns the state of a volume before its first move.
     pub fn new(superblock: &Superblock) -> Moves {
         Moves {
             queue: RefCell::new(Queue::new(Vec::new(), superblock.extent_size, false)),
@@ -93,23 +93,23 @@ impl Moves {
         }
     }
 
-    /// There are so many devices now.
+    /// Sets the number of devices.
     pub fn set_devices(&self, devices: usize) {
         self.pace.set_devices(devices);
         self.turns.set_devices(devices);
     }
 }
 
-/// The plan that is being followed.
+/// The plan in progress.
 struct Following {
-    /// As long as the policy is still the one that made it, …
+    /// Changes of policy when the plan was made: after another change, the plan is over.
     policy_changes: u64,
-    /// … and up to this time moves may begin.
+    /// Time after which no move of the plan may begin.
     until: Nanos,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Starts the background jobs; they end once `closing` is set.
+    /// Starts the background jobs, which end when the volume closes.
     pub fn start_background(self: &Rc<Self>) {
         self.start(async |core| core.apply_recovered().await);
         self.start_recovered(async |core| core.follow_plan().await);
@@ -143,7 +143,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Starts the jobs of a volume in which extra copies may lie.
+    /// Starts the jobs of a volume that may have extra copies.
     pub fn start_cache_jobs(self: &Rc<Self>) {
         self.start(async |core| core.keep_block_slots_free().await);
         if self.shape.copies == 1 {
@@ -151,14 +151,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Starts the job that looks whether another opening has taken the devices over.
+    /// Starts the job that checks for a newer opening of the devices.
     pub fn start_fence(self: &Rc<Self>) {
         if !D::ALWAYS_ANSWERS {
             self.start(async |core| core.keep_fence().await);
         }
     }
 
-    /// Starts a job that ends once `closing` is set.
+    /// Starts a job, which ends when the volume closes.
     fn start(self: &Rc<Self>, job: impl AsyncFnOnce(&Rc<Self>) + 'static) {
         self.jobs.begin();
         let core = self.clone();
@@ -168,7 +168,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    /// Starts a job that moves or copies extents: not before a recovery has ended.
+    /// Starts a job that moves or copies extents, once recovery has ended.
     fn start_recovered(self: &Rc<Self>, job: impl AsyncFnOnce(&Rc<Self>) + 'static) {
         self.start(async |core| {
             core.wait_until_recovered().await;
@@ -176,7 +176,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    /// Asks the policy when it wants to be asked, and does what it says, some moves at a time.
+    /// Asks the policy for a plan whenever the policy is due, and carries out the plan, several moves at a
+    /// time.
     async fn follow_plan(self: &Rc<Self>) {
         let mut plan = Plan::default();
         while !self.jobs.are_ending() {
@@ -203,10 +204,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Waits until the policy wants to be asked again.
+    /// Waits until the policy is due again.
     async fn rest_until_planned(&self, next: Nanos, plan: &Following, wake: Option<Bytes>) {
         self.moves.wake_at.set(wake);
-        // What came while the plan was carried out does not make it ask without a rest.
+        // Stale bytes that the plan left behind wake the policy only after a short pause.
         let soon = self.rt.now() + Nanos::from_millis(1);
         let (next, is_full) = if self.is_awakened() { (soon, true) } else { (next.max(soon), false) };
         let is_over = || self.policy.changes() != plan.policy_changes || !is_full && self.is_awakened();
@@ -214,19 +215,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.moves.wake_at.set(None);
     }
 
-    /// Whether so much is behind that the policy wants to be asked.
+    /// True if enough bytes are stale for the policy to be asked.
     fn is_awakened(&self) -> bool {
         self.moves.wake_at.get().is_some_and(|at| self.state.borrow().behind.total() >= at)
     }
 
-    /// A write has put something behind.
+    /// Wakes the plan if a write has made enough bytes stale.
     pub fn note_behind(&self) {
         if self.is_awakened() {
             self.jobs.wake();
         }
     }
 
-    /// Lets the policy see how much was written to each device.
+    /// Shows the policy the bytes written to each device.
     fn show_written(&self) {
         let mut state = self.state.borrow_mut();
         for member in self.devices.iter() {
@@ -234,7 +235,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Runs one job after the other, as long as there are any and the plan holds.
+    /// Runs jobs one after the other, until none is left or the plan is over.
     async fn run_jobs(self: &Rc<Self>, plan: &Following) {
         let over = || {
             self.jobs.are_ending()
@@ -246,7 +247,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while let Some((job, _claim)) = self.next_job(plan.until, over).await {
             match job {
                 Job::One(job) => {
-                    // A failed move leaves everything as it was, and is counted by the device that failed it.
+                    // A failed move changes nothing. The device that failed counts the error.
                     let outcome = self.run_move(job, Mover::Plan).await.unwrap_or(Outcome::Failed);
                     self.end_move(&job, outcome, plan.policy_changes);
                 }
@@ -265,8 +266,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.moves.moving.set(self.moves.moving.get() - 1);
     }
 
-    /// Runs a move. Whether the plan's limits hold for it, its mover says; only the engine makes second
-    /// copies without them.
+    /// Runs a move. `mover` decides whether the limits of the plan apply. Of the engine's own moves, only
+    /// mirrors run without these limits.
     async fn run_move(self: &Rc<Self>, job: Move, mover: Mover) -> crate::Result<Outcome> {
         self.moves.moving.set(self.moves.moving.get() + 1);
         let outcome = match job {
@@ -293,8 +294,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.run_move(job, Mover::Engine).await
     }
 
-    /// Tells the policy that asked for a move what became of it; one that has taken charge since knows
-    /// nothing of it.
+    /// Tells the policy the outcome of its move. A policy that became active later is not told.
     fn end_move(&self, job: &Move, outcome: Outcome, policy_changes: u64) {
         let moved = outcome == Outcome::Finished;
         self.moves.progress.end(self.len_of(job), moved, self.rt.now());
@@ -303,7 +303,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// How many bytes a move concerns.
+    /// Returns the length of a move in bytes.
     fn len_of(&self, job: &Move) -> Bytes {
         match job {
             Move::Migrate { .. } | Move::Mirror { .. } => self.shape.extent_size,
@@ -317,7 +317,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Commits what no guest has flushed.
+    /// Commits pending changes that no guest has flushed.
     async fn commit_in_time(&self) {
         while !self.jobs.are_ending() {
             self.pause(self.rt.now() + OLDEST_CHANGE, || false).await;
@@ -329,7 +329,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if !is_old && !resynced && !self.state.borrow().is_commit_due() {
                 continue;
             }
-            // A failure is remembered, and told to every flush from now on.
+            // The failure is remembered: every later flush fails.
             let _told = self.commit(Origin::Background).await;
         }
     }
@@ -342,12 +342,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if self.jobs.are_ending() {
                 return;
             }
-            // One that runs elsewhere has taken the pages: then the next one waits for its end.
+            // A checkpoint in flight elsewhere has taken the stale pages. A wanted checkpoint then waits for
+            // the end of the other.
             if self.state.borrow().stale_pages() == 0 && !is_wanted() {
                 continue;
             }
             if let Err(error) = self.checkpoint().await {
-                // The journal cannot be freed: tasks that wait for room in it must hear of that.
+                // The journal cannot free room: tasks that wait for room must fail, too.
                 self.fail(error);
                 self.pause(self.rt.now() + REST_AFTER_FAILURE, || false).await;
             }

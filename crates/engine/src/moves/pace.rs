@@ -1,13 +1,12 @@
-//! The limits of a plan: moves take at most a share of a device's time.
+//! Limits of a plan: moves take at most a share of a device's time.
 //!
-//! A device with a limit serves one move, or one run of them, at a time. After it has worked for a move for a
-//! time `t`, it rests from moves for `t (1 / share − 1)`; without a share, but with a plan that yields to
-//! guests, it does not rest. A move waits for that before it takes a lock or a buffer, be it at its beginning
-//! or between two steps. Where it is not known which of several devices worked, all of them count as having
-//! done so.
+//! A device with a limit serves one move, or one run of moves, at a time. After work of duration `t`, the
+//! device rests from moves for `t (1 / share − 1)`. If the plan yields to guests and sets no share, the
+//! device does not rest. A move waits for the rest before it takes a lock or a buffer, both at its beginning
+//! and between two steps. If several devices may have worked, all of them are charged.
 //!
-//! What the engine does by itself (second copies after a device was missing, resynchronisation) keeps to no
-//! limit of a plan, and like moves to devices without one to the engine's budget ([`super::turns`]).
+//! Work of the engine itself (second copies after a device was missing, resync) ignores the limits of a plan.
+//! Such work keeps to the engine's budget ([`super::turns`]), as do moves to devices without a limit.
 
 use super::runs::{Job, Queue, Run};
 use crate::core::Core;
@@ -19,7 +18,7 @@ use braid_runtime::{Device, Runtime};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 
-/// On whose behalf bytes are moved.
+/// Owner of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mover {
     /// The policy's plan, within its limits.
@@ -28,39 +27,39 @@ pub(crate) enum Mover {
     Engine,
 }
 
-/// How much of their time devices give to the moves of the plan.
+/// Shares of time that devices give to the moves of the plan.
 pub(crate) struct Pace {
     devices: RefCell<Vec<Paced>>,
-    /// How often a claim has ended.
+    /// Claims ended so far.
     ended: Cell<u64>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Paced {
-    /// As the plan says, if it does.
+    /// The plan's share, if the plan sets one.
     share: Option<f64>,
-    /// The plan yields to guests: one move at a time, and no rest.
+    /// True if the plan yields to guests: one move at a time, and no rest.
     alone: bool,
-    /// A move uses it.
+    /// True while a move uses the device.
     claimed: bool,
-    /// When it has rested from the moves so far.
+    /// End of the rest from moves so far.
     rested: Nanos,
 }
 
-/// A move that has begun: no other one begins on its devices that have limits.
+/// A claim of the limited devices of a move in flight: no other move begins on these devices.
 pub(super) struct Claim<'a> {
     pace: &'a Pace,
     jobs: &'a Jobs,
     devices: Vec<DeviceId>,
 }
 
-/// The devices that a job uses.
+/// Devices used by a job.
 enum Uses<'a> {
-    /// Those of these extents, and one more.
+    /// The devices of these extents, and the target.
     Extents(&'a [ExtentId], DeviceId),
-    /// This one.
+    /// One device.
     Device(DeviceId),
-    /// Those of a range, which may lie anywhere.
+    /// The devices of a range: any device.
     Any,
 }
 
@@ -89,26 +88,26 @@ impl Pace {
         Pace { devices: RefCell::new(vec![Paced::default(); devices]), ended: Cell::new(0) }
     }
 
-    /// There are so many devices now.
+    /// Sets the number of devices.
     pub fn set_devices(&self, devices: usize) {
         self.devices.borrow_mut().resize(devices, Paced::default());
     }
 
-    /// From now on the limits of this plan hold. What devices have to rest from before goes on.
+    /// Applies the limits of a plan from now on. Devices continue to rest from earlier moves.
     pub(super) fn follow(&self, plan: &Plan) {
         for (device, id) in self.devices.borrow_mut().iter_mut().zip(0..) {
             (device.share, device.alone) = (plan.share(DeviceId(id)), plan.yields);
         }
     }
 
-    /// Another policy is in charge: nothing is limited until its first plan.
+    /// Lifts all limits and ends all rests, until the first plan of another policy.
     pub fn lift(&self) {
         for device in self.devices.borrow_mut().iter_mut() {
             (device.share, device.alone, device.rested) = (None, false, Nanos::ZERO);
         }
     }
 
-    /// The share of a device's time that the plan limits moves to.
+    /// Returns the plan's share for a device, if the plan sets one.
     pub(super) fn share(&self, device: DeviceId) -> Option<f64> {
         self.devices.borrow()[device.index()].share
     }
@@ -117,20 +116,20 @@ impl Pace {
         self.devices.borrow()[device.index()].is_limited()
     }
 
-    /// All devices with a limit.
+    /// Returns all devices with a limit.
     pub(super) fn limited(&self) -> Vec<DeviceId> {
         let devices = self.devices.borrow();
         let limited = devices.iter().zip(0..).filter(|(device, _)| device.is_limited());
         limited.map(|(_, id)| DeviceId(id)).collect()
     }
 
-    /// When those of these devices that have limits have rested.
+    /// Returns the time at which the limited ones of the devices have rested.
     fn rested(&self, devices: &[DeviceId]) -> Nanos {
         let limited = devices.iter().filter(|&&device| self.is_limited(device));
         limited.map(|device| self.devices.borrow()[device.index()].rested).max().unwrap_or_default()
     }
 
-    /// Devices worked for a move from `start` to `end`.
+    /// Charges devices for work of a move from `start` to `end`.
     fn charge(&self, devices: &[DeviceId], start: Nanos, end: Nanos) {
         let took = end.saturating_sub(start).0 as f64;
         let mut all = self.devices.borrow_mut();
@@ -141,7 +140,7 @@ impl Pace {
         }
     }
 
-    /// Whether a move that uses a device may begin.
+    /// True if a move on the device may begin.
     fn is_free(&self, device: DeviceId, now: Nanos) -> bool {
         self.devices.borrow()[device.index()].is_free(now)
     }
@@ -150,7 +149,7 @@ impl Pace {
         self.devices.borrow().iter().all(|device| device.is_free(now))
     }
 
-    /// When the next device that no move uses has rested, after `now`.
+    /// Returns the first time after `now` at which an unclaimed device has rested.
     fn next_rested(&self, now: Nanos) -> Nanos {
         let devices = self.devices.borrow();
         let resting =
@@ -185,8 +184,8 @@ impl Drop for Claim<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Takes the first job that may begin now; waits for one, up to `until`. None if there are none left, or
-    /// if the plan is `over` first.
+    /// Takes the first job that may begin, and waits for such a job, up to `until`. `None` if no job is left,
+    /// or if the plan is `over` first.
     pub(super) async fn next_job(&self, until: Nanos, over: impl Fn() -> bool) -> Option<(Job, Claim<'_>)> {
         let queue = &self.moves.queue;
         while !over() && queue.borrow().len() > 0 {
@@ -201,7 +200,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         None
     }
 
-    /// Takes the first job whose devices have rested and are used by no other one, and claims these.
+    /// Takes the first job whose devices have rested and are unclaimed, and claims the devices.
     fn take_job(&self, queue: &mut Queue, now: Nanos) -> Option<(Job, Vec<DeviceId>)> {
         let slot = |extent| {
             let state = self.state.borrow();
@@ -213,8 +212,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some((job, devices))
     }
 
-    /// Whether the devices that a job uses are free; for a range, whose extents may lie anywhere, all. Asked
-    /// of many jobs that may not.
+    /// True if the devices of a job are free. A range may lie on any device, so all devices must be free.
+    /// Called for many jobs, most of which must wait.
     fn may_begin(&self, job: &Job, now: Nanos) -> bool {
         let is_free = |device| self.moves.pace.is_free(device, now);
         match Uses::of(job) {
@@ -226,7 +225,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Those of the devices with limits that a job uses, each once.
+    /// Returns the limited devices of a job, without duplicates.
     fn limited_of(&self, job: &Job) -> Vec<DeviceId> {
         let mut used: Vec<DeviceId> = match Uses::of(job) {
             Uses::Extents(extents, target) => {
@@ -242,19 +241,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         used
     }
 
-    /// The devices with a required copy of an extent.
+    /// Returns the devices with a required copy of an extent.
     fn required_devices(&self, extent: ExtentId) -> impl Iterator<Item = DeviceId> + use<R, D> {
         let state = self.state.borrow();
         let Entry { home, second, .. } = state.map.get(extent);
         [home, second].map(|slot| state.space.locate(slot).map(|slot| slot.device)).into_iter().flatten()
     }
 
-    /// Devices with a limit and a required copy of an extent.
+    /// Returns the limited devices with a required copy of an extent.
     pub(super) fn limited_of_extent(&self, extent: ExtentId) -> Vec<DeviceId> {
         self.required_devices(extent).filter(|&device| self.moves.pace.is_limited(device)).collect()
     }
 
-    /// Devices with a limit and a copy of a block, required or extra.
+    /// Returns the limited devices with a copy of a block, required or extra.
     pub(super) fn limited_of_block(&self, block: BlockId) -> Vec<DeviceId> {
         let mut devices = self.limited_of_extent(self.shape.range_of(block).extent);
         let extra = self.state.borrow().extras.get(block).map(|extra| self.device_of(extra.slot));
@@ -263,7 +262,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         devices
     }
 
-    /// Before a step of a move: until its devices have rested, their limits are lifted, or the volume closes.
+    /// Waits before a step of a move: until the devices have rested, the policy changes, or the volume
+    /// closes.
     pub async fn rest(&self, mover: Mover, devices: &[DeviceId]) {
         let changes = self.policy.changes();
         while mover == Mover::Plan
@@ -275,7 +275,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// A step of a move, in which these devices work.
+    /// Runs a step of a move and charges its devices.
     pub async fn step<T>(&self, mover: Mover, devices: &[DeviceId], work: impl Future<Output = T>) -> T {
         let start = self.rt.now();
         let result = work.await;

@@ -1,7 +1,7 @@
-//! Probes: one request to a device that no guest uses, to learn how fast it would be.
+//! Probes: one request to a device without guests' requests, to measure its speed.
 //!
-//! A read asks for a random place among the slots; a write goes to a free slot, which is free again
-//! afterwards, so that nothing can refer to what it wrote.
+//! A read probe reads a random place among the slots. A write probe writes to a free slot, which is free
+//! again afterwards: nothing can refer to its bytes.
 
 use super::Mover;
 use crate::Result;
@@ -11,7 +11,7 @@ use braid_policy::{Direction, Origin, Outcome};
 use braid_runtime::{Arena, Device, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Measures a device, unless a guest is using it.
+    /// Measures a device, unless a guest uses the device.
     pub async fn probe(&self, device: DeviceId, direction: Direction, len: Bytes) -> Result<Outcome> {
         let member = self.member(device);
         let longest = self.shape.extent_size.min(Arena::LARGEST);

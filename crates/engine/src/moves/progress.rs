@@ -1,4 +1,4 @@
-//! How far the plan is: what of it is left, and how fast moves go.
+//! Progress of the plan: moves left, and the rate of moves.
 
 use braid_base::{Bytes, Nanos};
 use std::cell::{Cell, RefCell};
@@ -8,38 +8,39 @@ use std::cell::{Cell, RefCell};
 pub struct MovesStatus {
     /// Moves that have not ended.
     pub left: usize,
-    /// The bytes that they concern.
+    /// Length of these moves in bytes.
     pub left_bytes: Bytes,
-    /// Bytes moved in a second, of late.
+    /// Rate of moves in the last seconds, in bytes per second.
     pub bytes_per_second: f64,
 }
 
-/// What of the plan is left, and what was moved in the last seconds.
+/// Moves left in the plan, and bytes moved in the last seconds.
 #[derive(Default)]
 pub(crate) struct Progress {
     left: Cell<(usize, Bytes)>,
     lately: RefCell<Lately>,
 }
 
-/// What was moved in the last seconds.
+/// Bytes moved in the last seconds.
 #[derive(Default)]
 pub(crate) struct Lately {
-    /// Bytes of a second, by its number modulo the length; a number that is too old counts nothing.
+    /// Number of a second and its bytes, at the index of the second modulo the length. Entries older than the
+    /// window do not count.
     seconds: [(u64, u64); WINDOW as usize],
-    /// When the first move ended.
+    /// End of the first move.
     since: Option<Nanos>,
 }
 
-/// So many seconds, the one that has begun included, give the rate.
+/// Seconds that give the rate, the current second included.
 const WINDOW: u64 = 10;
 
 impl Progress {
-    /// A plan with moves of these lengths begins.
+    /// Begins a plan with moves of these lengths.
     pub fn begin(&self, moves: impl Iterator<Item = Bytes>) {
         self.left.set(moves.fold((0, Bytes::ZERO), |(count, all), len| (count + 1, all + len)));
     }
 
-    /// A move of the plan has ended; `moved` if it was carried out.
+    /// Ends a move of the plan; `moved` if the move was carried out.
     pub fn end(&self, len: Bytes, moved: bool, now: Nanos) {
         let (count, bytes) = self.left.get();
         self.left.set((count - 1, bytes - len));
@@ -48,7 +49,7 @@ impl Progress {
         }
     }
 
-    /// The plan now.
+    /// Returns the state of the plan.
     pub fn status(&self, now: Nanos) -> MovesStatus {
         let (left, left_bytes) = self.left.get();
         MovesStatus { left, left_bytes, bytes_per_second: self.lately.borrow().per_second(now) }
@@ -56,7 +57,7 @@ impl Progress {
 }
 
 impl Lately {
-    /// So many bytes were moved.
+    /// Counts moved bytes.
     pub fn count(&mut self, len: Bytes, now: Nanos) {
         let second = now.0 / Nanos::from_secs(1).0;
         self.since.get_or_insert(now);
@@ -64,12 +65,12 @@ impl Lately {
         *entry = (second, len.0 + if entry.0 == second { entry.1 } else { 0 });
     }
 
-    /// Bytes moved in a second.
+    /// Returns the rate in bytes per second.
     pub fn per_second(&self, now: Nanos) -> f64 {
         let second = now.0 / Nanos::from_secs(1).0;
         let first = (second + 1).saturating_sub(WINDOW);
         let bytes: u64 = self.seconds.iter().filter(|(s, _)| *s >= first).map(|(_, bytes)| bytes).sum();
-        // Where moves have only begun, a second at least: one that has just ended says little.
+        // At least one second: a first move that has just ended says little about the rate.
         let since = self.since.unwrap_or(now).max(Nanos::from_secs(first));
         let seconds = now.saturating_sub(since).as_secs_f64().max(1.0);
         bytes as f64 / seconds
@@ -77,7 +78,7 @@ impl Lately {
 }
 
 impl MovesStatus {
-    /// How long the rest takes at this rate; none if nothing has moved of late.
+    /// Returns the time for the rest at the current rate; `None` if nothing moved in the last seconds.
     pub fn seconds_left(&self) -> Option<f64> {
         match self.left {
             0 => Some(0.0),

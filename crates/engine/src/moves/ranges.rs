@@ -1,4 +1,4 @@
-//! Moves of extra copies by range: promote, demote and write back, extent by extent, with guests in between.
+//! Moves of extra copies by range: promote, demote and write back, extent by extent, beside guests.
 
 use super::Mover;
 use crate::Result;
@@ -53,20 +53,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(self.outcome_of_range())
     }
 
-    /// Drops the extra copies of the blocks that a range touches, written back before if they are dirty.
+    /// Drops the extra copies of the blocks that a range touches. Dirty copies are written back first.
     pub(super) async fn demote_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
         let demote = async |blocks: &[BlockId]| self.demote(blocks, Mover::Plan).await;
         self.in_order(&self.extras_in(range, |_| true), Mover::Plan, demote).await
     }
 
-    /// Brings the required copies of the dirty blocks that a range touches up to date.
+    /// Brings the required copies of the dirty blocks in a range up to date.
     pub(super) async fn write_back_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
         let write_back = async |blocks: &[BlockId]| self.write_back(blocks, Mover::Plan).await;
         self.in_order(&self.extras_in(range, |extra| extra.dirty), Mover::Plan, write_back).await
     }
 
-    /// Does something with blocks in the order of their addresses: with as many as a write-back takes, and
-    /// several times at once.
+    /// Runs `work` on blocks in address order: each call gets the blocks of one write-back, and several calls
+    /// run at once.
     pub async fn in_order(
         &self,
         blocks: &[BlockId],
@@ -81,7 +81,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             Ok(())
         };
-        // A device with a limit serves one move of the plan at a time, and this is one.
+        // A device with a limit serves one move of the plan at a time; a range is one move.
         let is_one = mover == Mover::Plan && !self.moves.pace.limited().is_empty();
         let at_once = if is_one { 1 } else { WRITTEN_BACK_AT_ONCE };
         join_all((0..at_once).map(|_| run())).await.into_iter().collect::<Result<()>>()?;
@@ -92,8 +92,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.jobs.are_ending() { Outcome::Stopped } else { Outcome::Finished }
     }
 
-    /// The blocks with such an extra copy that a range touches, in the order of their addresses. Costs as
-    /// much as the range has blocks, or as there are extra copies, whichever is less.
+    /// Returns the blocks touched by a range with a wanted extra copy, in address order. Cost: the smaller of
+    /// the number of blocks and the number of extra copies.
     fn extras_in(&self, range: ByteRange, is_wanted: impl Fn(&Extra) -> bool) -> Vec<BlockId> {
         let (state, size) = (self.state.borrow(), self.shape.block_size.0);
         let blocks = range.start.0 / size..self.end_of(range).0.div_ceil(size);
@@ -108,7 +108,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         all
     }
 
-    /// Where a range ends that a policy named: within the volume.
+    /// Returns the end of a range named by a policy, cut at the end of the volume.
     fn end_of(&self, range: ByteRange) -> Bytes {
         range.end.min(self.shape.volume_size)
     }

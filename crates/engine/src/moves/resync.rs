@@ -1,10 +1,10 @@
-//! Resync: brings the copies that are behind up to date, span after span, while guests work. The same job
-//! after an unclean stop, after a write that failed on one copy, and for a device that came back.
+//! Resync: brings stale copies up to date, span after span, beside guests. The same job serves an unclean
+//! stop, a write that failed on one copy, and a device that returned.
 //!
-//! What lies near each other on the device that lacks it is one *run*: its pieces are copied in one turn, so
-//! that a disk moves its heads once for all. A piece is copied under its extent's lock, and is not behind
-//! from then on. Guests write to both copies meanwhile, so a span is done after one pass, unless a copy
-//! missed another write in it.
+//! Pieces near each other on the stale device are one *run*: they are copied in one turn, so that a disk
+//! seeks once for all pieces. A piece is copied under its extent's lock, and is no longer behind afterwards.
+//! Guests write to both copies meanwhile. A span is therefore done after one pass, unless a copy missed
+//! another write.
 
 use super::Mover;
 use crate::copies::{Member, OnBadPlace, Other};
@@ -20,44 +20,44 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// How long a resync rests that could not do anything.
+/// Pause of a resync without progress.
 const REST: Nanos = Nanos::from_secs(5);
-/// A span is called clean once guests have left it alone for so long.
+/// Time without guests' writes after which a span becomes clean.
 const IDLE: Nanos = Nanos::from_secs(5);
-/// So many idle spans are called clean in a second while guests write elsewhere: each costs a batch of the
-/// journal where they come back.
+/// Idle spans cleared per second while guests write elsewhere. Each cleared span costs a batch of the journal
+/// at its next write.
 const CLEARED_AT_ONCE: usize = 16;
 
-/// With one required copy nothing is resynchronised: what is called clean saves a part of a cache from a
-/// crash, and flushes all devices.
+/// Period of clearing with one required copy. Such a volume has no resync: clearing a span only saves a part
+/// of a cache from a crash, and flushes all devices.
 const REST_OF_CACHE: Nanos = Nanos::from_secs(30);
-/// So many spans are called clean then.
+/// Idle spans cleared in one such period.
 const CLEARED_OF_CACHE: usize = 256;
 
-/// Runs that are copied at the same time: one is read while another one is written.
+/// Runs at the same time: one run is read while another is written.
 const AT_ONCE: usize = 4;
-/// The longest run, and how far apart its pieces lie at most.
+/// The longest run, and the longest distance of its pieces.
 const LONGEST: Bytes = Bytes(1 << 20);
-/// Bytes copied around a bad place, sector by sector, before guests of the extent get their turn.
+/// Bytes copied around a bad sector, one sector after the other, before guests of the extent get their turn.
 const PART: Bytes = Bytes(16 << 10);
-/// So many pieces, each a request or more, a run has at most: guests wait behind them.
+/// Pieces in a run, each one request or more: guests wait behind the run.
 const MOST_IN_RUN: usize = 8;
 
-/// Extents that a search passes over before it lets others run.
+/// Number of extents after which a search lets other tasks run.
 const EXTENTS_IN_A_ROW: u32 = 4096;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Brings what is behind up to date until the volume closes.
+    /// Resynchronises stale copies until the volume closes.
     pub(super) async fn resync(self: &Rc<Self>) {
         while !self.jobs.are_ending() {
             let mut failed = false;
-            // While epochs are kept, nothing else goes to their disk.
+            // While epochs are kept, only epochs write to the image disk.
             let spans = match self.active_epochs() {
                 None if self.can_resync() => self.state.borrow().behind.behind_spans(),
                 _ => Vec::new(),
             };
             for result in self.resync_spans(&spans).await {
-                // Counted by the device that failed; tried again after a rest.
+                // The device that failed counts the error. The next try follows after a pause.
                 failed |= result.is_err();
             }
             if self.jobs.are_ending() {
@@ -66,8 +66,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let is_behind = |span: &SpanId| self.state.borrow().behind.is_any_behind(*span);
             let progress = !spans.iter().all(is_behind);
             if progress {
-                // With that the sources are proved, and may fail. A failure is remembered, and told to every
-                // flush from now on.
+                // The commit proves the sources, which may then fail. A failed commit is remembered: every
+                // later flush fails.
                 let caught_up = self.state.borrow().behind.caught_up();
                 failed |= self.commit(Origin::Background).await.is_err();
                 failed |= !failed && self.end_lapses(&caught_up).await.is_err();
@@ -83,12 +83,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether stale copies can be brought up to date: not while only one device is there.
+    /// True if a resync is possible: at least two devices accept writes.
     pub fn can_resync(&self) -> bool {
         self.devices.iter().filter(|member| member.is_written()).nth(1).is_some()
     }
 
-    /// Brings what a policy left behind up to date in a range, in the order of addresses, over shorter gaps.
+    /// Resynchronises a range that a policy left stale, in address order, over gaps shorter than `gap`.
     pub async fn resync_range(self: &Rc<Self>, range: ByteRange, gap: Bytes) -> Result<Outcome> {
         let end = range.end.min(self.shape.volume_size);
         if self.active_epochs().is_some() {
@@ -98,22 +98,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(Outcome::Finished);
         }
         let all = self.resync_within(range.start..end, gap, Mover::Plan).await?;
-        // A commit proves the sources. One after each range would keep the target from sorting its writes.
+        // A commit proves the sources. One after each range would keep the target from sorting writes.
         self.moves.resynced.set(true);
         Ok(if all { Outcome::Finished } else { Outcome::Stopped })
     }
 
-    /// Brings the second copy of an extent up to date, but for what guests write meanwhile, and for what a
-    /// crash would bring back.
+    /// Resynchronises the second copy of an extent. Ranges that guests write meanwhile stay behind, as do
+    /// ranges whose older durable map entry a crash would restore.
     pub async fn resync_extent(self: &Rc<Self>, extent: ExtentId) -> Result<()> {
         self.resync_within(self.shape.bytes_of(extent), Move::GAP, Mover::Engine).await?;
         self.moves.resynced.set(true);
         Ok(())
     }
 
-    /// Brings what is behind in these spans up to date, in the order of addresses: several runs at the same
-    /// time, so that devices that are read and devices that are written all have work. Of a span in which a
-    /// run fails nothing more is begun, unless it failed for want of room.
+    /// Resynchronises spans in address order. Several runs at the same time keep both sources and targets
+    /// busy. After a failed run, no other run of the span begins, unless the target had no room.
     async fn resync_spans(self: &Rc<Self>, spans: &[SpanId]) -> Vec<Result<()>> {
         let left: RefCell<VecDeque<Range<Bytes>>> =
             RefCell::new(spans.iter().map(|&span| self.shape.bytes_of_span(span)).collect());
@@ -122,11 +121,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let work = async || {
             let mut result = Ok(());
             while let Some(run) = next() {
-                // What cannot be copied waits for nothing.
+                // A run without copies waits for nothing, and must let other tasks run.
                 yield_now().await;
                 let Err(error) = self.resync_run(&run, Mover::Engine).await else { continue };
                 if error.kind() == ErrorKind::NoSpace {
-                    // Where the target has bytes already, it needs no room.
+                    // Overwritten bytes of the target need no new room.
                     for piece in &run {
                         let _counted = self.resync_run(std::slice::from_ref(piece), Mover::Engine).await;
                     }
@@ -141,8 +140,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all((0..AT_ONCE).map(|_| work())).await
     }
 
-    /// Takes the first pieces that are behind from what is left of some spans: those of one span whose second
-    /// copies lie near each other.
+    /// Takes the next run: stale pieces of one span with second copies near each other.
     fn next_run(&self, left: &mut VecDeque<Range<Bytes>>) -> Option<Vec<Range<Bytes>>> {
         while let Some(rest) = left.front_mut() {
             let (mut run, mut len): (Vec<Range<Bytes>>, Bytes) = (Vec::new(), Bytes::ZERO);
@@ -164,7 +162,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         None
     }
 
-    /// Whether a device that writes what is behind at one address passes over little to do so at another one.
+    /// True if the stale slots of two addresses are near each other on one device.
     fn are_near(&self, a: Bytes, b: Bytes) -> bool {
         let target = |at: Bytes| {
             let extent = self.shape.extent_of(at);
@@ -188,15 +186,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.shape.span_of(self.shape.extent_of(at))
     }
 
-    /// What is copied at a time at the start of a range: up to the end of its extent, or of a buffer, and
-    /// over shorter gaps.
+    /// Returns the first piece of a range: up to the end of its extent or of a buffer, over gaps shorter than
+    /// `gap`.
     fn piece_at(&self, range: &Range<Bytes>, gap: Bytes) -> Range<Bytes> {
         let end = self.shape.bytes_of(self.shape.extent_of(range.start)).end;
         let most = end.min(range.start + self.bounce_limit());
         range.start..self.filled(range.end.min(most), most, gap)
     }
 
-    /// Brings what is behind in a range up to date, in the order of addresses. False if something is left.
+    /// Resynchronises a range in address order. False if some bytes are left.
     async fn resync_within(self: &Rc<Self>, range: Range<Bytes>, gap: Bytes, mover: Mover) -> Result<bool> {
         let (mut at, mut all) = (range.start, true);
         while let Some(next) = self.next_behind(at..range.end) {
@@ -204,7 +202,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Ok(false);
             }
             let piece = self.piece_at(&next, gap);
-            // As in `resync_spans`: plans name any number of ranges of any length.
+            // As in `resync_spans`: plans may name any number of ranges of any length.
             yield_now().await;
             all &= self.resync_run(std::slice::from_ref(&piece), mover).await?;
             at = piece.end;
@@ -212,19 +210,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(all)
     }
 
-    /// A commit has flushed what was copied to these spans: the journal says so.
+    /// Records that a commit has flushed the bytes copied to these spans.
     async fn end_lapses(&self, spans: &[(SpanId, u32)]) -> Result<()> {
         self.state.borrow_mut().behind.end_lapses(spans);
         self.record_spans().await
     }
 
-    /// The first part of a range that is behind.
+    /// Returns the first stale part of a range.
     fn next_behind(&self, range: Range<Bytes>) -> Option<Range<Bytes>> {
         let next = self.state.borrow().behind.next(range.start)?;
         (next.start < range.end).then(|| next.start..next.end.min(range.end))
     }
 
-    /// Drops the clean extra copies in a span that may have been read from a device after it had lost writes.
+    /// Drops clean extra copies in a suspect span: perhaps read from a device that had lost writes.
     pub async fn drop_suspects(&self, span: SpanId) -> Result<()> {
         if !self.state.borrow().suspect.contains(&span) {
             return Ok(());
@@ -240,15 +238,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.drop_extra(block);
             }
         }
-        // Another device may have been given up meanwhile.
+        // Another device may have failed meanwhile.
         if self.state.borrow().behind.doubts(span) == doubts {
             self.state.borrow_mut().suspect.remove(&span);
         }
         Ok(())
     }
 
-    /// Copies pieces that are behind, in one turn of their devices. False if something of them is left: it is
-    /// behind as before if a device is not there.
+    /// Copies stale pieces, in one turn of their devices. False if bytes are left, as without a device.
     async fn resync_run(self: &Rc<Self>, pieces: &[Range<Bytes>], mover: Mover) -> Result<bool> {
         let mut devices = BTreeSet::new();
         for piece in pieces {
@@ -277,8 +274,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(all)
     }
 
-    /// As [`Core::resync_piece`]. Where a device has a bad place, which may take it seconds to tell, guests
-    /// of the extent get their turn after a few sectors.
+    /// Like [`Core::resync_piece`]. A device may take seconds to report a bad sector, so after an error
+    /// guests of the extent get their turn every few sectors.
     async fn resync_in_parts(
         self: &Rc<Self>,
         piece: &Range<Bytes>,
@@ -296,7 +293,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             let entry = self.state.borrow().map.get(self.shape.extent_of(piece.start));
             if self.is_any_copy_late(&entry) {
-                // Each request would have to wait, and a write that is late may use the buffer still.
+                // Each request would have to wait, and a late write may still use the buffer.
                 return Err(error);
             }
             let part = at..(at + PART).min(piece.end);
@@ -310,7 +307,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         all
     }
 
-    /// Copies what is behind in a piece of an extent. False if something of it is left.
+    /// Copies the stale ranges in a piece of an extent. False if some bytes are left.
     pub async fn resync_piece(
         self: &Rc<Self>,
         piece: &Range<Bytes>,
@@ -319,12 +316,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<bool> {
         let extent = self.shape.extent_of(piece.start);
         let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
-        // Only the lock tells: the first write to an extent may be under way, which is in no map yet.
+        // The lock is necessary: a first write to the extent may be in flight, and in no map yet.
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let (mut at, mut all, mut failed) = (piece.start, true, None);
         while at < piece.end {
             if self.state.borrow().suspect.contains(&span) {
-                // Another device has failed since: its extra copies go first, or the span would become clean with them.
+                // Another device has failed since. Extra copies read from the device must go before the span
+                // becomes clean.
                 return Ok(false);
             }
             let doubts = self.state.borrow().behind.doubts(span);
@@ -341,7 +339,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     (behind.ranges().intersects(&done), behind.is_all_undecided(&done))
                 };
                 match copies.other {
-                    // Another task has copied it.
+                    // Another task has copied the range.
                     _ if !is_behind => {}
                     Other::Away => return Ok(false),
                     // Epochs have begun since.
@@ -367,8 +365,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Other::None | Other::Equal(_) | Other::Behind(_) => {}
                 }
             }
-            // What a crash would bring back has copies of its own, which lack what they lacked: it is behind
-            // until the change is durable.
+            // A crash before the next commit may restore the durable map entry, with other copies that are
+            // still stale. The range is behind until the map change is durable.
             let is_alike = !self.is_older_needed(extent, &(done.start - start..done.end - start));
             if is_alike {
                 self.state.borrow_mut().behind.copied(span, done.clone(), doubts);
@@ -378,8 +376,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         failed.map_or(Ok(all), Err)
     }
 
-    /// Whether the journal still says of a range of an extent that it lies elsewhere, or that it is valid
-    /// where it no longer is.
+    /// True if the durable map entry of an extent names other slots for a range, or valid parts that are now
+    /// invalid.
     pub fn is_older_needed(&self, extent: ExtentId, range: &Range<Bytes>) -> bool {
         let state = self.state.borrow();
         let (durable, now) = (state.durable_entry(extent), state.map.get(extent));
@@ -389,7 +387,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         durable.second != SlotNumber::NONE && lacks != 0
     }
 
-    /// Where copying ends if it goes on over shorter gaps to what is behind next, up to `most`.
+    /// Returns the end of a copy that continues over gaps shorter than `gap` to the next stale range, up to
+    /// `most`.
     fn filled(&self, mut end: Bytes, most: Bytes, gap: Bytes) -> Bytes {
         let state = self.state.borrow();
         while let Some(next) = state.behind.next(end).filter(|next| next.start < most.min(end + gap)) {
@@ -401,7 +400,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         end
     }
 
-    /// Copies a range from the current copy of an extent to the other copy. The caller holds the extent's lock.
+    /// Copies a range from the current copy of an extent to the other. The caller holds the extent's lock.
     async fn copy_behind(
         self: &Rc<Self>,
         (extent, source, target): (ExtentId, SlotNumber, SlotNumber),
@@ -413,7 +412,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (device, start) = (self.device_of(source), self.rt.now());
         self.step(mover, &[device], self.read_slot(source, range.clone(), bytes, Origin::Background)).await?;
         self.count(mover, device, start);
-        // A flush may have failed meanwhile: what it lost was not read, but what lay there before.
+        // A flush may have failed meanwhile: the read then returned bytes older than the lost writes.
         self.check_kept(extent, source, &range)?;
         self.note_source(extent, source);
         let (device, start) = (self.device_of(target), self.rt.now());
@@ -424,15 +423,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// An extent enters the map. If it has one copy of two, [`Core::complete_all`] finds it there from now
-    /// on, and not before.
+    /// Notes a new extent of the map. If its second copy is missing, [`Core::complete_all`] finds the extent
+    /// from now on, not earlier.
     pub fn note_new(&self, entry: &Entry) {
         if self.shape.copies > 1 && entry.second == SlotNumber::NONE {
             self.moves.incomplete.set(true);
         }
     }
 
-    /// Gives extents the second copy that they could not have while a device was missing.
+    /// Makes the second copies that a missing device prevented.
     async fn complete_all(self: &Rc<Self>) -> Result<()> {
         if !self.moves.incomplete.get() || self.devices.iter().any(Member::is_lacking) {
             return Ok(());
@@ -452,9 +451,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if !single {
                 continue;
             }
-            // One that fails is tried again with the others.
+            // A failed extent is tried again with the next search.
             self.complete(extent, entry.home).await.inspect_err(|_| self.moves.incomplete.set(true))?;
-            // A guest's write wins over the copy; then it is tried again.
+            // A guest's write wins over the copy; the extent is then tried again.
             let entry = self.state.borrow().map.get(extent);
             let still = entry.second == SlotNumber::NONE && entry.home != SlotNumber::NONE;
             self.moves.incomplete.set(self.moves.incomplete.get() || still);
@@ -462,8 +461,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Gives an extent its second copy, if that is possible now: in the image by an epoch, while these are
-    /// kept.
+    /// Makes the second copy of an extent, if possible now. While epochs are kept, an epoch makes the copy in
+    /// the image.
     async fn complete(self: &Rc<Self>, extent: ExtentId, home: SlotNumber) -> Result<()> {
         if let Some(epochs) = self.active_epochs() {
             return self.complete_by_epoch(epochs, extent).await;
@@ -477,8 +476,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Calls spans clean that guests have left alone, a few at a time: the next commit flushes both copies
-    /// and says so.
+    /// Clears spans that guests have left alone, a few at a time: the next commit flushes both copies and
+    /// records the spans as clean.
     pub(super) async fn clear_idle_spans(&self) {
         while !self.jobs.are_ending() {
             let (rest, at_once) = match self.shape.copies {
@@ -489,7 +488,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let before = self.rt.now().saturating_sub(IDLE);
             let mut state = self.state.borrow_mut();
             let most = if state.behind.is_idle_since(before) { usize::MAX } else { at_once };
-            // They are records of the next commit, for which no request has reserved room.
+            // Cleared spans are records of the next commit, without journal room reserved by a request.
             let room = self.journal.unreserved().saturating_sub(state.pending());
             let idle = state.behind.idle_since(before, most.min(room));
             if !idle.is_empty() {

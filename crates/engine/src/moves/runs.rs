@@ -1,22 +1,22 @@
-//! The order in which the moves of a plan are carried out.
+//! Order of the moves of a plan.
 //!
-//! The policy names moves in order of importance. Migrations are taken from the front of that list, many at a
-//! time, and sorted by the device and the slot that they leave, so that a disk passes over its surface once;
-//! those that leave neighbouring slots for the same device are one *run*, which is read as one request. Runs
-//! that leave different devices take turns. All other moves keep the policy's order.
+//! The policy names moves in order of importance. Migrations are taken from the front of the list, many at a
+//! time, and sorted by source device and slot, so that a disk passes over its surface once. Migrations from
+//! neighbouring slots to the same device are one *run*, read in one request. Runs from different devices take
+//! turns. All other moves keep the policy's order.
 
 use braid_base::{Bytes, DeviceId, ExtentId, Slot};
 use braid_policy::Move;
 use std::collections::VecDeque;
 
-/// What one task carries out next.
+/// Unit of work of one task.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     One(Move),
     Run(Run),
 }
 
-/// Migrations to one device of extents that lie side by side on another one.
+/// Migrations of adjacent extents of one device to another device.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     /// In the order of their slots.
@@ -28,14 +28,14 @@ pub(crate) struct Run {
 pub(crate) struct Queue {
     /// In the policy's order.
     moves: VecDeque<Move>,
-    /// The first of them, as they are carried out.
+    /// The first moves, in the order of execution.
     next: VecDeque<Job>,
-    /// How many extents a run has at most.
+    /// Most extents in a run.
     longest: usize,
 }
 
-/// So many moves are sorted at a time: the most important ones still come first in a plan that is cancelled
-/// before its end.
+/// Moves sorted at a time. The bound keeps the most important moves first in a plan that is cancelled before
+/// its end.
 const SORTED: usize = 1024;
 /// The longest run.
 const LONGEST: Bytes = Bytes(1 << 20);
@@ -43,7 +43,7 @@ const LONGEST: Bytes = Bytes(1 << 20);
 pub(super) const LONGEST_YIELDING: Bytes = Bytes(256 << 10);
 
 impl Job {
-    /// How many moves these are.
+    /// Returns the number of moves.
     pub fn len(&self) -> usize {
         match self {
             Job::One(_) => 1,
@@ -51,7 +51,7 @@ impl Job {
         }
     }
 
-    /// The moves that the policy named.
+    /// Returns the moves as the policy named them.
     pub fn moves(&self) -> Vec<Move> {
         match self {
             Job::One(job) => vec![*job],
@@ -69,12 +69,12 @@ impl Queue {
         Queue { moves: moves.into(), next: VecDeque::new(), longest }
     }
 
-    /// Moves that have not begun.
+    /// Returns the number of moves that have not begun.
     pub fn len(&self) -> usize {
         self.moves.len() + self.next.iter().map(Job::len).sum::<usize>()
     }
 
-    /// Takes the first job that is `ready`. `slot` says where the home of an extent lies.
+    /// Takes the first job that is `ready`. `slot` returns the slot of an extent's home.
     pub fn take(
         &mut self,
         slot: impl Fn(ExtentId) -> Option<Slot>,
@@ -87,7 +87,7 @@ impl Queue {
         self.next.remove(place)
     }
 
-    /// Takes all that is left.
+    /// Takes all remaining moves.
     pub fn drain(&mut self) -> Vec<Move> {
         let mut left: Vec<Move> = self.next.drain(..).flat_map(|job| job.moves()).collect();
         left.extend(self.moves.drain(..));
@@ -102,7 +102,7 @@ impl Queue {
                 _ => self.next.push_back(Job::One(job)),
             }
         }
-        // What has no home comes first: such moves end at once.
+        // Extents without a home come first: their moves end at once.
         migrations.sort_by_key(|&(slot, ..)| slot.map(|slot| (slot.device, slot.index)));
         let mut sources: Vec<VecDeque<Run>> = Vec::new();
         for from_one in migrations.chunk_by(|(a, ..), (b, ..)| a.map(|s| s.device) == b.map(|s| s.device)) {
@@ -123,7 +123,7 @@ impl Queue {
     }
 }
 
-/// The slot that an extent leaves, the extent, and where it goes.
+/// Source slot, extent, target.
 type Migration = (Option<Slot>, ExtentId, DeviceId);
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
     const DISK: DeviceId = DeviceId(0);
     const SSD: DeviceId = DeviceId(1);
 
-    /// Extents below 100 lie on the disk in order, from slot 1000 on, others on the SSD.
+    /// Extents below 100 lie on the disk in order, from slot 1000 on, other extents on the SSD.
     fn slot(extent: ExtentId) -> Option<Slot> {
         let device = if extent.0 < 100 { DISK } else { SSD };
         Some(Slot { device, index: 1000 + extent.0 })

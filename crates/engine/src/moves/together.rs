@@ -1,11 +1,11 @@
-//! Runs: migrations of extents that lie side by side. They are read as one request and written as one,
-//! wherever their new slots lie side by side, too. Each is a migration of its own all the same: a guest that
-//! writes to one meanwhile stops that one alone.
+//! Runs: migrations of adjacent extents. A run is read in one request, and written in one request if the new
+//! slots are adjacent, too. Each extent remains a separate migration: a guest's write to one extent stops
+//! only the migration of that extent.
 //!
-//! What the memory cache holds whole is not read from a device, which may be the loaded one (Wu and Reddy,
-//! section II). It is copied from there in the moment in which the extent begins to be watched, with its lock
-//! just held: no write is under way, and one that comes later stops the move. To write it with the lock held
-//! would need no watching, but guests would wait for the target's budget for moves.
+//! Extents in the memory cache are copied from memory, because the source may be the loaded device (Wu and
+//! Reddy, section II). The copy is taken right after the extent begins to be watched, its lock just held: no
+//! write is in flight, and a later write stops the move. A write to the target with the lock held would need
+//! no watching, but guests would wait for the target's budget for moves.
 
 use super::Mover;
 use super::runs::Run;
@@ -19,24 +19,24 @@ use braid_policy::Outcome;
 use braid_runtime::{Buf, Device, Mode, Runtime};
 use std::rc::Rc;
 
-/// A migration that has begun.
+/// A migration in progress.
 struct Migrating {
     extent: ExtentId,
     before: Entry,
-    /// Where its bytes are read.
+    /// Slot from which the bytes are read.
     source: SlotNumber,
-    /// Where they are written.
+    /// Slot to which the bytes are written.
     slot: SlotNumber,
-    /// Whether its bytes have been copied from the memory cache.
+    /// True if the bytes have been copied from the memory cache.
     in_memory: bool,
-    /// How often the states of devices had changed.
+    /// Changes of device states at the beginning.
     states: u64,
-    /// What copying it came to, as [`Core::copy_extent`] says it; none if it was not copied with others.
+    /// Result of the copy, as from [`Core::copy_extent`]. `None` if the extent was not copied with the run.
     copied: Option<Result<Option<Bytes>>>,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Gives extents a new home, and says of each what became of that.
+    /// Gives extents a new home, and tells the outcome of each.
     pub(super) async fn migrate(self: &Rc<Self>, run: &Run, tell: impl Fn(ExtentId, Outcome)) {
         let Some(_in_place) = self.begin_in_place(run.target) else {
             return run.extents.iter().for_each(|&extent| tell(extent, Outcome::Stopped));
@@ -75,7 +75,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// `place` is where its bytes are put together with those of others.
+    /// Begins a migration. `place` is the extent's part of the buffer of the run.
     async fn begin_migration(
         &self,
         extent: ExtentId,
@@ -86,9 +86,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             entry.home != SlotNumber::NONE && home != target && second != Some(target)
         };
         let (before, slot) = self.begin_copy(extent, target, wanted).await?;
-        // Nothing runs between the lock and this.
+        // No other task runs between the release of the lock and the next line.
         let is_in_memory = |place: Buf| self.guests.cache.borrow().copy_whole(extent, &place);
-        // Of two copies memory may have either, and a move must be of the one that moves.
+        // With two required copies, memory may hold the bytes of either copy, but a move must copy the one
+        // that moves.
         let in_memory = self.shape.copies == 1 && place.is_some_and(is_in_memory);
         let states = self.devices.changes();
         let source = self.copies_of(extent, &before).current;
@@ -102,7 +103,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         target: DeviceId,
         copied: Result<Option<Bytes>>,
     ) -> Outcome {
-        // Room in the journal comes before the lock.
+        // Journal room comes before the lock.
         let (copied, _room) = match (copied, self.reserve(1).await) {
             (Ok(copied), Ok(room)) => (Some(copied), Some(room)),
             _ => (None, None),
@@ -122,8 +123,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Outcome::Finished
     }
 
-    /// Copies what is in memory, and what is written whole and lies side by side. What could not be read so
-    /// is left: each is copied by itself then, from another copy if there is one.
+    /// Copies extents from memory, and adjacent extents without invalid parts. After a failed read, the
+    /// extents of the request are left: each is later copied separately, from another copy if possible.
     async fn copy_together(&self, migrating: &mut [Migrating], buffer: &Buf) {
         let mut at = Bytes::ZERO;
         let all_parts = self.shape.all_parts();
@@ -141,7 +142,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Reads extents that lie side by side, but for those whose bytes are there. False if a device could not.
+    /// Reads adjacent extents, except extents already in memory. False if a device could not read.
     async fn read_together(&self, run: &[Migrating], bytes: &Buf) -> bool {
         let mut at = Bytes::ZERO;
         for part in run.chunk_by(|a, b| a.in_memory == b.in_memory) {
@@ -171,8 +172,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         next.0 == slot.0 + 1 && self.device_of(slot) == self.device_of(next)
     }
 
-    /// Writes extents to their new slots, from the bytes of them all. With two required copies, the journal
-    /// says meanwhile that they may differ, as in [`Core::copy_extent`].
+    /// Writes extents to their new slots, from the bytes of the whole run. With two required copies, intents
+    /// in the journal say meanwhile that the copies may differ, as in [`Core::copy_extent`].
     async fn write_together(&self, run: &mut [Migrating], bytes: &Buf) {
         let needs_intent = self.shape.copies > 1 && !planted(Bug::MoveWithoutIntent);
         let mut intended = Vec::new();
@@ -201,10 +202,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let done = match &written {
                     Ok(()) => Ok(()),
                     Err(error) if alone => Err(error.clone()),
-                    // One bad place must not stop its neighbours.
+                    // One bad sector must not fail the neighbours.
                     Err(_) => self.write_slots(each.slot, &own, node).await,
                 };
-                // One whose intent the journal did not take has failed already.
+                // An extent without a durable intent has already failed.
                 each.copied.get_or_insert(done.map(|()| Some(size)));
             }
         }
@@ -212,13 +213,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         intended.into_iter().for_each(|span| state.behind.end_write(span, None, self.rt.now()));
     }
 
-    /// The node that an extent's bytes lie on: that of the device that they were read from, or none, if they
-    /// come from memory.
+    /// Returns the node with an extent's bytes: the node of the source device, or `None` if the bytes come
+    /// from memory.
     fn bytes_on(&self, each: &Migrating) -> Option<NodeId> {
         if each.in_memory { None } else { self.locate(each.source).0.node() }
     }
 
-    /// Writes slots side by side from this one on, from bytes on a node.
+    /// Writes adjacent slots, beginning with `first`, from bytes on a node.
     async fn write_slots(&self, first: SlotNumber, bytes: &Buf, node: Option<NodeId>) -> Result<()> {
         let (member, at) = self.locate(first);
         let write = self.device_write_moved(member, at, bytes, node);

@@ -1,17 +1,17 @@
-//! Trim: tells a device which slots hold nothing any more, before they are used again. An SSD collects its
-//! garbage with less work then, and a sparse file gives its room back.
+//! Trim: discards freed slots before their next use. An SSD then collects garbage with less work, and a
+//! sparse file returns its room.
 //!
-//! Only a hint: where it fails, or room is short, the slots are free without it. A large discard of a guest
-//! becomes many requests, one after the other: what waits can be freed for a guest, and is told together with
-//! what is freed meanwhile.
+//! A trim is only a hint: after a failure, or if room is short, slots become free without a discard. A
+//! guest's large discard becomes many requests, one after the other. Waiting slots can be given to guests at
+//! once, and slots freed meanwhile join the later requests.
 
 use crate::core::Core;
 use braid_base::Bytes;
 use braid_format::SlotNumber;
 use braid_runtime::{Device, Runtime};
 
-/// At most so much in one request, or one slot. A device may do nothing else until it has discarded that:
-/// SATA SSDs and thin pools take 10 to 100 ms for 256 MiB. A volume of 4 TiB takes 16,384 requests.
+/// Longest request, or one slot. A device may serve nothing else during a discard: SATA SSDs and thin pools
+/// take 10 to 100 ms for 256 MiB. A volume of 4 TiB takes 16,384 requests.
 const LONGEST: Bytes = Bytes(256 << 20);
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -34,14 +34,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some(&first) = run.first() else { return };
         let (member, start) = self.locate(first);
         if !member.is_written() {
-            // A device that was given up stays as it is: it may be all that is left one day.
+            // A failed device keeps its bytes: one day, no other copy may be left.
             return;
         }
-        // Another opening may have got the slots since.
+        // A newer opening may have taken the slots.
         if self.confirm_before_write().await.is_err() {
             return;
         }
-        // What the disk that keeps epochs holds there is of one.
+        // On the image disk, the bytes there belong to an epoch.
         let Some(_in_place) = self.begin_in_place(member.id) else { return };
         let len = self.shape.extent_size * run.len() as u64;
         if let Err(error) = member.discard(start, len).await {
@@ -50,7 +50,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Frees what waits for its device to be told, untold: a guest needs the room. False if nothing waits.
+    /// Frees the slots that wait for a trim, without a discard: a guest needs the room. False if none waits.
     pub fn release_trims(&self) -> bool {
         self.state.borrow_mut().release_trims()
     }

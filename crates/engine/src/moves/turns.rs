@@ -1,21 +1,23 @@
 //! The engine's budget for moves: guests first.
 //!
-//! While guests use a device, requests of moves take at most half of its time, and there are no more of them
-//! than requests of guests that it serves: a guest that is alone meets one at most, and on a device that
-//! guests saturate moves still get their part. With one for four of guests, a device that had become too hot
-//! got rid of that too slowly: guests waited twice as long while the hot part of a volume moved about. A
-//! device that no guest has used for a while gives moves all of its time, a few requests at once, so that a
-//! disk can sort them; their length together is bounded, for that of a guest may come.
+//! While guests use a device, requests of moves take at most half of its time. Their number is at most the
+//! number of guests' requests in flight, but at least one. A single guest thus meets one request of a move at
+//! most, and moves continue on a saturated device. One request of moves for four of guests was tried: an
+//! overloaded device lost its hot extents too slowly, and guests waited twice as long while the hot part of a
+//! volume moved about.
 //!
-//! Of the time that a request took, its part counts: among `n` that the device served, the `n`th. After that
-//! it rests from moves for as long.
+//! A device without guests' requests for a while gives all of its time to moves, several requests at once, so
+//! that a disk can sort the requests. The sum of their lengths is bounded, because a guest's request may
+//! arrive.
 //!
-//! A device that the plan limits by itself ([`super::pace`]) rests as the plan asks instead. A task that has
-//! a turn waits for its devices, and for locks of extents, whose holders wait for no turn.
+//! Of the time of a request, its share counts: one `n`th, among `n` requests on the device. Afterwards the
+//! device rests from moves for the same time.
 //!
-//! A plan for idle time yields (`Plan::yields`): its requests are short, a device serves one of them at a
-//! time, and once a guest is back nothing of it begins any more. What has been read is still written, in its
-//! turn.
+//! A device that the plan itself limits ([`super::pace`]) rests as the plan asks instead. A task with a turn
+//! waits for its devices and for locks of extents. Holders of such locks wait for no turn.
+//!
+//! A plan for idle time yields (`Plan::yields`). Its requests are short, each device serves one at a time,
+//! and none begins once a guest is back. Bytes already read are still written, in their turn.
 
 use super::Mover;
 use super::runs::LONGEST_YIELDING;
@@ -26,22 +28,22 @@ use braid_runtime::{Device, Runtime};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 
-/// The share of a device's time for moves while guests use it.
+/// Share of a device's time for moves while guests use the device.
 const SHARE: f64 = 0.5;
-/// Requests of moves that a device serves at the same time: as many pieces as two runs have, so that one is
-/// read while the other is written.
+/// Requests of moves on an idle device: as many pieces as two runs have, so that one run is read while the
+/// other is written.
 const MOST_AT_ONCE: u32 = 16;
-/// And while guests use it.
+/// Requests of moves on a device that guests use.
 const MOST_BESIDE_GUESTS: u32 = 8;
-/// Their length together, but for one alone: a disk reads that in 20 ms.
+/// Length of these requests together, if more than one: a disk reads 2 MiB in 20 ms.
 const MOST_BYTES_AT_ONCE: Bytes = Bytes(2 << 20);
-/// For so long after its last guest's request, a device counts as used.
+/// Time after a guest's last request during which a device counts as used.
 const QUIET: Nanos = Nanos::from_millis(100);
 
-/// The requests of moves, by device.
+/// Requests of moves, by device.
 pub(crate) struct Turns {
     devices: RefCell<Vec<Serving>>,
-    /// How many have ended.
+    /// Turns ended so far.
     ended: Cell<u64>,
 }
 
@@ -49,7 +51,7 @@ pub(crate) struct Turns {
 struct Serving {
     requests: u32,
     bytes: Bytes,
-    /// When the device has rested from moves so far.
+    /// End of the device's rest from moves so far.
     rested: Nanos,
 }
 
@@ -58,13 +60,13 @@ impl Turns {
         Turns { devices: RefCell::new(vec![Serving::default(); devices]), ended: Cell::new(0) }
     }
 
-    /// There are so many devices now.
+    /// Sets the number of devices.
     pub fn set_devices(&self, devices: usize) {
         self.devices.borrow_mut().resize(devices, Serving::default());
     }
 }
 
-/// Requests of moves that devices serve, until it is dropped.
+/// Requests of moves on devices, until dropped.
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
     jobs: &'a Jobs,
@@ -92,13 +94,13 @@ impl Drop for Turn<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The share of a device's time that moves of the plan may take now.
+    /// Returns the share of a device's time that moves of the plan may take now.
     pub fn move_share(&self, device: DeviceId) -> f64 {
         let engine = if self.is_used(device) { SHARE } else { 1.0 };
         self.moves.pace.share(device).unwrap_or(engine)
     }
 
-    /// A request of a move to a device, in its turn.
+    /// Runs a request of a move to a device, in its turn.
     pub async fn in_turn<T>(
         &self,
         mover: Mover,
@@ -109,7 +111,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.in_turn_together(mover, device, (1, len), work).await
     }
 
-    /// So many requests of a move to a device, of this length together, in one turn.
+    /// Runs several requests of a move to a device in one turn; `len` is the sum of their lengths.
     pub async fn in_turn_together<T>(
         &self,
         mover: Mover,
@@ -124,8 +126,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// Waits until devices have time for so many requests of a move each, of this length together, or until
-    /// the volume closes; until the turn is dropped, they count. All devices are taken in the same moment, so
+    /// Waits until each device has time for `requests` requests of total length `len`, or until the volume
+    /// closes. The requests count until the turn is dropped. All devices are taken at the same moment, so
     /// that no two tasks wait for each other.
     pub async fn take_turn(
         &self,
@@ -152,14 +154,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while !self.jobs.are_ending() {
             let busy = devices.iter().filter_map(|&device| self.busy_until(mover, device, len)).max();
             let Some(until) = busy else { return };
-            // A device that serves none has room for one: whatever is waited for ends.
+            // An idle device always has room for one request, so every wait ends.
             let ended = self.moves.turns.ended.get();
             self.pause(until, || self.moves.turns.ended.get() != ended).await;
         }
     }
 
-    /// Until when a device has no time for a request of a move: [`Nanos::MAX`] if one that it serves must end
-    /// first.
+    /// Returns the time until which a device has no time for a request of a move. [`Nanos::MAX`] if a request
+    /// in flight must end first.
     fn busy_until(&self, mover: Mover, device: DeviceId, len: Bytes) -> Option<Nanos> {
         let Serving { requests, bytes, rested } = self.moves.turns.devices.borrow()[device.index()];
         let fits = requests == 0 || requests < self.most_at_once(device) && bytes + len <= MOST_BYTES_AT_ONCE;
@@ -170,7 +172,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// A request of a move that began at `start` has ended.
+    /// Charges a device for a request of a move that began at `start` and has ended.
     pub fn count(&self, mover: Mover, device: DeviceId, start: Nanos) {
         self.count_together(mover, device, start, 1);
     }
@@ -195,12 +197,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether the engine's budget holds, not a limit of the plan.
+    /// True if the engine's budget applies, not a limit of the plan.
     fn has_budget(&self, mover: Mover, device: DeviceId) -> bool {
         mover == Mover::Engine || self.moves.pace.share(device).is_none()
     }
 
-    /// Whether a guest has used a device since a plan began that yields to guests.
+    /// True if the plan yields to guests, and a guest has used any device since its start.
     pub(super) fn must_yield(&self) -> bool {
         let is_back = |since| {
             self.devices.iter().any(|member| self.guests_of(member) > 0 || member.last_guest.get() > since)
@@ -208,7 +210,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.moves.yields_since.get().is_some_and(is_back)
     }
 
-    /// The longest request of a move.
+    /// Returns the longest request of a move.
     pub(super) fn longest_move(&self) -> Bytes {
         match self.moves.yields_since.get() {
             Some(_) => LONGEST_YIELDING.min(self.bounce_limit()),
@@ -216,7 +218,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether guests use a device, or have a moment ago.
+    /// True if guests use a device now, or did within [`QUIET`].
     pub fn is_used(&self, device: DeviceId) -> bool {
         let member = self.member(device);
         let last = member.last_guest.get();

@@ -1,9 +1,9 @@
-//! What was read ahead of streams: parts of extents, in memory of their own.
+//! Bytes read ahead of streams: parts of extents, in separate memory.
 //!
-//! They are read without the lock of their extent, which nobody has when that begins. Each change of a guest
-//! drops what it touches as it begins, under the lock, and all of what comes of its extent. So what is here
-//! is what the extent holds, and a read that shares the lock may have it. Here they are until they have been
-//! read to their end, or until their memory is needed.
+//! A read-ahead begins while no task holds the extent's lock, and takes no lock. As a guest's change begins,
+//! under the lock, the change drops the bytes in its range. If the read is still in flight, the change drops
+//! the whole part. Memory therefore always equals the extent, and a read with the shared lock may use the
+//! bytes. Parts stay until read to the end, or until their memory is needed.
 
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
@@ -16,53 +16,53 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Memory that is enough to read ahead of most loads: runs of a quarter to a whole MiB for sixteen streams on
-/// a few devices.
+/// Default memory for read-ahead. Enough for most loads: runs of 256 KiB to 1 MiB for sixteen streams on a
+/// few devices.
 pub const READ_AHEAD: Bytes = Bytes(32 << 20);
 
-/// Parts of extents that were read ahead, one of an extent.
+/// Parts of extents that were read ahead, at most one part for each extent.
 pub(crate) struct Ahead {
-    /// None if nothing is read ahead.
+    /// `None` if read-ahead is off.
     arena: Option<Arena>,
     parts: HashMap<ExtentId, Part, FixedState>,
-    /// The first that came goes first.
+    /// Parts in order of arrival: the oldest part is evicted first.
     came: Lru<ExtentId>,
 }
 
 struct Part {
     range: Range<Bytes>,
     request: Rc<Request>,
-    /// None until the device has read it.
+    /// `None` until the device has read the bytes.
     bytes: Option<Buf>,
 }
 
-/// A request to a device that reads ahead.
+/// A read-ahead request to a device.
 pub(crate) struct Request {
     pub device: DeviceId,
     len: Bytes,
-    /// How long it took; none until the device has answered.
+    /// Latency of the request; `None` until the device has answered.
     took: Cell<Option<Nanos>>,
     answered: Event,
 }
 
 impl Request {
-    /// Nothing has been read yet.
+    /// Returns a request without an answer yet.
     pub fn new(device: DeviceId, len: Bytes) -> Request {
         Request { device, len, took: Cell::new(None), answered: Event::default() }
     }
 
-    /// The device has answered.
+    /// Records the answer of the device.
     pub fn end(&self, took: Nanos) {
         self.took.set(Some(took));
         self.answered.notify();
     }
 
-    /// Waits for that.
+    /// Waits for the answer of the device.
     pub async fn answer(&self) {
         self.answered.wait_for(|| self.took.get()).await;
     }
 
-    /// How much of its time a part of so many bytes took.
+    /// Returns the share of the request's time for `len` bytes.
     pub fn share(&self, len: Bytes) -> Nanos {
         let took = self.took.get().unwrap_or_default();
         Nanos((u128::from(took.0) * u128::from(len.0) / u128::from(self.len.0)) as u64)
@@ -70,10 +70,10 @@ impl Request {
 }
 
 impl Ahead {
-    /// Room for at most `most` bytes.
+    /// Allocates memory of `most` bytes.
     ///
     /// # Errors
-    /// `Invalid` if the machine has no such memory.
+    /// `Invalid` if the machine does not have the memory.
     pub fn new(most: Bytes) -> Result<Ahead> {
         let no_memory = || {
             let problem =
@@ -87,18 +87,18 @@ impl Ahead {
         Ok(Ahead { arena, parts: HashMap::default(), came: Lru::default() })
     }
 
-    /// Whether anything is read ahead at all.
+    /// True if read-ahead is on.
     #[inline]
     pub fn is_used(&self) -> bool {
         self.arena.is_some()
     }
 
-    /// Whether a piece is here, or comes.
+    /// True if a piece is in memory or in flight.
     pub fn covers(&self, piece: &Piece) -> bool {
         self.parts.get(&piece.extent).is_some_and(|part| holds(&part.range, &piece.range))
     }
 
-    /// The request by which a piece comes, if it does.
+    /// Returns the request in flight for a piece, if any.
     #[inline]
     pub fn coming(&self, piece: &Piece) -> Option<Rc<Request>> {
         if self.parts.is_empty() {
@@ -108,7 +108,7 @@ impl Ahead {
         part.bytes.is_none().then(|| part.request.clone())
     }
 
-    /// Copies a piece out, if it is here; the request that brought it.
+    /// Copies a piece to `into`, if in memory. Returns the request that read the piece.
     #[inline]
     pub fn read(&self, piece: &Piece, into: &Buf) -> Option<Rc<Request>> {
         if self.parts.is_empty() {
@@ -121,20 +121,20 @@ impl Ahead {
         Some(request.clone())
     }
 
-    /// All of an extent, if it is here.
+    /// Returns the bytes of a whole extent, if in memory.
     pub fn whole(&self, extent: ExtentId, size: Bytes) -> Option<&Buf> {
         let part = self.parts.get(&extent).filter(|part| part.range == (Bytes::ZERO..size))?;
         part.bytes.as_ref()
     }
 
-    /// A piece was read: if nothing follows it, its part is not needed any more.
+    /// Notes a read of a piece. A part that was read to its end is dropped.
     pub fn pass(&mut self, piece: &Piece) {
         if self.parts.get(&piece.extent).is_some_and(|part| part.range.end == piece.range.end) {
             self.drop_part(piece.extent);
         }
     }
 
-    /// Memory for so many bytes, if what came first goes for it.
+    /// Returns memory for `len` bytes. The oldest parts are evicted if necessary.
     pub fn room(&mut self, len: Bytes) -> Option<Buf> {
         loop {
             if let Some(buf) = self.arena.as_ref()?.try_alloc(len) {
@@ -145,15 +145,15 @@ impl Ahead {
         }
     }
 
-    /// A piece comes.
+    /// Notes that a request in flight will bring a piece.
     pub fn expect(&mut self, piece: &Piece, request: &Rc<Request>) {
         self.drop_part(piece.extent);
         let (range, request) = (piece.range.clone(), request.clone());
         self.parts.insert(piece.extent, Part { range, request, bytes: None });
     }
 
-    /// What a request was to bring of an extent has come; nothing if it was not to be read. It is dropped if
-    /// nothing comes of it any more.
+    /// Stores the bytes of a piece at the end of its request; `None` drops the part. Ignored if the part was
+    /// dropped or replaced meanwhile.
     pub fn end(&mut self, piece: &Piece, request: &Rc<Request>, read: Option<Buf>) {
         let Some(part) = self.parts.get_mut(&piece.extent) else { return };
         if !Rc::ptr_eq(&part.request, request) || part.range != piece.range || part.bytes.is_some() {
@@ -168,8 +168,8 @@ impl Ahead {
         }
     }
 
-    /// A piece changes: what is here of it goes, and of the rest of its part the shorter end; what comes of
-    /// its extent goes whole.
+    /// Drops the bytes of a piece that changes. Of the rest of the part, the longer end stays. A part in
+    /// flight is dropped whole.
     #[inline]
     pub fn cut(&mut self, piece: &Piece) {
         if self.parts.is_empty() {
@@ -190,14 +190,14 @@ impl Ahead {
         }
     }
 
-    /// Forgets what is here of an extent.
+    /// Drops the part of an extent.
     pub fn drop_part(&mut self, extent: ExtentId) {
         if !self.parts.is_empty() && self.parts.remove(&extent).is_some() {
             self.came.remove(extent);
         }
     }
 
-    /// Forgets everything.
+    /// Drops all parts.
     pub fn clear(&mut self) {
         while self.came.pop_oldest().is_some() {}
         self.parts.clear();
@@ -219,7 +219,7 @@ mod tests {
         Piece { extent: EXTENT, range: KIB * range.start..KIB * range.end }
     }
 
-    /// All of an extent of 128 KiB: each KiB is full of its number.
+    /// Returns memory with all of an extent of 128 KiB: the bytes of each KiB are its number.
     fn whole() -> Ahead {
         let mut ahead = Ahead::new(MIB).unwrap();
         let buf = ahead.room(KIB * 128).unwrap();
@@ -234,7 +234,7 @@ mod tests {
         Rc::new(Request::new(DeviceId(0), KIB * 128))
     }
 
-    /// The first byte of a piece, if it is here.
+    /// Returns the first byte of a piece, if in memory.
     fn read(ahead: &Ahead, range: Range<u64>) -> Option<u8> {
         let into = Arena::new(MIB).try_alloc(KIB * (range.end - range.start)).unwrap();
         ahead.read(&piece(range), &into).map(|_| into.with_bytes(|bytes| bytes[0]))
@@ -273,7 +273,7 @@ mod tests {
         assert!(read(&ahead, 64..128).is_some());
     }
 
-    /// Two pieces of an extent came by one request: the second got the bytes of the first.
+    /// One request brought two pieces of an extent, and the second piece got the bytes of the first.
     #[test]
     fn a_piece_gets_its_own_bytes_alone() {
         let (mut ahead, request) = (Ahead::new(MIB).unwrap(), request());

@@ -1,10 +1,10 @@
-//! The memory cache: whole extents, written through, least recently used out first (Wu and Reddy, section II:
-//! 100 of them, the same under every policy compared).
+//! The memory cache: whole extents, write-through, least recently used evicted first (Wu and Reddy, section
+//! II: 100 extents, the same under every policy compared).
 //!
-//! The paper reads the whole extent at the first miss: [`Readahead::First`]. That costs a random read of 4
-//! KiB thirty times its bytes, so by default an extent is read whole when it is missed for the second time
-//! while the first miss is still among the last quarter of `limit` that missed; a sequential reader still
-//! gets it, one request later.
+//! The paper reads the whole extent at the first miss: [`Readahead::First`]. A random read of 4 KiB then
+//! costs thirty times its bytes. By default, the cache therefore reads an extent whole at the second miss.
+//! The first miss must still be among the last `limit` / 4 misses. A sequential reader still benefits, one
+//! request later.
 
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
@@ -16,7 +16,7 @@ use hashbrown::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// When a read that misses the memory cache brings all of the extent there.
+/// Which miss of the memory cache reads the whole extent into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readahead {
     /// At the first miss.
@@ -24,7 +24,7 @@ pub enum Readahead {
     /// At the second miss, a short while after the first.
     #[default]
     Second,
-    /// Never: only what a guest asks to be fetched is in memory.
+    /// Never: memory holds only extents that a guest asks to prefetch.
     Off,
 }
 
@@ -62,14 +62,14 @@ pub(crate) struct ExtentCache {
     missed: Missed,
 }
 
-/// Extents that were missed once: for each of a few places, which of the extents that belong there was missed
-/// last, and its sequence number. Where two that belong to one place take turns, a second miss goes
-/// unnoticed; that is rare, and costs less than a table that is never wrong.
+/// Extents that missed once. Extents share a few places by hash; each place remembers its last missed extent
+/// and the sequence number of the miss. Two extents that alternate in one place hide each other's second
+/// miss. Such collisions are rare, and cost less than an exact table.
 struct Missed {
     places: Box<[(u32, u64)]>,
     /// Misses so far.
     count: u64,
-    /// How many misses back a first miss counts.
+    /// Number of later misses within which a first miss counts.
     history: u64,
 }
 
@@ -79,7 +79,7 @@ impl Missed {
         Missed { places: vec![(0, 0); places].into(), count: 0, history: history as u64 }
     }
 
-    /// Whether an extent was missed before, a short while ago. It counts as missed now.
+    /// Records a miss. True if the previous miss of the extent was a short while ago.
     fn again(&mut self, extent: ExtentId) -> bool {
         self.count += 1;
         let spread = (u64::from(extent.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
@@ -89,14 +89,14 @@ impl Missed {
     }
 }
 
-/// First misses are remembered for one in this many of the extents that the cache holds.
+/// First misses are remembered for a fraction of the cache's capacity in extents: one in `HISTORY`.
 const HISTORY: usize = 4;
 
 impl ExtentCache {
-    /// A cache of at most `limit` extents; of none where an extent is larger than a buffer can be.
+    /// Returns a cache of at most `limit` extents, or of none if an extent is larger than [`Arena::LARGEST`].
     ///
     /// # Errors
-    /// `Invalid` where the machine has no memory for so many.
+    /// `Invalid` if the machine does not have the memory.
     pub fn new(limit: usize, readahead: Readahead, extent_size: Bytes) -> Result<ExtentCache> {
         let limit = if extent_size <= Arena::LARGEST { limit } else { 0 };
         let size = extent_size * limit as u64;
@@ -119,12 +119,12 @@ impl ExtentCache {
         })
     }
 
-    /// Whether all of an extent is here.
+    /// True if the extent is cached.
     pub fn contains(&self, extent: ExtentId) -> bool {
         !self.bufs.is_empty() && self.bufs.contains_key(&extent)
     }
 
-    /// Copies a piece out, if its extent is here.
+    /// Copies a piece to `into`. False if the extent is not cached.
     pub fn read(&mut self, piece: &Piece, into: &Buf) -> bool {
         if self.bufs.is_empty() {
             return false;
@@ -135,23 +135,23 @@ impl ExtentCache {
         true
     }
 
-    /// The extents that are here, the last used first.
+    /// Cached extents, most recently used first.
     pub fn newest_first(&self) -> impl Iterator<Item = ExtentId> {
         self.used.newest_first()
     }
 
-    /// The bytes of an extent that is here.
+    /// Returns the bytes of a cached extent.
     pub fn whole(&self, extent: ExtentId) -> Option<&Buf> {
         self.bufs.get(&extent)
     }
 
-    /// Copies all of an extent out, if it is here. That is no use of it.
+    /// Copies a cached extent to `into` without counting a use. False if the extent is not cached.
     pub fn copy_whole(&self, extent: ExtentId, into: &Buf) -> bool {
         let found = self.bufs.get(&extent);
         found.inspect(|buf| into.copy_from(Bytes::ZERO, buf)).is_some()
     }
 
-    /// Copies a piece in, if its extent is here: the cache is written through.
+    /// Writes a piece through to the cached extent, if present.
     pub fn write(&mut self, piece: &Piece, from: &Buf) {
         if let Some(buf) = self.bufs.get(&piece.extent) {
             buf.copy_from(piece.range.start, from);
@@ -159,14 +159,14 @@ impl ExtentCache {
         }
     }
 
-    /// Zeros a piece, if its extent is here.
+    /// Zeroes a piece of the cached extent, if present.
     pub fn zero(&mut self, piece: &Piece) {
         if let Some(buf) = self.bufs.get(&piece.extent) {
             buf.slice(piece.range.clone()).fill_zero();
         }
     }
 
-    /// Remembers a miss; true where the extent should be read whole now.
+    /// Records a miss. True if the extent should be read whole now.
     pub fn wants(&mut self, extent: ExtentId) -> bool {
         self.limit > 0
             && match self.readahead {
@@ -176,7 +176,8 @@ impl ExtentCache {
             }
     }
 
-    /// A buffer for an extent that is to be read whole; the least recently used one goes for it.
+    /// Returns a buffer for an extent to be read whole. Evicts the least recently used extent if the cache is
+    /// full.
     pub fn room(&mut self) -> Option<Buf> {
         self.shrink_below_limit();
         self.arena.as_ref()?.try_alloc(self.extent_size)
@@ -190,29 +191,29 @@ impl ExtentCache {
         }
     }
 
-    /// Keeps an extent that was read whole.
+    /// Adds an extent that was read whole.
     pub fn insert(&mut self, extent: ExtentId, buf: Buf) {
-        // Others may have taken the room that was made for this one.
+        // Another task may have used the room meanwhile.
         self.shrink_below_limit();
         self.bufs.insert(extent, buf);
         self.used.touch(extent);
     }
 
-    /// Forgets an extent.
+    /// Drops an extent.
     pub fn remove(&mut self, extent: ExtentId) {
         if self.bufs.remove(&extent).is_some() {
             self.used.remove(extent);
         }
     }
 
-    /// Drops all of them.
+    /// Drops all extents.
     pub fn clear(&mut self) {
         for (extent, _) in self.bufs.drain() {
             self.used.remove(extent);
         }
     }
 
-    /// How many extents are here, and how many may be.
+    /// Returns the number of cached extents and the limit.
     pub fn len_and_limit(&self) -> (usize, usize) {
         (self.bufs.len(), self.limit)
     }

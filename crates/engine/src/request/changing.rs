@@ -1,16 +1,16 @@
-//! Which extents guests are changing: what a read brought beside a change must not become an extra copy, for
-//! it may be older.
+//! Extents that guests are changing. Bytes that were read beside a change may be older than the change, so
+//! they must not become an extra copy.
 //!
 //! A read shares its extent's lock with other reads and with writes, so that the device has all requests to
-//! one extent at the same time. Two counts, of the changes that have begun and of those that have ended, tell
-//! whether a guest changed the bytes between the read and the copy. They are kept for groups of extents: if
-//! an extent changes, the copies of others in its group are not made either, which costs speed alone.
+//! one extent at the same time. Two counts, of begun and of ended changes, tell whether a guest changed the
+//! bytes between the read and the copy. Counts are kept for groups of extents. A change of an extent also
+//! prevents copies of the other extents in its group, which costs only speed.
 
 use braid_base::ExtentId;
 use std::cell::Cell;
 
-/// So many groups: with a thousand requests under way, one read in four meets a change in its group. They
-/// take 32 KiB of memory.
+/// Number of groups, 32 KiB of memory. With a thousand requests in flight, one read in four meets a change in
+/// its group.
 const GROUPS: usize = 4096;
 
 /// Changes of guests, counted by groups of extents.
@@ -24,7 +24,7 @@ struct Group {
     ended: Cell<u32>,
 }
 
-/// A change of an extent, until it is dropped.
+/// A change of an extent, until dropped.
 pub(crate) struct Change<'a>(&'a Group);
 
 impl Default for Changing {
@@ -34,7 +34,8 @@ impl Default for Changing {
 }
 
 impl Changing {
-    /// A guest changes an extent from now on: before the first byte, and under the extent's lock.
+    /// Marks the beginning of a guest's change of an extent. Called before the first byte, under the extent's
+    /// lock.
     #[inline]
     pub fn begin(&self, extent: ExtentId) -> Change<'_> {
         let group = self.group(extent);
@@ -42,7 +43,8 @@ impl Changing {
         Change(group)
     }
 
-    /// How many changes there were, if none is under way. As long as the answer stays the same, the bytes do.
+    /// Returns the number of changes so far, or `None` while a change is in flight. Equal answers before and
+    /// after a read prove that the bytes did not change.
     pub fn settled(&self, extent: ExtentId) -> Option<u32> {
         let Group { begun, ended } = self.group(extent);
         (begun == ended).then(|| begun.get())

@@ -1,15 +1,15 @@
-//! The way in for requests that change the volume, or make changes durable: they are counted, and refused
-//! once the volume is being closed.
+//! Gate for requests that change the volume or make changes durable. Requests are counted, and refused once
+//! the volume is being closed.
 //!
-//! The superblocks of a closed volume say that no block is dirty and that all copies are alike, so no guest
-//! may write any more once that is found out. The daemon disconnects its guests first, but a file that is
-//! still open, or a client that was not waited for, may send requests until the daemon ends.
+//! The superblocks of a closed volume say that no block is dirty and that all copies are equal. No guest may
+//! write after the engine has established both. The daemon disconnects its guests first, but an open file, or
+//! a client that the daemon did not wait for, may send requests until the daemon ends.
 
 use crate::{Error, ErrorKind, Result};
 use braid_runtime::Event;
 use std::cell::Cell;
 
-/// Requests that are under way, and whether more may come.
+/// Number of requests in flight, and whether new requests are refused.
 #[derive(Default)]
 pub(crate) struct Gate {
     inside: Cell<usize>,
@@ -17,11 +17,11 @@ pub(crate) struct Gate {
     left: Event,
 }
 
-/// A request that is under way, until it is dropped.
+/// A request in flight, until dropped.
 pub(crate) struct Inside<'a>(&'a Gate);
 
 impl Gate {
-    /// A request begins.
+    /// Admits a request.
     ///
     /// # Errors
     /// `Io` if the volume is being closed, or is closed.
@@ -34,7 +34,7 @@ impl Gate {
         Ok(Inside(self))
     }
 
-    /// Nothing begins from now on; completes once all that had begun has ended.
+    /// Refuses new requests from now on. Completes once all requests in flight have ended.
     pub async fn shut(&self) {
         self.is_shut.set(true);
         self.left.wait_for(|| (self.inside.get() == 0).then_some(())).await;
@@ -52,7 +52,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// What requests get that come too late.
+/// Error for requests that arrive after the volume began to close.
 #[cold]
 pub(crate) fn is_closed() -> Error {
     Error::new(ErrorKind::Io, "the volume is being closed: nothing is written to it any more")

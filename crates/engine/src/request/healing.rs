@@ -1,8 +1,8 @@
-//! Extents that are lost, and become whole again part by part, as a restore writes them.
+//! Lost extents that become whole again part by part, as a restore writes them.
 //!
-//! The first write of whole parts gives such an extent its slots. It is *partly lost* then: parts that are
-//! not valid read as errors, and not as zeros. A write to a bit of a part that is lost is refused: what it
-//! does not cover would become zeros. Zeros are written, for a part that is not valid means another thing
+//! The first write of whole parts gives a lost extent its slots. The extent is then *partly lost*: invalid
+//! parts read as errors, not as zeros. A write to a fraction of a lost part is refused, because the rest of
+//! the part would become zeros. Zeroing such an extent writes zeros, because "invalid" does not mean zeros
 //! there. Once all parts are valid, the extent is like any other.
 
 use crate::Result;
@@ -17,21 +17,22 @@ use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Whether a piece covers a bit of a part that is not among these.
+    /// True if a piece covers only a fraction of some part that is not in `valid`.
     pub(super) fn lost_edges(&self, piece: &Piece, valid: u16) -> bool {
         let edges = self.shape.parts_touched(&piece.range) & !self.shape.parts_covered_of(piece);
         edges & !valid != 0
     }
 
-    /// Whether some parts of an extent are lost.
+    /// True if some parts of an extent are lost.
     pub(super) fn is_any_lost(&self, entry: &Entry) -> bool {
         entry.partly_lost || entry.home == SlotNumber::LOST
     }
 
-    /// Before some parts of a lost extent become valid, the superblocks say that there are such extents.
+    /// Prepares a write that makes some parts of a lost extent valid: first the superblocks say that partly
+    /// lost extents exist. Not needed for a write of the whole extent.
     ///
     /// # Errors
-    /// `Corrupt` if a part would not be covered whole, or slot numbers leave no room for the mark.
+    /// `Corrupt` if a lost part would be covered only in part, or if slot numbers leave no room for the mark.
     pub(super) async fn begin_healing(&self, piece: &Piece, valid: u16) -> Result<()> {
         if self.shape.is_all_of(piece) {
             return Ok(());
@@ -47,8 +48,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.require_feature(Features::PARTLY_LOST).await
     }
 
-    /// Zeros of a piece of an extent that is lost, or partly: all of it has no bytes then, and parts hold
-    /// zeros. The caller holds the extent's lock, exclusive.
+    /// Zeroes a piece of a lost or partly lost extent. A whole extent becomes unallocated; parts are written
+    /// with zeros. The caller holds the extent's lock, exclusive.
     pub(super) async fn zero_lost(self: &Rc<Self>, piece: &Piece, entry: Entry) -> Result<()> {
         if self.shape.is_all_of(piece) {
             self.guests.cache.borrow_mut().remove(piece.extent);

@@ -1,4 +1,4 @@
-//! The life of a guest's request, a verb in each file.
+//! Requests of guests: each file holds one verb.
 
 mod ahead;
 mod cache;
@@ -28,29 +28,29 @@ use gate::Gate;
 use std::cell::RefCell;
 use streams::Streams;
 
-/// What the requests of guests share.
+/// State that all requests of guests share.
 pub(crate) struct Guests {
     pub cache: RefCell<ExtentCache>,
     pub streams: RefCell<Streams>,
     pub ahead: RefCell<Ahead>,
     pub stats: RefCell<GuestStats>,
-    /// Ranges of extents that have several copies: writes that overlap take turns.
+    /// Ranges of extents with several copies: overlapping writes take turns.
     pub ranges: RangeTable,
-    /// Extents that they are changing.
+    /// Extents that guests are changing.
     pub changing: Changing,
-    /// Where changes and flushes come in.
+    /// Entrance of changes and flushes.
     pub gate: Gate,
 }
 
 impl Guests {
-    /// Guests with memory as the options say, before the first request.
+    /// Returns the state before the first request, with memory of the sizes in `options`.
     ///
     /// # Errors
-    /// `Invalid` if the machine does not have it.
+    /// `Invalid` if the machine does not have the memory.
     pub fn new(options: &OpenOptions, extent_size: Bytes) -> Result<Guests> {
         let OpenOptions { cache_extents, readahead, ahead, .. } = *options;
         let cache = ExtentCache::new(cache_extents, readahead, extent_size)?;
-        // A run holds at least an extent, in one buffer.
+        // A run of read-ahead holds at least one extent, in one buffer.
         let is_off = readahead == Readahead::Off || extent_size > Arena::LARGEST;
         let most = if is_off { Bytes::ZERO } else { ahead };
         let (ahead, streams) = (Ahead::new(most)?, Streams::new(extent_size, most));
@@ -65,8 +65,8 @@ impl Guests {
         })
     }
 
-    /// A guest changes a piece from now on: before the first byte, and under the lock of its extent. What was
-    /// read ahead of it goes.
+    /// Marks the beginning of a guest's change of a piece. Called before the first byte, under the lock of
+    /// the extent. Drops the bytes of the piece that were read ahead.
     #[inline]
     pub fn begin_change(&self, piece: &Piece) -> Change<'_> {
         if !planted(Bug::AheadNotDropped) {
@@ -75,7 +75,8 @@ impl Guests {
         self.changing.begin(piece.extent)
     }
 
-    /// What was read from devices before is not trusted any more.
+    /// Drops all bytes read from devices so far, which are no longer trusted: the memory cache and the bytes
+    /// read ahead.
     pub fn forget(&self) {
         self.cache.borrow_mut().clear();
         self.ahead.borrow_mut().clear();

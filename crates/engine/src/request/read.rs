@@ -1,4 +1,4 @@
-//! The life of a read: split by extent, shared lock, which copy, device, next copy on an error.
+//! The life of a read: split by extent, shared lock, choice of copy, device, next copy on an error.
 
 use crate::Result;
 use crate::copies::{Deadline, Member, lost};
@@ -13,58 +13,57 @@ use braid_policy::{ByteRange, Direction, Occasion, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime, join_all};
 use std::rc::Rc;
 
-/// Where a run of bytes comes from.
+/// Source of a run of bytes.
 enum Source {
-    /// Never written or discarded: no device is touched.
+    /// Never written, or discarded: no device is used.
     Zeros,
     /// A required copy.
     Required,
-    /// An extra copy; a required one is asked where it fails, unless it is dirty.
+    /// An extra copy. If a clean extra copy cannot be read, a required copy is read instead.
     Extra(Extra),
 }
 
-/// What lies in one place.
+/// Bytes with one source.
 struct Part {
     piece: Piece,
     source: Source,
-    /// Whether it is read from the home though there are clean extra copies of some of its blocks.
+    /// Read from the home although some blocks have clean extra copies.
     passes_clean: bool,
 }
 
 /// Changes beside a read.
 struct Beside {
-    /// Of its extent by guests, so far; none if one is under way.
+    /// Guests' changes of the extent so far; `None` if a change is in flight.
     changes: Option<u32>,
-    /// Of the states of devices, so far.
+    /// Changes of device states so far.
     states: u64,
 }
 
-/// A disk passes over so much in less time than it takes to position anew.
+/// Longest gap that a disk passes over in less time than a seek takes.
 const LONGEST_PASSED: Bytes = Bytes(64 << 10);
 
-/// What the policy wants of a read.
+/// The policy's wishes for a read.
 #[derive(Clone, Copy)]
 struct Wanted {
-    /// The device on which extra copies are made, if any are.
+    /// Device for new extra copies, if any.
     admit: Option<DeviceId>,
-    /// Whether clean extra copies are passed over.
+    /// True if clean extra copies are not read.
     passes_clean: bool,
 }
 
-/// How a piece is read, as far as can be said without waiting.
+/// How to read a piece, decided without waiting.
 enum Way<'a, D> {
-    /// It has been: from memory, or zeros.
+    /// Already done: from memory, or zeros.
     Done,
-    /// It has been, from what was read ahead; extra copies are made on a device.
+    /// Already done, from bytes read ahead; extra copies are made on the device.
     Ahead(DeviceId),
     /// From one place of one device: nearly every read.
     Device(&'a Member<D>, Bytes),
-    /// Into the memory cache, with all of its extent, and with extra copies made on a device if the policy
-    /// wants them.
+    /// Into the memory cache, with the whole extent, and with extra copies if the policy wants them.
     Fetch(Wanted),
     /// From several places, or with extra copies made on a device.
     Further(Wanted),
-    /// From nowhere: its place could not be proved.
+    /// Lost: no copy was proved.
     Lost,
 }
 
@@ -130,7 +129,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
             }
             Way::Fetch(Wanted { admit, passes_clean }) => {
-                // To keep what is read, no write may be under way: the lock must be exclusive.
+                // Bytes to be cached must not change meanwhile: the lock must be exclusive.
                 drop(guard);
                 let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
                 let beside = self.beside(piece);
@@ -146,7 +145,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Looks into memory, tells the policy, and finds out where else the bytes are.
+    /// Tries the memory cache and the bytes read ahead, tells the policy, and finds the source of the bytes.
     #[inline]
     fn way_of(&self, piece: &Piece, request: ByteRange, into: &Buf) -> Way<'_, D> {
         let hit = self.guests.cache.borrow_mut().read(piece, into);
@@ -191,8 +190,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Where a piece lies, if all of it is valid in one place that its device can read alone and has kept,
-    /// and there is no other copy.
+    /// Returns the single place of a piece. `None` if the extent has other copies, the piece has invalid
+    /// parts or changes not yet applied, the request is unaligned for the device, or the device has lost
+    /// writes.
     #[inline]
     fn only_place(&self, piece: &Piece, entry: &Entry) -> Option<(&Member<D>, Bytes)> {
         let state = self.state.borrow();
@@ -222,7 +222,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Wanted { admit, passes_clean }: Wanted,
     ) -> Result<()> {
         let beside = self.beside(&piece);
-        // A write that reached one copy and not yet the other must not be read and then not be read.
+        // A read must not return a write that only one copy has: a later read could return older bytes.
         self.guests.ranges.wait(piece.extent.0, &piece.range).await;
         self.read_copies_by(&piece, &into, passes_clean, (Origin::Guest, Deadline::Only)).await?;
         drop(guard);
@@ -230,23 +230,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// What must stay the same from before a read until its bytes are copied. The caller holds the extent's
-    /// lock.
+    /// Returns the counts that must stay the same from before a read until its bytes are copied. The caller
+    /// holds the extent's lock.
     fn beside(&self, piece: &Piece) -> Beside {
         Beside { changes: self.guests.changing.settled(piece.extent), states: self.devices.changes() }
     }
 
-    /// Leaves it to a task of its own to make extra copies on a device, if there is one, of what was just
-    /// read.
+    /// Starts a task that makes extra copies of the bytes just read, if the policy named a device.
     fn promote_read(self: &Rc<Self>, piece: &Piece, read: &Buf, device: Option<DeviceId>, beside: Beside) {
         let Beside { changes: Some(changes), states } = beside else { return };
         let Some(device) = device else { return };
-        // A task that could do nothing would make others wait for its lock.
+        // A task that cannot succeed would only hold its lock against other tasks.
         if !self.is_as_read(piece.extent, changes) || self.jobs.are_ending() || self.member(device).holds_up()
         {
             return;
         }
-        // Where memory is short, the extra copy has to wait for another read.
+        // If memory is short, the extra copy waits for another read.
         let Some(copy) = self.buffers.to_copy.try_alloc(read.len()) else { return };
         copy.copy_from(Bytes::ZERO, read);
         let (core, piece) = (self.clone(), piece.clone());
@@ -261,12 +260,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    /// Whether no guest has changed an extent since it was counted.
+    /// True if no guest has changed the extent since `changes` was counted.
     fn is_as_read(&self, extent: ExtentId, changes: u32) -> bool {
         self.guests.changing.settled(extent) == Some(changes) || planted(Bug::OlderBytesPromoted)
     }
 
-    /// Brings an extent into the memory cache, where there is one.
+    /// Reads an extent into the memory cache, if the volume has one.
     pub async fn prefetch(self: &Rc<Self>, piece: &Piece) -> Result<()> {
         let (cached, limit) = self.guests.cache.borrow().len_and_limit();
         let entry = self.state.borrow().map.get(piece.extent);
@@ -276,22 +275,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         if self.is_undecided(&self.whole(piece.extent)) {
-            // What a guest has not asked for yet is no reason to decide.
+            // Undecided copies are made equal only for requests of guests.
             return Ok(());
         }
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         let nothing = Piece { extent: piece.extent, range: Bytes::ZERO..Bytes(1) };
-        // Not of `bounce`: reading may take a buffer of that.
+        // Not from `bounce`: the read below may take a buffer of `bounce`.
         let into = self.buffers.blocks.alloc(Bytes(1)).await;
         self.fetch(&nothing, &into, false).await
     }
 
-    /// Reads all of an extent into the memory cache, and the piece out of it. A bad place elsewhere in the
-    /// extent does not hurt the piece.
+    /// Reads a whole extent into the memory cache and copies the piece out. A bad sector elsewhere in the
+    /// extent does not fail the piece.
     async fn fetch(self: &Rc<Self>, piece: &Piece, into: &Buf, passes_clean: bool) -> Result<()> {
         let buf = {
             let mut cache = self.guests.cache.borrow_mut();
-            // Someone else may have brought it while this task waited for the lock.
+            // Another task may have cached the extent while this task waited for the lock.
             if cache.read(piece, into) {
                 return Ok(());
             }
@@ -309,18 +308,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Some((member, at)) => {
                 let read = self.device_read(member, at, &buf, Origin::Guest).await;
                 if read.is_err() && member.is_late() {
-                    // The piece alone would have to wait, too.
+                    // A read of the piece alone would have to wait, too.
                     return read;
                 }
                 read
             }
-            // What the guest did not ask for may lie on a device that does not answer.
+            // Bytes beyond the guest's piece may lie on a device that does not answer.
             None => {
                 let by = (Origin::Guest, Deadline::Brief);
                 Box::pin(self.read_copies_by(&whole, &buf, passes_clean, by)).await
             }
         };
-        // What came from a device that has been given up meanwhile may be what it held before it lost writes.
+        // A device that failed meanwhile may have returned bytes older than its lost writes.
         if read.is_err() || self.devices.changes() != changes {
             drop(buf);
             return Box::pin(self.read_copies_by(piece, into, passes_clean, of_guest)).await;
@@ -334,16 +333,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Piece { extent, range: Bytes::ZERO..self.shape.extent_size }
     }
 
-    /// Reads a piece from whichever copies hold its current bytes, from all of them at the same time. The
-    /// caller holds the extent's lock. In the background the wait for dirty copies is brief: guests may wait
-    /// for the lock.
+    /// Reads a piece from the copies that hold its current bytes, all sources in parallel. The caller holds
+    /// the extent's lock. A background read waits only briefly for dirty copies, because guests may wait for
+    /// the lock.
     pub async fn read_copies(self: &Rc<Self>, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
         let deadline = if origin == Origin::Guest { Deadline::Only } else { Deadline::Brief };
         self.read_copies_by(piece, into, false, (origin, deadline)).await
     }
 
-    /// As [`Core::read_copies`], with a deadline for dirty copies. If it `passes_clean`, clean extra copies
-    /// are read only if the home cannot be.
+    /// Like [`Core::read_copies`], with a deadline for dirty copies. With `passes_clean`, clean extra copies
+    /// are read only if the home cannot be read.
     async fn read_copies_by(
         self: &Rc<Self>,
         piece: &Piece,
@@ -353,7 +352,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         if passes_clean {
             let read = self.read_parts(piece, into, true, by).await;
-            // Nothing else is read into a buffer that a late device may still fill.
+            // A late device may still fill the buffer, so no second read may use the buffer.
             if read.is_ok() || self.refuse_late().is_err() {
                 return read;
             }
@@ -381,9 +380,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all(reads).await.into_iter().collect()
     }
 
-    /// Cuts a piece into what lies in different places. A clean extra copy between two parts that only the
-    /// home has is one of them if it is short: a disk passes over it in less time than a second request
-    /// takes. If it `passes_clean`, every clean extra copy is.
+    /// Cuts a piece into parts with one source each. A short clean extra copy between two parts on the home
+    /// is read from the home: a disk passes over the bytes in less time than a second request takes. With
+    /// `passes_clean`, clean extra copies are never used.
     fn parts_of(&self, piece: &Piece, passes_clean: bool) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         let mut at = piece.range.start;
@@ -407,8 +406,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         parts
     }
 
-    /// Reads what lies in one place, unless that changes meanwhile. If it `passes_clean`, clean extra copies
-    /// are passed over.
+    /// Reads one part; splits the part if its sources change meanwhile. With `passes_clean`, clean extra
+    /// copies are not used.
     async fn read_part(
         self: &Rc<Self>,
         piece: &Piece,
@@ -447,9 +446,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     }
                 }
             };
-            // What came from a device that has been given up meanwhile, or was once copied from there, may be
-            // what it held after it lost writes. A device that is late may still fill the buffer: nothing
-            // else is read into that.
+            // If a device failed meanwhile, its bytes, and bytes copied from the device earlier, may be older
+            // than its lost writes: the read is repeated. A late device may still fill the buffer, so the
+            // read is then not repeated.
             let may_be_filled = read.is_err() && self.refuse_late().is_err();
             if self.devices.changes() == states || may_be_filled {
                 read?;
@@ -459,8 +458,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Where the bytes from `at` come from, and how far that holds. If it `passes_clean`, clean extra copies
-    /// do not count.
+    /// Returns the source of the bytes at `at`, and the end of the bytes with the same source. With
+    /// `passes_clean`, clean extra copies do not count.
     fn source_at(&self, piece: &Piece, at: Bytes, passes_clean: bool) -> (Source, Entry, Bytes) {
         let state = self.state.borrow();
         let entry = state.map.get(piece.extent);
@@ -473,7 +472,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let mut block = at.align_down(size) + size;
         if let Some(first) = extra(at) {
-            // Neighbours whose extra copies lie side by side.
+            // Extends the run over neighbours with adjacent extra copies.
             let mut next = Extra { place: first.place + 1, ..first };
             while block < piece.range.end && extra(block) == Some(next) {
                 (block, next.place) = (block + size, next.place + 1);
@@ -482,7 +481,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let (is_valid, mut end) = self.shape.run(entry.valid, at, piece.range.end);
         if has_extras {
-            // The run ends where the next extra copy begins.
+            // The run ends at the next extra copy.
             while block < end && extra(block).is_none() {
                 block += size;
             }

@@ -1,15 +1,17 @@
-//! Reading ahead of streams: what a guest will ask for next comes in long requests, from all devices at once.
+//! Read-ahead for streams: the next bytes of a stream come in long requests, from all devices at once.
 //!
-//! A read of a stream may begin one request to each device, a *run*: extents of the stream that lie side by
-//! side there, up to 1 MiB. A device reads one run at a time, so a guest's request waits for one at most. If
-//! what the guest asks for itself is not there yet, the run on its device begins with that, and the guest
-//! waits for it: on a disk also for the runs before it, since a disk that went back and forth between guests
-//! would take longer for all of them; an SSD serves the guest beside the run that it reads. What else cannot
-//! begin now is looked at again at the stream's next read.
+//! A read of a stream may begin one request to each device, a *run*: adjacent extents of the stream on the
+//! device, up to 1 MiB. A device reads one run at a time, so a guest's request waits for one run at most. If
+//! the bytes of the guest's own read are not in memory, the run on their device begins with these bytes, and
+//! the guest waits for the run.
 //!
-//! A run has no locks: a device that hangs keeps nobody from extents that were not asked for. What changes or
-//! moves while it is read is dropped. To policies a read of what was read ahead is a miss like any other, and
-//! takes its share of the run's time; of runs, and of what nobody asks for, they learn nothing.
+//! On a disk, the guest also waits for earlier runs: seeks between guests would take longer for all guests.
+//! An SSD serves the guest beside its current run. Pieces that cannot begin now are tried again at the
+//! stream's next read.
+//!
+//! A run holds no locks: a device that hangs blocks no extents outside the guests' own reads. Bytes that
+//! change or move during the run are dropped. To policies, a read of bytes read ahead is a miss like any
+//! other, with a share of the run's time. Policies learn nothing of runs, nor of bytes that no guest reads.
 
 use super::ahead::Request;
 use super::streams::Stream;
@@ -24,52 +26,52 @@ use braid_runtime::{Buf, Device, Mode, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// The longest run. A disk reads that in the time in which it finds it; an SSD finds everything at once, and
-/// others wait for it.
+/// The longest runs. A disk transfers 1 MiB in about the time of a seek. An SSD has no seeks, and other
+/// requests wait for a long run.
 const LONGEST_OF_HDD: Bytes = MIB;
 const LONGEST_OF_SSD: Bytes = Bytes(256 << 10);
-/// Two runs for each device are all that a stream can use: one that it reads, and one that comes.
+/// Runs for each device within a stream's window: one in flight, and the next one.
 const RUNS_AHEAD: u64 = 2;
-/// A read stops to look for more after so many pieces that joined no run: some microseconds.
+/// Pieces that may fail to join a run before a read stops to look for more: some microseconds.
 const MOST_IN_VAIN: usize = 64;
 
-/// What lies side by side on a device, and is wanted.
+/// Adjacent bytes of a device to be read ahead.
 struct Run {
     device: DeviceId,
     at: Bytes,
     len: Bytes,
     deadline: Deadline,
     parts: Vec<Joined>,
-    /// Where its first byte is in the volume.
+    /// Address of the first byte in the volume.
     first: Bytes,
-    /// Whether the guest waits for it.
+    /// True if the guest waits for the run.
     is_asked: bool,
-    /// Whether what follows on the device may be wanted, too.
+    /// True if the run may still be extended.
     is_open: bool,
-    /// How often the states of devices had changed.
+    /// Changes of device states when the run was planned.
     states: u64,
-    /// The number of its stream.
+    /// Number of the run's stream.
     stream: u64,
 }
 
 /// A piece of a run.
 struct Joined {
     piece: Piece,
-    /// How often its extent, or others of its group, had moved.
+    /// Moves in the extent's group when the run was planned.
     moves: u32,
 }
 
-/// What came of a look at a piece.
+/// Result of a look at a piece.
 enum Look {
-    /// It belongs to a run that begins now.
+    /// The piece belongs to a run that begins now.
     Joined,
-    /// It need not be looked at again.
+    /// The piece needs no other look.
     Passed,
-    /// It has to be looked at again, once this device has time for it.
+    /// The piece needs another look once this device has time.
     Waits(DeviceId),
 }
 
-/// Where a piece is read.
+/// Place from which a piece is read.
 struct Place {
     device: DeviceId,
     at: Bytes,
@@ -80,13 +82,14 @@ fn is_disk<D>(member: &Member<D>) -> bool {
     member.entry.class == DeviceClass::Hdd
 }
 
-/// The longest run of a device.
+/// Returns the longest run of a device.
 fn longest_run<D>(member: &Member<D>) -> Bytes {
     if is_disk(member) { LONGEST_OF_HDD } else { LONGEST_OF_SSD }
 }
 
-/// Looks at pieces in order, each with its place in the volume, until no device has time for more, or too
-/// many looks were in vain. Returns up to where none has to be looked at again.
+/// Tries to join pieces to runs in order, each piece with its address in the volume. Stops if no device has
+/// time for more, or after too many failed attempts. Returns the address before which no piece needs another
+/// look.
 fn look(
     pieces: impl Iterator<Item = (Bytes, Piece)>,
     devices: usize,
@@ -114,7 +117,7 @@ fn look(
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// A guest reads: if that belongs to a stream, what follows may be read ahead.
+    /// Notes a guest's read. If the read belongs to a stream, the next bytes of the stream may be read ahead.
     #[inline]
     pub(super) fn note_read(self: &Rc<Self>, read: Range<Bytes>) {
         let stream = self.guests.streams.borrow_mut().note(&read, || self.rt.now());
@@ -141,7 +144,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         for run in runs {
             let first = run.first;
-            // A short run now would only keep a disk from a longer one.
+            // A short run now would only delay a longer run of the disk.
             let is_short = is_disk(self.member(run.device)) && run.len < least;
             if !run.is_asked && run.is_open && is_short || !self.begin_run(run) {
                 until = until.min(first);
@@ -150,7 +153,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.guests.streams.borrow_mut().set_until(stream, until);
     }
 
-    /// A range of the volume as it is read ahead: whole blocks.
+    /// Returns a range of the volume as pieces, widened to whole blocks.
     fn pieces_ahead(&self, range: Range<Bytes>) -> impl Iterator<Item = Piece> + use<R, D> {
         let shape = self.shape;
         let end = range.end.align_up(shape.block_size).min(shape.volume_size);
@@ -158,7 +161,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         shape.pieces(start, end - start)
     }
 
-    /// Puts a piece into the run of its device.
+    /// Adds a piece to the run of its device.
     fn join(&self, runs: &mut Vec<Run>, stream: &Stream, piece: Piece, is_asked: bool) -> Look {
         if self.guests.ahead.borrow().covers(&piece) || stream.has_failed(piece.extent) {
             return Look::Passed;
@@ -185,7 +188,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         match run {
             Some(run) => {
                 run.len += len;
-                // Of an extent there is one part in memory.
+                // Memory holds one part of each extent.
                 match run.parts.last_mut().map(|last| &mut last.piece) {
                     Some(last) if last.extent == piece.extent => last.range.end = piece.range.end,
                     _ => run.parts.push(Joined { piece, moves }),
@@ -201,14 +204,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Look::Joined
     }
 
-    /// Whether nobody is reading or changing the extent of a piece.
+    /// True if no task is reading or changing the extent of a piece.
     fn is_undisturbed(&self, piece: &Piece) -> bool {
         let lock = self.locks.try_lock(Self::lock_number(piece.extent), Mode::Exclusive);
         lock.is_some() && self.guests.changing.settled(piece.extent).is_some()
     }
 
-    /// Where a piece is read, if all of it is valid in one place that its device can read alone and has kept.
-    /// If two copies are alike it is the home: so what is read from a device lies side by side.
+    /// Returns the place of a piece, if its device can read all of the piece in one request and has lost no
+    /// writes. If both copies are equal, the home is read, so that the bytes of a run are adjacent.
     fn place_ahead(&self, piece: &Piece) -> Option<Place> {
         let entry = self.state.borrow().map.get(piece.extent);
         let parts = self.shape.parts_touched(&piece.range);
@@ -235,7 +238,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         is_readable.then_some(Place { device: member.id, at, deadline })
     }
 
-    /// Has a device read a run, if there is memory for it.
+    /// Starts a run. False if there is no memory for the run.
     fn begin_run(self: &Rc<Self>, run: Run) -> bool {
         let Some(buf) = self.guests.ahead.borrow_mut().room(run.len) else { return false };
         let request = Rc::new(Request::new(run.device, run.len));
@@ -256,10 +259,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         true
     }
 
-    /// What cannot be read is left to guests that ask for it: they try other copies, and learn of the error.
+    /// Reads a run. Bytes that cannot be read are left to the guests: a guest's read tries other copies and
+    /// reports the error.
     async fn read_run(&self, run: &Run, request: &Rc<Request>, buf: &Buf) {
         let took = self.device_read_run(run, buf).await;
-        // What came from a device that has been given up meanwhile may be what it held before it lost writes.
+        // A device that failed meanwhile may have returned bytes older than its lost writes.
         let counts = took.is_some() && self.devices.changes() == run.states;
         let (mut ahead, mut at) = (self.guests.ahead.borrow_mut(), Bytes::ZERO);
         for Joined { piece, moves } in &run.parts {
@@ -272,8 +276,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         request.end(took.unwrap_or_default());
     }
 
-    /// How long a run took its device; none if that could not read it, or has become slow since the run was
-    /// begun.
+    /// Reads a run from its device and returns the latency. `None` if the read fails, or if the device has
+    /// become slow since the run was planned.
     async fn device_read_run(&self, run: &Run, buf: &Buf) -> Option<Nanos> {
         let member = self.member(run.device);
         if member.is_late() || member.is_slow() {
@@ -289,8 +293,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         read.ok().map(|read| read.latency)
     }
 
-    /// A guest has read a piece of what a request read ahead. The memory cache gets the extent as it would
-    /// have from a device.
+    /// Counts a guest's read of bytes read ahead. The memory cache gets the extent as after a read from a
+    /// device.
     pub(super) fn pass_ahead(&self, piece: &Piece, request: &Request) {
         let (device, len, latency) = (request.device, piece.len(), request.share(piece.len()));
         self.tell(&Completion { device, direction: Direction::Read, len, latency, origin: Origin::Guest });
@@ -312,8 +316,7 @@ mod tests {
     use super::*;
     use braid_base::{ExtentId, KIB};
 
-    /// Looks at a thousand pieces; how many looks that took, and up to which piece none has to be looked at
-    /// again.
+    /// Looks at a thousand pieces. Returns the number of looks, and the first piece that needs another look.
     fn looks(devices: usize, answer: impl Fn(u64) -> Look) -> (u64, u64) {
         let piece = |i: u64| (KIB * i, Piece { extent: ExtentId(i as u32), range: Bytes::ZERO..KIB });
         let mut count = 0;
@@ -324,8 +327,8 @@ mod tests {
         (count, until / KIB)
     }
 
-    /// Over extents that are not read ahead, and by short strides, each read looked at all that the window
-    /// held: thousands of pieces.
+    /// Over extents that are not read ahead, and with short strides, each read looked at the whole window:
+    /// thousands of pieces.
     #[test]
     fn looks_in_vain_are_few_and_not_made_twice() {
         let most = MOST_IN_VAIN as u64;

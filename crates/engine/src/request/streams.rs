@@ -1,116 +1,115 @@
-//! Streams: reads that follow each other in order, or by a stride.
+//! Streams: reads in order, or by a stride.
 //!
-//! Three reads at the same distance make a stream. Where the first two lie is kept in two small tables, each
-//! read in one place of each: one by where the next read is expected that goes on in order, one by region of
-//! the volume and length for strides. So it costs a read that belongs to no stream a look into each, however
-//! many clients read at the same time. Two candidates that meet in one place forget each other, which costs
-//! them three more reads.
+//! Three reads at the same distance make a stream. Two small tables remember the first two reads, each read
+//! in one place of each table. The first table is indexed by the address of the next read in order. The
+//! second, for strides, is indexed by the length and the region of the volume. A read outside of all streams
+//! thus costs one look into each table, however many clients read at the same time. Two candidates in the
+//! same place overwrite each other, at a cost of three more reads.
 //!
-//! A stream, once there is one, is told from other reads by where it has come to: its reads may arrive in
-//! another order than they were asked in. How far it is worth to read ahead of it grows with what was read of
-//! it, so that a stream that ends never cost more than it read. Whether streams last is a matter of the load:
-//! after each that ended too early, the next must have read twice as much before anything is read ahead of
-//! it, and half as much after each that paid.
+//! A known stream is recognised by its position, because its reads may arrive out of order. The window of
+//! read-ahead grows with the bytes read, so that a short stream never costs more than its own reads. How long
+//! streams last depends on the load. After each stream that ended too early, the next stream must have read
+//! twice as much before read-ahead begins. After each stream that paid, half as much is enough.
 
 use braid_base::{Bytes, ExtentId, Nanos};
 use std::ops::Range;
 
-/// So many streams at the same time.
+/// Streams at the same time.
 const MOST: usize = 16;
-/// A stream of which no guest has read for so long has ended: another one may take its place.
+/// Pause of guests' reads after which a stream has ended: another stream may take its place.
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(250);
 /// Reads that make a stream.
 const ENOUGH: u32 = 3;
-/// If they have read so much: as little as this as long as that pays, and at most so much.
+/// Bytes that these reads must have read: the minimum, as long as streams pay, and the maximum.
 const LEAST_READ: Bytes = Bytes(256 << 10);
 const MOST_READ: Bytes = Bytes(4 << 20);
-/// A stream has paid if so many bytes of it were read for each that was read ahead in vain.
+/// Bytes that guests must read of a stream for each byte read ahead in vain, so that the stream pays.
 const PAYS: u64 = 1;
-/// Places of candidates, by the next read in order, and by region.
+/// Places of candidates: by the address of the next read in order, and by region.
 const IN_ORDER: usize = 256;
 const STRIDES: usize = 64;
-/// A stride longer than such a region is not recognised.
+/// Size of a region. A longer stride is not recognised.
 const REGION: Bytes = Bytes(64 << 20);
-/// By so much a read of a stream may come late.
+/// Distance by which a read of a stream may arrive late.
 const LATE: Bytes = Bytes(4 << 20);
-/// So many extents that could not be read ahead are remembered of a stream, the last ones.
+/// Extents with failed read-ahead that a stream remembers: the most recent failures.
 const MOST_FAILED: usize = 64;
 
-/// What is known of the streams of a volume.
+/// The streams of a volume.
 pub(crate) struct Streams {
     streams: Vec<Stream>,
     in_order: Box<[Expected; IN_ORDER]>,
     strides: Box<[Last; STRIDES]>,
     extent_size: Bytes,
-    /// What must have been read of a stream.
+    /// Bytes that a stream must have read before read-ahead begins.
     enough: Bytes,
-    /// Streams so far.
+    /// Streams begun so far.
     begun: u64,
-    /// What all streams together may be read ahead: half of the memory, for runs are free again only when all
-    /// of them has been read.
+    /// Bytes that may be read ahead of all streams together: half of the memory, because a run's memory is
+    /// free only after the whole run has been read.
     most: Bytes,
 }
 
-/// Where a read would go on in order.
+/// The next read of a candidate in order.
 #[derive(Clone, Copy, Default)]
 struct Expected {
     at: Bytes,
-    /// Reads so far, none in a free place, and their bytes.
+    /// Reads so far (none if the place is free), and their bytes.
     reads: u32,
     bytes: Bytes,
 }
 
-/// The last read of a region.
+/// The last read in a region.
 #[derive(Clone, Copy, Default)]
 struct Last {
     at: Bytes,
     len: Bytes,
-    /// From the one before, and how many reads followed each other at that distance.
+    /// Distance to the read before, and number of reads with the same distance.
     distance: Bytes,
     reads: u32,
 }
 
-/// One stream.
+/// A stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// No other one has this number.
+    /// Unique number.
     pub number: u64,
     pub step: Step,
-    /// Where the next read is expected.
+    /// Address of the next read.
     pub next: Bytes,
-    /// Up to where reading ahead has begun.
+    /// Address up to which read-ahead has begun.
     pub until: Bytes,
-    /// What was read of it, and how much of that before it was known.
+    /// Bytes read so far, and bytes read before the stream was recognised.
     read: Bytes,
     before: Bytes,
     used: Nanos,
-    /// Extents that a device could not read ahead: a run that fails says nothing of which of its sectors is
-    /// bad.
+    /// Extents with failed read-ahead. A failed run does not tell the bad sector, so all extents of the run
+    /// are excluded.
     failed: Vec<ExtentId>,
 }
 
-/// What is worth to be looked at after a read.
+/// Ranges to be tried for read-ahead after a read.
 pub(crate) struct Wanted {
     first: Range<Bytes>,
     step: Bytes,
     times: u64,
-    /// Where it ends.
+    /// End of the window.
     pub end: Bytes,
-    /// How many bytes ahead that is.
+    /// Length of the window in bytes.
     pub window: Bytes,
 }
 
-/// How the reads of a stream follow each other.
+/// Order of the reads of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// Each begins where the last one ended, or within an extent after that.
+    /// Each read begins at the end of the last read, or within one extent after.
     InOrder,
-    /// So many bytes at each multiple of a distance, which is longer than an extent.
+    /// `len` bytes at each multiple of `distance`, which is longer than an extent.
     Stride { distance: Bytes, len: Bytes },
 }
 
 impl Streams {
-    /// No stream yet. What is read ahead of all of them has `most` of memory.
+    /// Returns an empty list of streams; read-ahead has `most` bytes of memory.
     pub fn new(extent_size: Bytes, most: Bytes) -> Streams {
         Streams {
             streams: Vec::new(),
@@ -123,7 +122,7 @@ impl Streams {
         }
     }
 
-    /// Notes a read; the stream that it belongs to, if there is one.
+    /// Notes a read. Returns the index of its stream, if any.
     pub fn note(&mut self, read: &Range<Bytes>, now: impl Fn() -> Nanos) -> Option<usize> {
         if !self.streams.is_empty()
             && let Some(known) = self.streams.iter().position(|stream| self.belongs(stream, read, &now))
@@ -135,8 +134,8 @@ impl Streams {
         self.begin(step, read, bytes, now())
     }
 
-    /// A stream that has ended is not looked for in all of its surroundings: only the very read that it would
-    /// go on with belongs to it.
+    /// True if a read belongs to a stream. To an ended stream, only the exact next read belongs, not other
+    /// reads near its position.
     fn belongs(&self, stream: &Stream, read: &Range<Bytes>, now: impl Fn() -> Nanos) -> bool {
         let (from, to) = (stream.next.saturating_sub(LATE), stream.next.max(stream.until));
         let is_near = match stream.step {
@@ -149,7 +148,8 @@ impl Streams {
         is_near && (read.start == stream.next || !has_ended(stream, now()))
     }
 
-    /// Whether the last reads and this one make a stream, and how many bytes they have read of it.
+    /// Adds a read to the candidates. Returns the step and the bytes read so far if the last reads make a
+    /// stream.
     fn candidate(&mut self, read: &Range<Bytes>) -> Option<(Step, Bytes)> {
         let len = read.end - read.start;
         let before = self.in_order[place(read.start, IN_ORDER)];
@@ -176,7 +176,8 @@ impl Streams {
         (reads >= ENOUGH && bytes >= self.enough && distance >= len).then_some((step, bytes))
     }
 
-    /// A stream begins, if there is a place for it.
+    /// Begins a stream, if fewer than [`MOST`] are active. Ended streams adjust the bytes required of the
+    /// next stream.
     fn begin(&mut self, step: Step, read: &Range<Bytes>, bytes: Bytes, now: Nanos) -> Option<usize> {
         while let Some(ended) = self.streams.iter().position(|stream| has_ended(stream, now)) {
             let ended = self.streams.swap_remove(ended);
@@ -198,17 +199,17 @@ impl Streams {
         Some(self.streams.len() - 1)
     }
 
-    /// One of the streams.
+    /// Returns a stream by index.
     pub fn get(&self, stream: usize) -> &Stream {
         &self.streams[stream]
     }
 
-    /// Reading ahead of a stream has begun up to here.
+    /// Sets the address up to which read-ahead of a stream has begun.
     pub fn set_until(&mut self, stream: usize, until: Bytes) {
         self.streams[stream].until = until;
     }
 
-    /// A device could not read these extents ahead of a stream.
+    /// Records extents that a device could not read ahead of a stream.
     pub fn fail(&mut self, number: u64, extents: impl Iterator<Item = ExtentId>) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.number == number) {
             stream.failed.extend(extents);
@@ -217,16 +218,16 @@ impl Streams {
         }
     }
 
-    /// What of a stream is worth to be looked at after a read, up to what a stream alone can use. None as
-    /// long as half of its window has been.
+    /// Returns the ranges to be tried for read-ahead after a read, within `most_of_one` bytes. `None` while
+    /// read-ahead has begun for at least half of the window.
     pub fn wanted(&self, stream: usize, read: &Range<Bytes>, most_of_one: Bytes) -> Option<Wanted> {
         let window = self.window(stream, most_of_one);
         let stream = &self.streams[stream];
         (stream.until < stream.end_of(window / 2)).then(|| stream.wanted(read, window, self.extent_size))
     }
 
-    /// How many bytes ahead of a stream are worth to be read: as many as were read of it, up to its part of
-    /// the memory, and to what a stream alone can use.
+    /// Returns the window: bytes to read ahead of a stream. The window is as long as the bytes read of the
+    /// stream, within the stream's share of the memory and `most_of_one`.
     fn window(&self, stream: usize, most_of_one: Bytes) -> Bytes {
         let Stream { read, used, .. } = self.streams[stream];
         let others = self.streams.iter().filter(|other| !has_ended(other, used)).count();
@@ -236,7 +237,7 @@ impl Streams {
 }
 
 impl Wanted {
-    /// In order. What the guest asks for itself comes first, unless all of that has been looked at.
+    /// Ranges in order. The guest's own read comes first, unless read-ahead of the read has already begun.
     pub fn ranges(&self) -> impl Iterator<Item = Range<Bytes>> + use<> {
         let (first, step) = (self.first.clone(), self.step);
         (0..=self.times).map(move |time| first.start + step * time..first.end + step * time)
@@ -244,7 +245,8 @@ impl Wanted {
 }
 
 impl Stream {
-    /// Whether enough of it was read since it is known for what was read ahead in vain.
+    /// True if guests have read enough of the stream, since its recognition, to pay for the bytes read ahead
+    /// in vain.
     fn has_paid(&self) -> bool {
         let ahead = self.until.saturating_sub(self.next);
         let in_vain = match self.step {
@@ -254,17 +256,17 @@ impl Stream {
         self.read - self.before >= in_vain * PAYS
     }
 
-    /// Whether a device could not read an extent ahead of it.
+    /// True if a device could not read an extent ahead of the stream.
     pub fn has_failed(&self, extent: ExtentId) -> bool {
         self.failed.contains(&extent)
     }
 
-    /// `window` is how many bytes ahead of the next read.
+    /// Returns the ranges in a window of `window` bytes after the next read.
     fn wanted(&self, read: &Range<Bytes>, window: Bytes, extent_size: Bytes) -> Wanted {
         let (is_new, goes_on) = (self.until <= self.next, self.follows(read) == self.next);
         match self.step {
             Step::InOrder => {
-                // Whole extents: no part of one is read twice.
+                // Whole extents: no extent is read in two parts.
                 let end = self.end_of(window).align_up(extent_size);
                 let start = if is_new && goes_on { read.start } else { self.next.max(self.until) };
                 Wanted { first: start..end.max(start), step: Bytes::ZERO, times: 0, end, window }
@@ -279,7 +281,7 @@ impl Stream {
         }
     }
 
-    /// Where so many bytes ahead of the next read end.
+    /// Returns the end of a window after the next read.
     fn end_of(&self, window: Bytes) -> Bytes {
         match self.step {
             Step::InOrder => self.next + window,
@@ -294,7 +296,7 @@ impl Stream {
         }
     }
 
-    /// Where the read after this one is expected.
+    /// Returns the expected address of the read after `read`.
     fn follows(&self, read: &Range<Bytes>) -> Bytes {
         match self.step {
             Step::InOrder => read.end,
@@ -313,7 +315,7 @@ fn has_ended(stream: &Stream, now: Nanos) -> bool {
     now.saturating_sub(stream.used) > LONGEST_PAUSE
 }
 
-/// The place of a key in a table with a power of two of them.
+/// Returns the place of a key in a table; `places` is a power of two.
 fn place(key: Bytes, places: usize) -> usize {
     // Knuth's multiplier scatters the multiples of a request's size.
     (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (places - 1)
@@ -350,7 +352,7 @@ mod tests {
         let stride = Step::Stride { distance: MIB, len: KIB * 128 };
         let found: Vec<Option<Step>> = (0..5).map(|i| note(&mut streams, MIB * i, KIB * 128)).collect();
         assert_eq!(found, [None, None, Some(stride), Some(stride), Some(stride)]);
-        // What lies within an extent is read with it.
+        // A stride within an extent is read in order.
         let found: Vec<Option<Step>> =
             (0..4).map(|i| note(&mut streams, MIB * 500 + KIB * 112 * i, KIB * 96)).collect();
         assert_eq!(found[3], Some(Step::InOrder));
@@ -402,7 +404,8 @@ mod tests {
         assert_eq!(streams.window(0, MIB * 16), MIB * 16, "the others have ended");
     }
 
-    /// Random reads that lay near an old stream were taken for its own for ever, and read on from there.
+    /// An old stream took random reads near its position for its own reads, for ever, and read ahead from
+    /// there.
     #[test]
     fn an_ended_stream_has_only_the_read_that_it_would_go_on_with() {
         let size = KIB * 128;
@@ -425,7 +428,7 @@ mod tests {
         assert!(note_at(&mut stride, MIB * 8, 9) && note_at(&mut stride, MIB * 10, 9));
     }
 
-    /// What of the stream is looked at after a read of it.
+    /// Returns the ranges to be tried for read-ahead after a read of the stream.
     fn wanted(streams: &mut Streams, at: Bytes, len: Bytes) -> Vec<Range<Bytes>> {
         let read = at..at + len;
         let stream = streams.note(&read, || Nanos::from_secs(1)).expect("it belongs to the stream");
@@ -472,8 +475,8 @@ mod tests {
         assert_eq!([15, 16, 79, 99].map(has_failed), [false, true, true, false]);
     }
 
-    /// Reads a file of so many reads at this place and time; whether it became a stream. Ten reads more than
-    /// it has are read ahead in the end.
+    /// Reads a file of `reads` requests; place and time follow from `number`. Read-ahead ends ten requests
+    /// behind the file. Returns true if the file became a stream.
     fn read_file(streams: &mut Streams, number: u64, reads: u64) -> bool {
         let (start, now, size) = (MIB * 100 * number, Nanos::from_secs(number), KIB * 128);
         let mut found = None;

@@ -1,10 +1,15 @@
-//! The life of a write: split by extent, lock, where it goes, devices, map.
+//! The life of a write: split by extent, lock, target, devices, map.
 //!
-//! The extent's lock is shared where the write changes bytes that the map already says are valid: such writes
+//! The extent's lock is shared if the write changes only bytes that the map already calls valid: such writes
 //! may overlap, as on any disk. If the extent has a second copy or an extra copy, overlapping ranges take
-//! turns, so that all copies get them in the same order. The lock is exclusive where the copy-set changes: a
-//! new extent, the rest of a part that must become zero, a new extra copy, an extent in the memory cache, or
-//! an edge that the device cannot write alone.
+//! turns, so that all copies get the writes in the same order. The lock is exclusive if the set of copies
+//! changes:
+//!
+//! - a new extent;
+//! - a part whose rest must become zero;
+//! - a new extra copy;
+//! - an extent in the memory cache;
+//! - an edge that the device cannot write alone.
 
 use crate::copies::{Allocated, Deadline, Timing, Updated, lost};
 use crate::core::Core;
@@ -20,13 +25,13 @@ use braid_policy::{ByteRange, Direction, Occasion, Origin, WriteTarget};
 use braid_runtime::{Buf, Device, LockGuard, Mode, RangeGuard, Runtime, join_all};
 use std::rc::Rc;
 
-/// What the policy said of a write.
+/// The policy's placement of a write.
 #[derive(Clone, Copy)]
 struct Placed {
     target: WriteTarget,
     timing: Timing,
-    /// The request that the piece is of: what the policy is asked about once more if the extent turns out to
-    /// have no home.
+    /// The request that contains the piece. The policy is asked again with this request if the extent turns
+    /// out to have no home.
     request: ByteRange,
 }
 
@@ -50,7 +55,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Writes what is too long for one change of an epoch.
+    /// Writes a range that is too long for one change of an epoch, one change after the other.
     async fn write_parts(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
         let (most, mut at) = (self.longest_change(), Bytes::ZERO);
         while at < from.len() {
@@ -61,7 +66,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes what is at most one change of an epoch.
+    /// Writes at most one change of an epoch.
     #[inline]
     async fn write_change(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
         loop {
@@ -106,7 +111,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Box::pin(self.decide(piece, Op::Write)).await?;
         }
         let records = self.most_records(piece);
-        // Room in the journal comes before the lock: a write without room waits for a commit.
+        // The journal room comes before the lock: a write without room waits for a commit.
         let _room = match self.try_reserve(records) {
             Some(room) => room,
             None => Box::pin(self.reserve(records)).await?,
@@ -116,7 +121,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (mut entry, Placed { mut target, timing, request }) = self.place(piece, request, cached);
         let makes_extras = matches!(target, WriteTarget::Extra(_) | WriteTarget::NewHome(_));
         if guard.mode() == Mode::Shared && makes_extras && !self.has_all_extras(piece) {
-            // What others who share the lock write to the home would be hidden by the copy that is made now.
+            // The new copy would hide bytes that other holders of the shared lock write to the home.
             drop(guard);
             guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
             entry = self.state.borrow().map.get(piece.extent);
@@ -126,7 +131,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow_mut().disturb(piece.extent);
         let to_home = matches!(target, WriteTarget::Home | WriteTarget::HomeAlone);
         if to_home && self.is_plain(piece, from, &entry) {
-            // Nearly every write: to one place of one device, and no other copy is there or comes meanwhile.
+            // Nearly every write: one place of one device, without another copy now or meanwhile.
             let (member, start) = self.locate(entry.home);
             let at = start + piece.range.start;
             let _noted = self.begin_disk_write(member.id, (at, from.len()), Some(from)).await;
@@ -140,21 +145,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Box::pin(self.write_differing(piece, from, (entry, Placed { target, timing, request }), guard)).await
     }
 
-    /// Writes through the memory cache. An extent that is there is locked exclusive.
+    /// Writes through to the memory cache. A cached extent is locked exclusive.
     #[inline]
     fn update_cache(&self, piece: &Piece, from: &Buf, mode: Mode, written: &Result<()>) {
         if mode == Mode::Exclusive && !planted(Bug::CacheNotUpdated) {
             match written {
                 Ok(()) => self.guests.cache.borrow_mut().write(piece, from),
-                // What the devices hold of it now is unknown; the next read must ask them.
+                // The bytes on the devices are now unknown; the next read must ask the devices.
                 Err(_) => self.guests.cache.borrow_mut().remove(piece.extent),
             }
         }
     }
 
-    /// A write that is more than one request to one device. Until clean extra copies that a failure left
-    /// different are gone, the span counts as written to: it is not clean before the journal says that they
-    /// are gone.
+    /// Writes a piece that needs more than one request to one device. After a failure, clean extra copies may
+    /// differ from the home. The span counts as written until their removal is in the journal, and only then
+    /// becomes clean.
     async fn write_differing(
         self: &Rc<Self>,
         piece: &Piece,
@@ -165,10 +170,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mode = guard.mode();
         let (result, span) = {
             let _turn = self.turn_to_write(piece, mode).await;
-            // Nothing waits between these two: what is dirty now stays so, and what is clean gets an intent.
+            // Nothing waits between the next two calls: dirty blocks stay dirty, and clean blocks get an
+            // intent.
             self.state.borrow_mut().keep_dirty(self.blocks_of(piece).map(|(block, _)| block));
-            // What is being written back now may reach the home after this write; another write-back waits
-            // for the turn.
+            // A write-back in flight may reach the home after this write. Another write-back waits for the
+            // turn.
             let was_only = guard.is_only();
             let is_only = || was_only && guard.is_only() || planted(Bug::PastDropsBesideOthers);
             match self.begin_differing(piece).await {
@@ -180,8 +186,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut result = result.map(drop);
         self.update_cache(piece, from, mode, &result);
         if !are_all_written && self.state.borrow().map.has_extras(piece.extent) {
-            // Tasks that share the lock may still read the extra copies; none that comes after this write
-            // may.
+            // Other holders of the shared lock may still read the extra copies. Reads that begin after this
+            // write must not.
             let _guard = match mode {
                 Mode::Exclusive => guard,
                 Mode::Shared => {
@@ -192,8 +198,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.drop_clean_extras(piece);
             self.guests.cache.borrow_mut().remove(piece.extent);
             if result.is_ok() {
-                // A write to another part of the block may have made a copy dirty that missed this one: what
-                // hides the home must have it.
+                // A write to another part of the block may have made an extra copy dirty that missed this
+                // write. The dirty copy hides the home, so this write goes to the dirty copy, too.
                 result = self.update_extras(piece, from).await.map(drop);
             }
         } else {
@@ -203,7 +209,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// Takes the lock of an extent as a write needs it.
+    /// Locks the extent in the mode that the write needs.
     async fn lock_to_write(&self, piece: &Piece) -> LockGuard {
         let lock = Self::lock_number(piece.extent);
         let mode = self.mode_to_write(piece);
@@ -211,7 +217,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return guard;
         }
         let guard = self.locks.lock(lock, mode).await;
-        // While this task waited, the extent may have moved into the cache or lost its home.
+        // Meanwhile the extent may have entered the memory cache or lost its home.
         if mode == Mode::Exclusive || self.mode_to_write(piece) == Mode::Shared {
             return guard;
         }
@@ -225,8 +231,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if shared { Mode::Shared } else { Mode::Exclusive }
     }
 
-    /// Whether a write changes nothing but bytes that are valid already, and that the devices can write
-    /// alone.
+    /// True if a write changes only valid bytes, aligned for the devices.
     #[inline]
     fn changes_no_map(&self, piece: &Piece, entry: &Entry) -> bool {
         if entry.home == SlotNumber::NONE || entry.home == SlotNumber::LOST {
@@ -243,20 +248,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         edges & !entry.valid == 0 && second && is_aligned(entry.home)
     }
 
-    /// Whether a write goes from where its bytes lie to one place of one device, and to no other copy, and no
-    /// epoch has to have it.
+    /// True if a write is one request to one device, directly from its buffer, with no other copy and no
+    /// epoch to update.
     #[inline]
     fn is_plain(&self, piece: &Piece, from: &Buf, entry: &Entry) -> bool {
         let only = entry.second == SlotNumber::NONE && !self.state.borrow().map.has_extras(piece.extent);
         let counts = || {
             let member = self.locate(entry.home).0;
-            // One copy where two are required: its device may have been given up since.
+            // One copy of two required copies: the device may have failed since.
             (self.shape.copies == 1 || member.is_current()) && member.can_use(from)
         };
         only && self.active_epochs().is_none() && self.changes_no_map(piece, entry) && counts()
     }
 
-    /// Asks the policy where a write goes. That to an extent without a home goes where the home is allocated.
+    /// Asks the policy for the target of a write. For an extent without a home, the allocation chooses the
+    /// target.
     #[inline]
     fn place(&self, piece: &Piece, request: ByteRange, cached: bool) -> (Entry, Placed) {
         let entry = self.state.borrow().map.get(piece.extent);
@@ -271,9 +277,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (entry, Placed { target: self.enough(target), timing: Timing::of(second), request })
     }
 
-    /// Of writes that share the lock of an extent, those that overlap in a sector take turns. Those that
-    /// share no more than a block do not: it is by waiting for each other that the requests of a stream would
-    /// lose their order.
+    /// Makes writes that share the extent's lock take turns if they overlap in a sector. Writes that only
+    /// share a block do not wait: waiting would bring the requests of a stream out of order.
     async fn turn_to_write(&self, piece: &Piece, mode: Mode) -> Option<RangeGuard> {
         if mode == Mode::Exclusive {
             return None;
@@ -284,14 +289,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(self.guests.ranges.lock(piece.extent.0, sectors).await)
     }
 
-    /// The sectors of the device that has the extra copy of the block at an offset; the required copies can
-    /// write a piece alone if its lock is shared.
+    /// Returns the sector size of the device with the extra copy of the block at `at`. Required copies do not
+    /// count: a shared lock implies aligned writes for their devices.
     fn extra_sector(&self, piece: &Piece, at: Bytes) -> Bytes {
         let extra = self.state.borrow().extras.get(self.shape.block_of(piece.extent, at));
         extra.map_or(Bytes(1), |extra| self.locate(extra.slot).0.alignment)
     }
 
-    /// Writes to wherever the policy wants the piece.
+    /// Writes to the target chosen by the policy.
     async fn write_further(
         self: &Rc<Self>,
         piece: &Piece,
@@ -302,7 +307,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if entry.partly_lost && self.lost_edges(piece, entry.valid) {
             return Err(lost(&self.shape, piece.extent));
         }
-        // No block of a part that is lost becomes valid but with all of the part.
+        // Blocks of a lost part become valid only together with the whole part.
         let target = if entry.partly_lost { WriteTarget::Home } else { target };
         match target {
             WriteTarget::Home if entry.home == SlotNumber::NONE => self.write_new(piece, request, from).await,
@@ -320,13 +325,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The first write to an extent, or the first since it was discarded: allocates its required copies, and
-    /// writes these or an extra one.
+    /// Writes to an extent for the first time, or for the first time since a discard. Allocates the required
+    /// copies, and writes the required copies or an extra copy.
     async fn write_new(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
         let (mut full, mut tries) = (None, self.devices.iter().count());
         loop {
             let allocated = self.allocate(piece.extent, Some((piece, request))).await;
-            // Without another place, the reason is that the first one was full.
+            // If no other place is left, the error is the full device.
             let Allocated { entry, target, second } =
                 allocated.map_err(|error| full.take().unwrap_or(error))?;
             let was_lost = self.state.borrow().map.get(piece.extent).home == SlotNumber::LOST;
@@ -334,7 +339,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if let WriteTarget::Extra(device) = target
                 && !was_lost
             {
-                // As long as nothing is valid there, the home reads as zeros, as the extent did.
+                // While nothing is valid there, the home reads as zeros, as the extent did.
                 self.state.borrow_mut().set_extent(piece.extent, entry);
                 return match self.write_extra(piece, from, device).await? {
                     true => Ok(Updated::All),
@@ -352,13 +357,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// A write to an extent that is lost: the parts that it covers are whole again.
+    /// Writes to a lost extent. The covered parts become valid.
     async fn write_lost(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
         self.begin_healing(piece, 0).await?;
         self.write_new(piece, request, from).await
     }
 
-    /// Writes to the required copies, and to extra copies where there are any.
+    /// Writes to the required copies, and to extra copies if there are any.
     async fn write_home(
         self: &Rc<Self>,
         piece: &Piece,
@@ -372,9 +377,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(updated)
     }
 
-    /// Writes to the required copies, and drops the extra copies of blocks that are covered whole, unless
-    /// other tasks use the extent: those may be reading them, and to wait for them would bring the requests
-    /// of a stream to the disk out of order.
+    /// Writes to the required copies, and drops the extra copies of blocks covered whole. The copies stay,
+    /// updated, if other tasks use the extent: readers may still use the copies. Waiting for such readers
+    /// would bring the requests of a stream to the disk out of order.
     async fn write_home_alone(
         self: &Rc<Self>,
         piece: &Piece,
@@ -386,7 +391,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.drop_covered_extras(piece);
         }
         let written = self.write_required_copies(piece, from, entry, timing).await?;
-        // At the same instant, or a commit in between might say that nothing holds the bytes.
+        // Before anything waits: a commit in between could record no copy with the bytes.
         self.make_valid(piece, written);
         if is_only() {
             self.drop_covered_extras(piece);
@@ -401,7 +406,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         entry: Entry,
         timing: Timing,
     ) -> Result<Entry> {
-        // What has one copy, an epoch has to have all the same.
+        // An epoch must also bring changes of extents with one copy.
         let lacking = match entry.second {
             SlotNumber::NONE => self.begin_image_change(piece).await?,
             _ => None,
@@ -412,10 +417,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         written
     }
 
-    /// What a piece touches of its extent has been written to the required copies.
+    /// Marks the parts touched by a piece as valid, after the write to the required copies.
     pub(super) fn make_valid(&self, piece: &Piece, entry: Entry) {
         let mut state = self.state.borrow_mut();
-        // Other tasks that share the lock may have made parts valid since `entry` was read, or exchanged the
+        // Other tasks with the shared lock may have made parts valid since `entry` was read, or exchanged the
         // copies.
         let now = state.map.get(piece.extent);
         let valid = entry.valid | now.valid | self.shape.parts_touched(&piece.range);
@@ -428,8 +433,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         state.set_extent(piece.extent, Entry { valid, partly_lost, ..entry });
     }
 
-    /// Writes all of an extent, as the memory cache holds it with this piece written, to a new home.
-    /// None where there is no room for it, or where a second required copy would have to follow.
+    /// Writes a whole cached extent, updated by this piece, to a new home. `None` if the extent is not
+    /// cached, the target has no room, or the extent has a second copy.
     async fn write_moved(
         self: &Rc<Self>,
         piece: &Piece,
@@ -465,15 +470,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(Some(updated))
     }
 
-    /// Whether every block that a piece touches has an extra copy.
+    /// True if every block touched by a piece has an extra copy.
     fn has_all_extras(&self, piece: &Piece) -> bool {
         let state = self.state.borrow();
         state.map.has_extras(piece.extent)
             && self.blocks_of(piece).all(|(block, _)| state.extras.get(block).is_some())
     }
 
-    /// After a write that failed, or that did not reach one of them, clean extra copies may hold what the
-    /// required ones do not: they go. The caller holds the extent's lock, exclusive.
+    /// Drops clean extra copies after a write that failed, or that did not reach all copies: they may differ
+    /// from the required copies. The caller holds the extent's lock, exclusive.
     pub fn drop_clean_extras(&self, piece: &Piece) {
         let blocks: Vec<BlockId> = self.blocks_of(piece).map(|(block, _)| block).collect();
         for block in blocks {

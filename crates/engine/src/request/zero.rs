@@ -1,9 +1,9 @@
 //! Discard and write zeros.
 //!
-//! Parts that a range covers whole are no longer valid, which reads as zeros and costs a record; what it
-//! covers of other parts is written with zeros. A discarded extent of which nothing is valid loses its
-//! copies, and is allocated anew by the next write. On an adopted disk all of an extent stays valid: zeros
-//! are written, and a discard is passed on to the disk.
+//! Parts covered whole by the range become invalid: they read as zeros, and the change costs one record.
+//! Fractions of other parts are written with zeros. A discarded extent without valid parts loses its copies;
+//! the next write allocates new slots. On an adopted disk, extents stay valid: zeros are written, and a
+//! discard is passed on to the disk.
 
 use crate::copies::Timing;
 use crate::core::Core;
@@ -18,7 +18,7 @@ use braid_runtime::{Device, Mode, Runtime, yield_now};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Extents that a discard passes over before it lets others run.
+/// Number of extents after which a request lets other tasks run.
 const HOLES_IN_A_ROW: usize = 1024;
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -41,7 +41,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             for part in self.parts_to_zero(piece) {
                 self.zero_piece(part, zeroing).await?;
             }
-            // Holes cost so little that a discard of TiBs would not let go of the shard by itself.
+            // Unallocated extents cost so little that a discard of TiBs would never let other tasks of the
+            // shard run.
             if i % HOLES_IN_A_ROW == HOLES_IN_A_ROW - 1 {
                 yield_now().await;
             }
@@ -54,14 +55,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Frees a range: it reads as zeros; on an adopted disk as that disk reads what was discarded.
+    /// Frees a range. Discarded bytes read as zeros; on an adopted disk, they read as the disk reads
+    /// discarded blocks.
     pub async fn discard(self: &Rc<Self>, offset: Bytes, len: Bytes) -> Result<()> {
         if !self.state.borrow().map.is_of_adopted() {
             return self.zero(offset, len, Zeroing::MayDiscard, Durability::Volatile).await;
         }
         self.check_range(offset, len)?;
         self.refuse_degraded()?;
-        // Only whole blocks: what is left of others stays as it is.
+        // Only whole blocks are discarded: fractions of blocks keep their bytes.
         let block = self.shape.block_size;
         let end = offset + len;
         let end = if end == self.shape.volume_size { end } else { end.align_down(block) };
@@ -74,7 +76,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Drops the extra copies of a piece, dirty ones too, and tells the disk that nothing of it is needed.
+    /// Drops the extra copies of a piece, dirty copies included, and sends a discard to the disk.
     async fn discard_piece(self: &Rc<Self>, piece: &Piece) -> Result<()> {
         let _room = self.reserve(self.most_records(piece)).await?;
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
@@ -88,7 +90,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let _noted = self.begin_disk_write(member.id, place, None).await;
         self.confirm_before_write().await?;
         if let Err(error) = member.discard(place.0, place.1).await {
-            // Only a hint: the disk keeps what it has.
+            // A discard is only a hint: on a failure, the disk keeps its bytes.
             let text =
                 format!("discard of {} at byte {}: {error}", piece.len(), (start + piece.range.start).0);
             member.stats.borrow_mut().last_error = Some(text);
@@ -98,13 +100,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Cuts a piece so that the records of each part find room in the journal: each block of it may have a
-    /// dirty extra copy. Where the map keeps validity in parts, the cuts are between these.
+    /// Cuts a piece so that the records of each cut fit into the journal: each block may have a dirty extra
+    /// copy. If the map keeps validity in parts, cuts lie between parts.
     fn parts_to_zero(&self, piece: Piece) -> impl Iterator<Item = Piece> {
         let blocks = self.journal.most_pending() as u64 / 2;
         let step =
             (self.shape.block_size * blocks).align_down(self.shape.part_size).max(self.shape.part_size);
-        // All of an extent that is lost needs one record.
+        // A lost extent needs one record in all.
         let step = if self.most_records(&piece) == 1 { self.shape.extent_size } else { step };
         let mut at = piece.range.start;
         std::iter::from_fn(move || {
@@ -126,7 +128,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let room = self.reserve(self.most_records(&piece)).await?;
         let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         if self.most_records(&piece) > room.records() {
-            // A guest has written to a lost extent meanwhile, which may have extra copies now.
+            // Meanwhile a guest has written to a lost extent, which may now have extra copies.
             drop((guard, room, change));
             for part in self.parts_to_zero(piece) {
                 Box::pin(self.zero_piece(part, zeroing)).await?;
@@ -141,7 +143,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Err(error) => (Err(error), None),
         };
         if result.is_err() {
-            // What the devices hold of it now is unknown; the next read must ask them.
+            // The bytes on the devices are now unknown; the next read must ask the devices.
             self.guests.cache.borrow_mut().remove(piece.extent);
             self.drop_clean_extras(&piece);
         }
@@ -150,12 +152,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// Whether some bytes of a piece are written with zeros.
+    /// True if some bytes of a piece are written with zeros.
     fn has_edges(&self, piece: &Piece) -> bool {
         self.shape.parts_touched(&piece.range) != self.parts_freed(piece)
     }
 
-    /// The parts that are not valid any more after zeroing a piece.
+    /// Returns the parts that become invalid by zeroing a piece.
     fn parts_freed(&self, piece: &Piece) -> u16 {
         let state = self.state.borrow();
         let is_lost = self.is_any_lost(&state.map.get(piece.extent));
@@ -183,7 +185,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let covered = self.parts_freed(piece);
         let entry = self.zero_edges(piece, entry, covered).await?;
         self.guests.cache.borrow_mut().zero(piece);
-        // From here to the end nothing waits.
+        // Nothing waits from here to the end.
         self.drop_covered_extras(piece);
         let mut state = self.state.borrow_mut();
         let extras_left = state.any_extra(piece.extent);
@@ -199,13 +201,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Whether nothing needs to be done for a discard, as far as can be seen without the lock.
+    /// True if a discard has nothing to do, as far as the map tells without the lock.
     fn is_hole(&self, piece: &Piece) -> bool {
         let state = self.state.borrow();
         state.map.get(piece.extent).home == SlotNumber::NONE
     }
 
-    /// Writes zeros where the range covers only a bit of a valid part.
+    /// Writes zeros to the fractions of valid parts in the range.
     async fn zero_edges(self: &Rc<Self>, piece: &Piece, mut entry: Entry, covered: u16) -> Result<Entry> {
         let range = &piece.range;
         let inner_start = range.start.align_up(self.shape.part_size).min(range.end);
@@ -215,7 +217,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             _ => [range.start..inner_start, inner_end..range.end],
         };
         for edge in edges {
-            // An edge lies within one part, or is all that is zeroed.
+            // An edge lies within one part, or is the whole zeroed range.
             if edge.start < edge.end && entry.valid & self.shape.parts_touched(&edge) != 0 {
                 entry = self
                     .write_required(piece.extent, entry, &edge, (None, Origin::Guest), Timing::Now)
