@@ -1,16 +1,17 @@
-//! `equi`: keep on the SSDs what would cost the disks most, as far as moving it pays.
+//! `equi`: keep on the SSDs the extents with the highest cost on disks, as far as moving them pays.
 //!
-//! Not a published system: Braid's own, and the default, because of all policies it does least harm on real
-//! traces. docs/benchmarks.md says on which loads it is better than others, and on which it is not.
+//! Not a published system: Braid's own, and the default, because equi does least harm of all policies on real
+//! traces. docs/benchmarks.md lists the loads on which equi is better than other policies, and the loads on
+//! which equi is worse.
 //!
-//! What a request is expected to take counts for the device of the home alone. With two required copies the
-//! device of the second copies therefore seems slower than it is, and less is moved than would pay.
+//! The expected time of a request is charged to the device of the home only. With two required copies, the
+//! device of the second copies therefore seems slower than in reality, and fewer extents move than would pay.
 //!
-//! Each access adds the time that it would take an unloaded disk, and an unloaded SSD, to averages of its
-//! extent (`equi/demand.rs`). What is scattered takes a disk long, and what goes on where something else
-//! ended does not, so these averages tell apart what a count of accesses cannot. Times that devices take
-//! under load do not go into them: damage done by moves would justify more moves. The load counts as one
-//! factor for each device and direction, its slowness (`equi/slowness.rs`):
+//! Each access adds the time on an unloaded disk, and the time on an unloaded SSD, to averages of the extent
+//! (`equi/demand.rs`). Scattered requests take a disk long; a request that continues an earlier one does not.
+//! The averages therefore distinguish loads that a count of accesses cannot. Device times under load are left
+//! out of the averages: otherwise the load caused by moves would justify more moves. Load enters as one
+//! factor for each device and direction, the slowness (`equi/slowness.rs`):
 //!
 //! ```text
 //! cost of an extent on d  = Σ over directions of (time it would take d in a second) × (slowness of d)
@@ -18,28 +19,30 @@
 //! price of a move         = (time that reading takes a) × (waiting on a) + (time that writing takes b) × (waiting on b)
 //! ```
 //!
-//! What an extent was asked for lately need not be what it will be asked for: `equi/calibration.rs` learns,
-//! from all extents, which part of a demand of a certain size comes true. So a load of which nothing can be
-//! foreseen stops being moved. Twice a second (`equi/moves.rs`) the extents of which the gain over `horizon`
-//! exceeds the price move, neighbours together, which costs one positioning of a disk instead of many; what
-//! nobody asked for between them goes along. On a full device another extent must leave, whose loss counts.
-//! An SSD that is not saturated gives back only what costs several times as much there, a few extents in each
-//! plan: how disks respond to more load is measured, and not predicted. Free room on an SSD is filled while
-//! no guest waits: an idle device copies for next to nothing. A disk that has been saturated for a time is
-//! expected to be so for as long again, which is the horizon of what fills such room: else it would stay free
-//! for ever.
+//! Past demand need not predict future demand. `equi/calibration.rs` learns, from all extents, the fraction
+//! of a demand of a certain size that comes true. Unpredictable loads therefore stop being moved.
 //!
-//! In two of its modes (`equi/mode.rs`) a part of the SSDs, or all, holds copies of blocks of what has its
-//! home on a disk (`equi/copies.rs`). What a copy serves costs the disk nothing, so it is no reason to move a
-//! home.
+//! Twice a second (`equi/moves.rs`) Braid moves the extents with a gain over `horizon` above the price.
+//! Neighbours move together, which costs one positioning of a disk instead of many; idle extents between the
+//! neighbours move along. On a full device another extent must leave, and the loss from leaving counts.
 //!
-//! Each number that this assumes is a field of [`Constants`], with its reason.
+//! An SSD that is not saturated returns only extents that cost several times as much on the SSD, a few in
+//! each plan: the response of disks to more load is measured, not predicted. Free room on an SSD is filled
+//! while no guest waits: an idle device copies almost free of cost. A disk that has been saturated for a time
+//! is expected to stay saturated for as long again. That time is the horizon for filling free room; otherwise
+//! the room would stay free for ever.
 //!
-//! An owner may bound what is done so (`equi/wishes.rs`): the writes to SSDs (`equi/wear.rs`), what guests
-//! wait for it (`equi/slo.rs`), and how often disks are woken (`equi/rest.rs`).
+//! In two of the modes (`equi/mode.rs`) a part of the SSDs, or all, holds cached copies of blocks with a home
+//! on a disk (`equi/copies.rs`). Accesses served by a cached copy cost the disk nothing, and are no reason to
+//! move a home.
 //!
-//! New extents go to devices by shares, which grow where what guests ask for takes less time than on average
-//! (`equi/shares.rs`).
+//! Each assumed number is a field of [`Constants`], with its reason.
+//!
+//! An owner may bound the policy's own work (`equi/wishes.rs`): writes to SSDs (`equi/wear.rs`), the delay of
+//! guests (`equi/slo.rs`), and the number of disk spin-ups (`equi/rest.rs`).
+//!
+//! New extents go to devices by shares. The share of a device grows if guests' requests take less time there
+//! than on average (`equi/shares.rs`).
 
 mod calibration;
 mod constants;
@@ -71,44 +74,48 @@ use slo::Slack;
 use slowness::{Queue, Slowness};
 use wishes::Wishes;
 
-/// Keep on the SSDs what would cost the disks most.
+/// The default policy: keeps on the SSDs the extents with the highest cost on disks.
 pub struct Equi {
     constants: Constants,
     classes: Vec<DeviceClass>,
-    /// What extents are asked for: of those accessed last.
+    /// Demands of the extents accessed most recently.
     known: Lru<ExtentId, Demand>,
-    /// The same of groups of neighbours, by number.
+    /// Demands of groups of neighbours, by number of the group.
     groups: Lru<u32, Demand>,
     runs: Runs,
     calibration: Calibration,
     /// By device and direction.
     slowness: Vec<[Slowness; 2]>,
     shares: Shares,
-    /// The share of the time in which requests wait on each device, and since when that is most of it.
+    /// Fraction of time in which requests wait on each device, and the start of saturation: since when the
+    /// fraction exceeds one half.
     saturated: Vec<(f64, Option<Nanos>)>,
-    /// Devices that have answered, and failed no move since: others may be missing, and get nothing that
-    /// needs room first.
+    /// By device: true if the device has answered and no move to the device has failed since. Other devices
+    /// may be missing, and get no extent that would first need room.
     answers: Vec<bool>,
-    /// Where the search for extents without requests goes on.
+    /// Extent at which the search for extents without requests continues.
     hand: u32,
-    /// Which plans are worth making while nothing happens.
+    /// Decides which plans are worth making while nothing happens.
     quiet: Quiet,
     /// By device.
     queues: Vec<Queue>,
     mode: Mode,
-    /// Whether the guard may switch the mode (`mode=auto`).
+    /// True if the guard may switch the mode (`mode=auto`).
     is_auto: bool,
-    /// Whether there are modes to choose from: devices of one class leave no choice.
+    /// True if the mode can change: `mode=auto`, and devices of both classes.
     has_choice: bool,
     copies: Copies,
     wishes: Wishes,
-    /// When moves are planned next.
+    /// Time of the next plan of moves.
     due: Nanos,
 }
 
 impl Equi {
-    /// Settings: `mode` (tier), `wear` (none), `slo` (none), `quiet` (none), and for research those of
-    /// `equi/constants.rs`.
+    /// Creates the policy. Settings: `mode` (tier), `wear` (none), `slo` (none), `quiet` (none), and for
+    /// research the settings of `equi/constants.rs`.
+    ///
+    /// Fails if a setting is invalid, or a mode with cached copies is asked for and the volume has one class
+    /// of device.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Equi, BadSetting> {
         let constants = Constants::read(settings)?;
         let (mode, is_auto) = Mode::take(settings)?;
@@ -143,7 +150,7 @@ impl Equi {
         })
     }
 
-    /// Learns of an access that reaches a device, the home or what is to be.
+    /// Records an access that reaches a device: `home`, or the device chosen for a new extent.
     fn learn(&mut self, piece: &Piece, is_write: bool, home: Option<DeviceId>, view: &View) {
         self.quiet.disturb();
         let len = piece.range.end - piece.range.start;
@@ -163,7 +170,7 @@ impl Equi {
         }
     }
 
-    /// A request begins that should take a device so long.
+    /// Records the start of a request with an expected time of `ms`.
     fn expect(&mut self, device: DeviceId, direction: usize, ms: f64) {
         self.slowness[device.index()][direction].expect(ms);
         self.shares.expect(device, direction, ms);
@@ -186,11 +193,11 @@ impl Equi {
     fn place_write(&mut self, write: &Piece, home: Option<DeviceId>, view: &View) -> Placement<'static> {
         let placement = match (self.copies.are_wanted(), self.may_have_copies(home)) {
             (false, _) => Placement::KEEP,
-            // What the copies still have of it would be a second write to the SSDs.
+            // A remaining cached copy would need a second write to the SSDs: write the home alone.
             (true, false) => Placement::ALONE,
             (true, true) => {
                 let placement = self.copies.place_write(write, view);
-                // A copy that there is would be written, too.
+                // An existing copy would be written, too.
                 let there = view.homes.extra(write.first_block).map(|copy| copy.device);
                 match there.or(placement.extra).is_none_or(|ssd| self.wishes.may_write(ssd)) {
                     true => placement,
@@ -205,19 +212,19 @@ impl Equi {
         placement
     }
 
-    /// Whether blocks of what has this home may have copies.
+    /// True if blocks of an extent with this home may have cached copies.
     fn may_have_copies(&self, home: Option<DeviceId>) -> bool {
         self.copies.are_wanted() && home.is_some_and(|home| self.classes[home.index()] == DeviceClass::Hdd)
     }
 
-    /// A copy serves an access, which therefore is no reason to move the home.
+    /// Records an access served by a cached copy. The access is no reason to move the home.
     fn served_by_copy(&mut self, ssd: DeviceId, piece: &Piece, is_write: bool) {
         self.quiet.disturb();
         let ms = self.constants.speed(DeviceClass::Ssd).scattered(piece.range.end - piece.range.start);
         self.expect(ssd, usize::from(is_write), ms);
     }
 
-    /// What an extent is asked for now.
+    /// Returns the current demand of an extent, with the share lent by the group.
     fn demand(&self, extent: ExtentId, known: &Demand, now: Nanos) -> Times {
         let Constants { memory, .. } = self.constants;
         let group = self.constants.group();
@@ -225,13 +232,13 @@ impl Equi {
         demand::lent(known.at(now, memory), of_all.at(now, memory), group)
     }
 
-    /// What an extent costs guests on a device, in milliseconds a second.
+    /// Returns the cost of a demand to guests on a device, in milliseconds a second.
     fn cost(&self, demand: &Times, device: DeviceId) -> f64 {
         slowness::cost(demand, self.classes[device.index()], &self.slowness[device.index()])
     }
 
-    /// What guests wait longer, in milliseconds, for each millisecond that a device works for a move: at most
-    /// the length of the queue, since a device may be slow by nature, without a queue.
+    /// Returns the delay of guests, in milliseconds, for each millisecond that a device works for a move. The
+    /// bound is the length of the queue, since a device may be slow by nature, without a queue.
     fn waiting(&self, device: DeviceId) -> f64 {
         let [read, write] = self.slowness[device.index()].map(|slowness| slowness.factor());
         let queue = self.queues[device.index()].length();
@@ -273,7 +280,7 @@ impl Policy for Equi {
         let is_hit = matches!(occasion, Occasion::ReadHit(_));
         self.wishes.requested(is_hit, view, self.constants.memory);
         match occasion {
-            // No device has to do with it.
+            // No device is involved.
             Occasion::ReadHit(piece) => {
                 self.copies.used(piece, view);
                 Placement::KEEP
@@ -322,7 +329,7 @@ impl Policy for Equi {
         self.shares.took(io.device, direction, took);
     }
 
-    /// Moves are planned for a time, and revised. What is written back ends first.
+    /// Plans moves once per period, and revises the plan. Write-back ends first.
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         self.wishes.plan(view, self.constants.memory, plan);
         let may_work = self.wishes.slack() != Slack::None;
@@ -371,7 +378,8 @@ impl Policy for Equi {
         self.known.memory() + self.groups.memory() + self.copies.memory()
     }
 
-    /// The mode that a guard has found, and what is owed to wishes; nothing of one mode without wishes.
+    /// Returns the mode in use, which a guard may have chosen, and the state of the wishes; empty for a fixed
+    /// mode without wishes.
     fn save(&self, _: &View) -> Vec<u8> {
         let wishes = self.wishes.save();
         match self.is_auto || !wishes.is_empty() {

@@ -1,19 +1,18 @@
-//! Which part of what extents were asked for lately they are asked for again.
+//! Calibration: the fraction of an extent's past demand that comes true.
 
 use super::{Constants, Equi, demand};
 use braid_base::{ExtentId, Nanos};
 
-/// What was expected, and what came, by the size of what was expected: demands within a factor of 2 are
-/// alike.
+/// Expected and actual demand, by size of the expected demand. Demands within a factor of 2 share an entry.
 #[derive(Clone, Debug)]
 pub(super) struct Calibration {
-    /// Milliseconds expected, and come, for each exponent of a demand.
+    /// Milliseconds expected, and milliseconds arrived, for each exponent of a demand.
     sums: Vec<[f64; 2]>,
-    /// What one comparison leaves of those before.
+    /// Weight that one comparison leaves to the earlier comparisons.
     left: f64,
-    /// Demands are not believed to grow by more than this factor.
+    /// Largest factor by which a demand is expected to grow.
     most: f64,
-    /// The guess that all comes true counts as a demand of so many seconds.
+    /// Weight of the guess that all of a demand comes true, in seconds of the demand.
     guessed: f64,
 }
 
@@ -31,28 +30,28 @@ impl Calibration {
         }
     }
 
-    /// An extent was expected to be asked for `rate` milliseconds a second, and in so many seconds so much
-    /// came.
+    /// Records that an extent with an expected demand of `rate` milliseconds a second got `came` milliseconds
+    /// in `seconds`.
     fn compare(&mut self, rate: f32, seconds: f64, came: f32) {
         let sums = &mut self.sums[exponent(rate)];
         *sums = [sums[0] * self.left + f64::from(rate) * seconds, sums[1] * self.left + f64::from(came)];
     }
 
-    /// The part of such a demand that comes true over a horizon.
+    /// Returns the fraction of a demand of `rate` that comes true over a horizon.
     pub fn factor(&self, rate: f32) -> f64 {
         let ([expected, came], guessed) = (self.sums[exponent(rate)], f64::from(rate) * self.guessed);
         ((came + guessed) / (expected + guessed).max(f64::MIN_POSITIVE)).min(self.most)
     }
 }
 
-/// How long before it is first seen an extent begins to be compared: spread evenly, so that moves are not
-/// planned at one instant of a demand's decay alone.
+/// Returns how long before first sight the comparison of an extent begins. Phases are spread evenly:
+/// otherwise moves would be planned at a single instant of a demand's decay.
 fn phase(extent: ExtentId, horizon: Nanos) -> Nanos {
     Nanos(((u128::from(horizon.0) * u128::from(extent.0.reverse_bits())) >> u32::BITS) as u64)
 }
 
 impl Equi {
-    /// Compares what was expected of extents one horizon ago with what came since.
+    /// Compares the demand expected one horizon ago with the demand since, for each known extent.
     pub(super) fn settle(&mut self, now: Nanos) {
         let Constants { memory, horizon, .. } = self.constants;
         let (groups, group, calibration) = (&self.groups, self.constants.group(), &mut self.calibration);

@@ -1,51 +1,52 @@
-//! All numbers that the rule assumes, each with its reason. They are settings for research alone, as
-//! `research.memory`: `equi-sweep` measures what half and double of each do (docs/benchmarks.md).
+//! Numbers assumed by the policy, each with the reason. All are settings for research only, such as
+//! `research.memory`: `equi-sweep` measures the effect of half and double of each (docs/benchmarks.md).
 
 use super::demand::Speed;
 use crate::{BadSetting, Settings};
 use braid_base::{DeviceClass, Nanos};
 
-/// See above.
+/// Constants of the policy `equi`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Constants {
-    /// How fast what was asked for is forgotten, and what devices were like: longer than pauses between
-    /// bursts, shorter than a phase of a load.
+    /// Decay time of demands and of device behaviour: longer than pauses between bursts, shorter than a phase
+    /// of a load.
     pub memory: Nanos,
-    /// The time in which a move must have gained more than it costs. Loads that go on for ever want a long
-    /// one, traces of bursts a short one.
+    /// Time in which a move must gain more than the move costs. Steady loads favour a long horizon, traces of
+    /// bursts a short horizon.
     pub horizon: Nanos,
-    /// Plans in a horizon: often enough to follow a load, seldom enough to cost nothing.
+    /// Plans per horizon: often enough to follow a load, seldom enough to cost nothing.
     pub plans: f64,
-    /// Extents of which something is remembered. A plan looks at all of them and at those between neighbours,
-    /// and guests wait meanwhile.
+    /// Extents with a remembered demand. A plan looks at all known extents and at the extents between
+    /// neighbours, and guests wait meanwhile.
     pub known: f64,
-    /// Extents of a group, which lend each other half of their mean: what little is asked of one of them, its
-    /// neighbours confirm. A group is also what is planned as one piece: 1 MiB of extents of the usual size.
+    /// Extents per group. Extents of a group lend each other half of their mean: sparse requests to an extent
+    /// are confirmed by requests to neighbours. A group is also planned as one piece: 1 MiB of extents of the
+    /// usual size.
     pub group: f64,
-    /// Ends of requests that are remembered: as many as streams that a disk's own buffer may follow.
+    /// Remembered ends of requests: as many as the streams that a disk's own buffer may follow.
     pub streams: f64,
-    /// What is only guessed counts until there are so many observations, and devices are probed as often
-    /// before guests have to do it.
+    /// Weight of a guess, in observations. Also the number of probes of a device, so that guests need not be
+    /// the first to find out.
     pub guessed: f64,
-    /// Requests by which moves judge a device, at least: many, so that what bursts do is not forgotten
-    /// between them.
+    /// Least number of requests by which moves judge a device: many, so that the behaviour in bursts is not
+    /// forgotten between bursts.
     pub long: f64,
     /// Requests by which shares judge a device, and comparisons by which demands of a size are judged: few,
     /// since guests come and go.
     pub short: f64,
-    /// What differs by less than this factor may be chance: devices are alike, a swap must gain as many times
-    /// its price, what has moved rests for as many horizons, and demands are not believed to grow by more. An
-    /// extent returns from an SSD that is not saturated only if it costs more there by the square of this
-    /// factor.
+    /// Factor below which a difference may be chance. Devices within the factor are alike, a swap must gain
+    /// as many times the price, a moved extent rests for as many horizons, and a demand is expected to grow
+    /// by no more. An extent returns from an SSD that is not saturated only if the cost there is higher by
+    /// the square of this factor.
     pub margin: f64,
-    /// By how much a share of new extents changes from one plan to the next at most, as an exponent of e: a
-    /// factor of 7 in a horizon. In one plan, this part of the known extents returns from SSDs that are not
-    /// saturated, at most.
+    /// Largest change of a share of new extents from one plan to the next, as an exponent of e: a factor of 7
+    /// in a horizon. Also the largest part of the known extents that returns in one plan from SSDs that are
+    /// not saturated.
     pub step: f64,
-    /// The least share of new extents for a device, so that it can grow again, and of its slots that new
-    /// extents leave to moves, and homes to copies before these need them.
+    /// Least share of new extents for a device, so that the share can grow again. Also the part of a device's
+    /// slots that new extents leave to moves, and the part that homes leave to cached copies in advance.
     pub least: f64,
-    /// What guests wait for each millisecond that an idle device works for a move: something may come.
+    /// Delay of guests for each millisecond that an idle device works for a move: a request may arrive.
     pub idle: f64,
     /// Milliseconds that a disk takes to position, an SSD to position, and either to transfer 1 MiB: a seek
     /// and half a turn, the read of a page, 100 MB/s.
@@ -54,7 +55,7 @@ pub(super) struct Constants {
     pub transfer: f64,
 }
 
-/// The shortest time of a setting.
+/// Shortest time of a setting.
 const SHORTEST: Nanos = Nanos::from_millis(20);
 
 impl Constants {
@@ -81,7 +82,7 @@ impl Constants {
         [("research.memory", &mut self.memory), ("research.horizon", &mut self.horizon)]
     }
 
-    /// Those that are numbers, with the least and the largest value of each.
+    /// Returns the constants that are numbers, with the least and the largest value of each.
     fn numbers(&mut self) -> [(&'static str, &mut f64, [f64; 2]); 14] {
         [
             ("research.plans", &mut self.plans, [1.0, 1e3]),
@@ -114,13 +115,13 @@ impl Constants {
         Ok(constants)
     }
 
-    /// The same where time passes so many times as fast.
+    /// Returns the constants for a simulation in which time passes `haste` times as fast.
     pub fn hastened(self, haste: u32) -> Constants {
         let shorter = |time: Nanos| (time / u64::from(haste.max(1))).max(SHORTEST);
         Constants { memory: shorter(self.memory), horizon: shorter(self.horizon), ..self }
     }
 
-    /// As [`Constants::read`] takes them, without what is as usual: each with a comma before it.
+    /// Returns the settings for [`Constants::read`] that differ from the defaults, each preceded by a comma.
     pub fn written(mut self) -> String {
         let (mut usual, mut text) = (Constants::USUAL, String::new());
         for ((key, time), (_, usual)) in self.times().into_iter().zip(usual.times()) {
@@ -136,12 +137,12 @@ impl Constants {
         text
     }
 
-    /// Extents of a group.
+    /// Extents per group.
     pub fn group(&self) -> u32 {
         self.group as u32
     }
 
-    /// What devices of a class are like.
+    /// Returns the assumed speed of a class of devices.
     pub fn speed(&self, class: DeviceClass) -> Speed {
         let position_ms = match class {
             DeviceClass::Hdd => self.disk,
@@ -150,23 +151,23 @@ impl Constants {
         Speed { position_ms, ms_per_mib: self.transfer }
     }
 
-    /// What the guess of how fast a device is counts for: so many milliseconds of requests.
+    /// Weight of the guessed speed of a device, in milliseconds of requests.
     pub fn guess(&self, class: DeviceClass) -> f64 {
         self.guessed * self.speed(class).position_ms
     }
 
-    /// Between two plans.
+    /// Time between two plans.
     pub fn tick(&self) -> Nanos {
         Nanos::from_secs_f64(self.horizon.as_secs_f64() / self.plans).max(Nanos::from_millis(1))
     }
 
-    /// What is left of an average from one plan to the next.
+    /// Weight that an average keeps from one plan to the next.
     pub fn left(&self) -> f64 {
         (-self.tick().as_secs_f64() / self.memory.as_secs_f64()).exp()
     }
 }
 
-/// The key of a constant in volumes of earlier versions.
+/// Returns the key of a constant in volumes of earlier versions.
 fn before(key: &'static str) -> &'static str {
     key.strip_prefix("research.").unwrap_or(key)
 }

@@ -1,6 +1,5 @@
-//! Copies of blocks on the SSDs, of what has its home on a disk: clean ones of what is read, dirty ones of
-//! what is written. What may have one, which goes, and when dirty ones are written back, is as under
-//! `cache,mode=write-back,evict=s3-fifo`.
+//! Cached copies on the SSDs of blocks with a home on a disk: clean copies of blocks read, dirty copies of
+//! blocks written. Admission, eviction and write-back work as under `cache,mode=write-back,evict=s3-fifo`.
 
 use crate::caching::{Admission, Eviction, Room, WriteBack};
 use crate::{
@@ -13,12 +12,12 @@ pub(super) struct Copies {
     admission: Admission,
     eviction: Eviction,
     write_back: WriteBack,
-    /// By device: blocks that it holds.
+    /// Blocks held, by device.
     held: Vec<u64>,
 }
 
 impl Copies {
-    /// On this share of the SSDs.
+    /// Creates the cache on this share of the SSDs. Fails if a setting is invalid.
     pub fn new(share: f64, devices: &[DeviceView]) -> Result<Copies, BadSetting> {
         let mut usual = Settings::parse("policy", "equi,evict=s3-fifo")?;
         Ok(Copies {
@@ -30,7 +29,7 @@ impl Copies {
         })
     }
 
-    /// On another share from now on. What is dirty beyond it is written back first.
+    /// Changes the share of the SSDs. Dirty blocks beyond the new share are written back first.
     pub fn resize(&mut self, share: f64) {
         self.room.resize(share);
         self.write_back.keep_dirty(share > 0.0);
@@ -44,13 +43,13 @@ impl Copies {
         self.room.slots(device)
     }
 
-    /// Slots of a device that homes leave to further copies.
+    /// Returns the slots of a device that homes leave free for further cached copies.
     pub fn kept(&self, device: &DeviceView, view: &View) -> u32 {
         let held = self.held[device.id.index()].div_ceil(view.extent_size / view.block_size);
         self.slots(device).saturating_sub(held as u32)
     }
 
-    /// Blocks that there is room for: those that are there, and those of free slots.
+    /// Returns the capacity in blocks: blocks held, and blocks of free slots, up to the share.
     fn blocks(&self, view: &View) -> u64 {
         let per_slot = view.extent_size / view.block_size;
         let of = |device: &DeviceView| {
@@ -72,14 +71,15 @@ impl Copies {
         self.eviction.used(piece, view);
     }
 
-    /// Where a read of what lies on a disk leaves a copy.
+    /// Places a read of an extent with a home on a disk: an admitted block gets a cached copy on the next
+    /// SSD.
     pub fn place_read(&mut self, read: &Piece, view: &View) -> Placement<'static> {
         let admitted = self.admission.admits(read);
         self.eviction.used(read, view);
         Placement::cached(admitted.then(|| self.room.next_ssd()))
     }
 
-    /// Where a write to what lies on a disk goes.
+    /// Places a write to an extent with a home on a disk.
     pub fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
         if self.admission.passes_by(write) {
             return Placement::ALONE;
@@ -107,7 +107,7 @@ impl Copies {
         }
     }
 
-    /// Plans what is to be written back, or only what must be to make room; returns when to ask again.
+    /// Plans the write-back, or only the write-back needed to make room. Returns the time of the next call.
     pub fn plan(&mut self, only_forced: bool, view: &View, plan: &mut Plan) -> Nanos {
         self.write_back.only_forced(only_forced);
         self.write_back.plan(self.blocks(view), view, plan)

@@ -1,4 +1,4 @@
-//! What extents are asked for, as time that it would take devices of each class, unloaded.
+//! Demand of extents, as time on unloaded devices of each class.
 
 use crate::{Direction, Piece, View};
 use braid_base::{Bytes, DeviceClass, Nanos};
@@ -6,7 +6,7 @@ use braid_base::{Bytes, DeviceClass, Nanos};
 /// Milliseconds a second, by class of device (disk, SSD) and direction (read, write).
 pub(super) type Times = [[f32; 2]; 2];
 
-/// The place of a class in [`Times`].
+/// Returns the index of a class in [`Times`].
 pub(super) fn class(class: DeviceClass) -> usize {
     match class {
         DeviceClass::Hdd => 0,
@@ -14,7 +14,7 @@ pub(super) fn class(class: DeviceClass) -> usize {
     }
 }
 
-/// The place of a direction; none for a flush.
+/// Returns the index of a direction; none for a flush.
 pub(super) fn direction(direction: Direction) -> Option<usize> {
     match direction {
         Direction::Read => Some(0),
@@ -23,8 +23,8 @@ pub(super) fn direction(direction: Direction) -> Option<usize> {
     }
 }
 
-/// What devices of a class take, about: what differs from this is part of their slowness. What counts is how
-/// positioning compares with transfer, and that hardly differs between devices of a class.
+/// Approximate speed of a class of devices; any difference is part of a device's slowness. Only the ratio of
+/// positioning to transfer matters, and the ratio hardly differs between devices of a class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speed {
     pub position_ms: f64,
@@ -36,13 +36,13 @@ impl Speed {
         self.ms_per_mib * len.0 as f64 / (1 << 20) as f64
     }
 
-    /// What begins so far behind the end of something else: passing over what lies between, or positioning
-    /// anew.
+    /// Returns the time to reach a start `gap` bytes after the end of another request: pass over the gap, or
+    /// position anew.
     fn reach(&self, gap: Bytes) -> f64 {
         self.position_ms.min(self.transfer(gap))
     }
 
-    /// How many bytes a disk passes over in the time of positioning.
+    /// Returns the bytes that a disk passes over in the time of positioning.
     fn passes_over(&self) -> u64 {
         (self.position_ms / self.ms_per_mib * f64::from(1 << 20)) as u64 + 1
     }
@@ -52,22 +52,22 @@ impl Speed {
     }
 }
 
-/// What an extent, or a group of them, is asked for.
+/// Demand of an extent, or of a group of extents.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Demand {
-    /// As of `at`.
+    /// Demand as of `at`.
     times: Times,
     pub at: Nanos,
     pub moved: Option<Nanos>,
-    /// What was expected at `since`, and what came since, as time of a disk: milliseconds a second, and
-    /// milliseconds.
+    /// Demand expected at `since`, in milliseconds a second of a disk, and demand that came since, in
+    /// milliseconds of a disk.
     pub expected: Option<f32>,
     pub came: f32,
     pub since: Option<Nanos>,
 }
 
 impl Demand {
-    /// With what is forgotten by then taken off.
+    /// Returns the demand decayed until `now`.
     pub fn at(&self, now: Nanos, memory: Nanos) -> Times {
         let age = now.saturating_sub(self.at).0 as f32 / memory.0 as f32;
         let left = (-age).exp();
@@ -87,7 +87,7 @@ impl Demand {
     }
 }
 
-/// The demand of an extent: half of it its own, half the mean of its group.
+/// Returns the demand of an extent: half the extent's own, half the mean of the group.
 pub(super) fn lent(own: Times, of_group: Times, group: u32) -> Times {
     let mut demand = own;
     for (own, of_group) in demand.as_flattened_mut().iter_mut().zip(of_group.as_flattened()) {
@@ -96,29 +96,30 @@ pub(super) fn lent(own: Times, of_group: Times, group: u32) -> Times {
     demand
 }
 
-/// What of it a disk would do.
+/// Returns the time that a disk would take for a demand.
 pub(super) fn of_disk(demand: &Times) -> f32 {
     demand[class(DeviceClass::Hdd)].iter().sum()
 }
 
-/// Where the last requests ended.
+/// Ends of the most recent requests.
 #[derive(Debug)]
 pub(super) struct Runs {
     ends: Vec<u64>,
-    /// The same in units of 4 KiB, cut off at 16 TiB: many of these fit a register, and mostly tell at once
-    /// that none is near.
+    /// Ends in units of 4 KiB, cut off at 16 TiB: many fit a register, and usually tell at once that no end
+    /// is near.
     coarse: Vec<u32>,
     next: usize,
 }
 
 impl Runs {
     pub fn new(streams: usize) -> Runs {
-        // Nothing begins soon behind the middle of all addresses.
+        // No request begins soon after the middle of all addresses.
         let none = u64::MAX / 2;
         Runs { ends: vec![none; streams], coarse: vec![coarse(none); streams], next: 0 }
     }
 
-    /// What a piece takes a disk: nothing but transfer where it goes on with one of the last requests.
+    /// Returns the time of a piece on a disk: only transfer if the piece continues one of the most recent
+    /// requests.
     pub fn takes(&mut self, disk: Speed, piece: &Piece, view: &View) -> f64 {
         let extent = (view.extent_size * u64::from(piece.extent.0)).0;
         let (start, end) = (extent + piece.range.start.0, extent + piece.range.end.0);
@@ -133,7 +134,8 @@ impl Runs {
         reach + disk.transfer(Bytes(end - start))
     }
 
-    /// Which end is nearest before an address, and how far away; none if none is as near as `most`, perhaps.
+    /// Returns the nearest end before an address, and the distance. May return none if no end is within
+    /// `most`.
     fn nearest(&self, start: u64, most: u64) -> Option<(usize, u64)> {
         let (at, most) = (coarse(start), coarse(most).saturating_add(1));
         let are_near =
@@ -141,7 +143,7 @@ impl Runs {
         if are_near == 0 {
             return None;
         }
-        // Wrapping: what ended further on is as far away as can be.
+        // Wrapping: an end beyond the address counts as farthest away.
         let gaps = self.ends.iter().map(|&other| start.wrapping_sub(other)).enumerate();
         gaps.min_by_key(|&(_, gap)| gap)
     }
@@ -156,7 +158,7 @@ mod tests {
     use super::*;
     use braid_base::Rng;
 
-    /// What is left out at first look is never near.
+    /// The coarse first look never leaves out a near end.
     #[test]
     fn the_nearest_end_is_found_wherever_it_is_near() {
         let mut rng = Rng::new(7);
