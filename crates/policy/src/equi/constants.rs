@@ -25,8 +25,8 @@ pub(super) struct Constants {
     pub group: f64,
     /// Remembered ends of requests: as many as the streams that a disk's own buffer may follow.
     pub streams: f64,
-    /// Weight of a guess, in observations. Also the number of probes of a device, so that guests need not be
-    /// the first to find out.
+    /// Weight of a guess, in observations. Also the number of probes of a device and direction: otherwise
+    /// guests would be the first to measure the device.
     pub guessed: f64,
     /// Least number of requests by which moves judge a device: many, so that the behaviour in bursts is not
     /// forgotten between bursts.

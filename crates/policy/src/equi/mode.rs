@@ -1,18 +1,18 @@
-//! What the SSDs are used for: homes, copies of blocks, or both.
+//! Use of the SSDs: homes, cached copies of blocks, or both.
 
 use super::Equi;
 use crate::{BadSetting, Policy, Settings};
 
-/// A mode. Of three, one is near the best for most loads; which, a simulation of the load tells, and no rule
-/// that was found.
+/// Mode of the policy. For most loads one of the three is near the best. A simulation of the load finds the
+/// mode; no rule was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Mode {
-    /// The SSDs hold homes alone.
+    /// The SSDs hold homes only.
     #[default]
     Tier,
-    /// A fifth of the SSDs holds copies of blocks, as under `exclusive`, the rest homes.
+    /// A fifth of the SSDs holds cached copies of blocks, as under `exclusive`; the rest holds homes.
     Mixed,
-    /// The SSDs hold copies alone: a write-back cache.
+    /// The SSDs hold cached copies only: a write-back cache.
     Cache,
 }
 
@@ -27,7 +27,7 @@ impl Mode {
         }
     }
 
-    /// The share of the SSDs for copies.
+    /// Returns the share of the SSDs for cached copies.
     pub fn copies(self) -> f64 {
         match self {
             Mode::Tier => 0.0,
@@ -36,7 +36,7 @@ impl Mode {
         }
     }
 
-    /// Setting: `mode` (tier), or `auto`, which begins as `tier`. Whether it is `auto`, too.
+    /// Reads the setting `mode` (tier), or `auto`, which begins as `tier`. The flag is true for `auto`.
     pub fn take(settings: &mut Settings) -> Result<(Mode, bool), BadSetting> {
         let Some(text) = settings.take_text("mode") else { return Ok((Mode::default(), false)) };
         if text == "auto" {
@@ -50,7 +50,8 @@ impl Mode {
 }
 
 impl Equi {
-    /// The settings for this mode, with these wishes, where time passes so many times as fast.
+    /// Returns the settings for a mode and wishes, for a simulation in which time passes `haste` times as
+    /// fast.
     pub(super) fn written(&self, mode: &str, haste: u32, wishes: &str) -> String {
         let usual = mode == Mode::default().name();
         let text = self.constants.hastened(haste).written()
@@ -59,7 +60,7 @@ impl Equi {
         text.trim_start_matches(',').to_owned()
     }
 
-    /// The name of the mode that was asked for.
+    /// Returns the requested mode.
     pub(super) fn asked_mode(&self) -> &'static str {
         if self.is_auto { "auto" } else { self.mode.name() }
     }

@@ -1,36 +1,36 @@
-//! Which extents move: those that gain most for their price, in runs of neighbours.
+//! Choice of moves: the extents with the largest gain for their price, in runs of neighbours.
 
 use super::Equi;
 use super::demand::{Demand, of_disk};
 use crate::{DeviceView, Move, View};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 
-/// A move that would be good.
+/// Gain of a possible move.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gain {
     pub extent: ExtentId,
     pub from: DeviceId,
     pub to: DeviceId,
-    /// What guests gain, in milliseconds a second; less than nothing is a loss.
+    /// Gain of guests, in milliseconds a second; a loss is negative.
     pub ms: f64,
 }
 
-/// What a move costs guests, in milliseconds.
+/// Price of a move to guests, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Price {
-    /// Once for a run.
+    /// Once per run.
     once: f64,
-    /// For each extent of it.
+    /// For each extent of the run.
     each: f64,
 }
 
 impl Price {
-    /// Of a run of this length.
+    /// Price of a run of this length.
     fn of(&self, extents: usize) -> f64 {
         self.once + self.each * extents as f64
     }
 
-    /// Of a single extent.
+    /// Price of a single extent.
     pub fn alone(&self) -> f64 {
         self.of(1)
     }
@@ -40,21 +40,21 @@ impl Equi {
     pub(super) fn watch_saturation(&mut self, view: &View) {
         let left = self.constants.left();
         for ((share, since), device) in self.saturated.iter_mut().zip(view.devices) {
-            // Of two requests one waits.
+            // More than one request in flight: requests wait.
             let waits = if device.in_flight > 1 { 1.0 } else { 0.0 };
             *share = *share * left + waits * (1.0 - left);
             *since = if *share > 0.5 { since.or(Some(view.now)) } else { None };
         }
     }
 
-    /// Whether requests wait for a device most of the time.
+    /// True if requests wait for a device most of the time.
     fn is_saturated(&self, device: DeviceId) -> bool {
         self.saturated[device.index()].1.is_some()
     }
 
-    /// The time in which a move must have gained more than it costs, in seconds. Free room on a faster device
-    /// is filled once, and nothing leaves for it: there a load that has lasted for so long is expected to
-    /// last as long again.
+    /// Returns the time in which a move must gain more than the move costs, in seconds. Free room on a faster
+    /// device is filled once, and no extent leaves for a move into free room. A load on the source that has
+    /// lasted for some time is then expected to last as long again.
     fn horizon(&self, from: DeviceId, to: DeviceId, view: &View) -> f64 {
         let lasted = |since| view.now.saturating_sub(since);
         let saturated = self.saturated[from.index()].1.map_or(Nanos::ZERO, lasted);
@@ -62,9 +62,11 @@ impl Equi {
         self.constants.horizon.max(fills).as_secs_f64()
     }
 
-    /// What an extent gains by a move to the best other device. A device gives to one of a class that is no
-    /// faster only what it cannot bear, or what costs several times as much there: after a burst, a disk
-    /// looks quick if one forgets what it is like in the next one.
+    /// Returns the gain of an extent by a move to the best other device.
+    ///
+    /// If the target's class is not faster, a device gives away extents only if the device is saturated, or
+    /// if the extent costs several times as much there. After a burst a disk looks quick; the rule remembers
+    /// the disk's speed in the next burst.
     pub(super) fn gain(&self, extent: ExtentId, known: &Demand, view: &View) -> Option<Gain> {
         let from = view.homes.home(extent)?;
         let demand = self.demand(extent, known, view.now);
@@ -75,7 +77,7 @@ impl Equi {
         };
         let others = view.devices.iter().filter(takes_more).map(|d| (self.cost(&demand, d.id), d));
         let (best, first) = others.clone().min_by(|a, b| a.0.total_cmp(&b.0))?;
-        // Those of its class that are about as good share what comes, neighbours together.
+        // Devices of one class with about the same cost share the incoming extents, neighbours together.
         let alike =
             others.filter(|(cost, d)| d.class == first.class && *cost <= best * self.constants.margin);
         let roomy = alike.filter(|(_, d)| self.room(d, view) > 0 || d.id == first.id).map(|(_, d)| d.id);
@@ -89,7 +91,7 @@ impl Equi {
         Some(Gain { extent, from, to, ms: if bears { ms.min(0.0) } else { ms } })
     }
 
-    /// What a move costs guests who wait so much for each millisecond that a device works for it.
+    /// Returns the price of a move, given the delay of guests per millisecond of work on source and target.
     pub(super) fn price(&self, from: DeviceId, to: DeviceId, waiting: [f64; 2], view: &View) -> Price {
         let speed = |device: DeviceId| self.constants.speed(self.classes[device.index()]);
         let [reads, writes] = waiting;
@@ -100,13 +102,14 @@ impl Equi {
         }
     }
 
-    /// What guests wait for a move under the usual load.
+    /// Returns the delay of guests by a move under the usual load.
     pub(super) fn waiting_for(&self, from: DeviceId, to: DeviceId) -> [f64; 2] {
         [self.waiting(from), self.waiting(to)]
     }
 
-    /// The same for a move that needs no exchange. While both devices are idle nobody waits for it; but what
-    /// leaves the faster one, or would have to make room there, would be churn in every pause.
+    /// Returns the delay of guests by a move without an exchange. While both devices are idle, no guest
+    /// waits. Moves off the faster device, or moves that would have to make room there, would be churn in
+    /// every pause.
     fn waiting_now(&self, from: DeviceId, to: DeviceId, view: &View) -> [f64; 2] {
         let is_idle = |device: DeviceId| view.devices[device.index()].in_flight == 0;
         match self.fills(from, to, view) && is_idle(from) && is_idle(to) {
@@ -115,12 +118,12 @@ impl Equi {
         }
     }
 
-    /// Whether a move takes room that is free on a faster device.
+    /// True if a move takes free room on a faster device.
     fn fills(&self, from: DeviceId, to: DeviceId, view: &View) -> bool {
         self.is_faster(to, from) && self.room(&view.devices[to.index()], view) > 0
     }
 
-    /// Slots that are free for homes.
+    /// Slots free for homes.
     fn room(&self, device: &DeviceView, view: &View) -> u32 {
         device.free.saturating_sub(self.copies.kept(device, view))
     }
@@ -153,7 +156,7 @@ impl Equi {
         }
     }
 
-    /// What guests asked of disks that are to rest comes to SSDs while these have room, beside other moves.
+    /// Moves requested extents from resting disks to SSDs with free room, beside other moves.
     pub(super) fn fetch_wanted(&mut self, view: &View, moves: &mut Vec<Move>) {
         let mut room: Vec<u32> = view.devices.iter().map(|device| self.room(device, view)).collect();
         let mut wanted = self.wishes.take_wanted();
@@ -176,8 +179,8 @@ impl Equi {
         }
     }
 
-    /// Whether a move is made now. From an SSD that is not saturated only a few extents return to the disks
-    /// in each plan: how these respond to more load is measured, and not predicted.
+    /// True if a move is made now. From an SSD that is not saturated only a few extents return to the disks
+    /// in each plan: the response of disks to more load is measured, not predicted.
     fn may_go(&self, gain: &Gain, returning: &mut usize) -> bool {
         if !self.is_faster(gain.from, gain.to) || self.is_saturated(gain.from) {
             return true;
@@ -187,14 +190,14 @@ impl Equi {
         may
     }
 
-    /// What extents would gain that were asked for lately and have not just moved. Those of which only
-    /// neighbours were asked for take free room on a faster device, and nobody's place.
+    /// Returns the gains of extents that were requested lately and have not just moved. Extents without own
+    /// requests, between requested neighbours, take free room on a faster device only.
     fn gains(&self, view: &View) -> Vec<Gain> {
         let rest = Nanos::from_secs_f64(self.constants.horizon.as_secs_f64() * self.constants.margin);
         let size = self.constants.group();
         let mut gains = Vec::new();
         for group in self.groups.newest_first() {
-            // What nobody asked for goes along between others, and not by itself.
+            // Idle extents move between requested neighbours, and not alone.
             let members = (group * size..(group + 1) * size).map(ExtentId);
             let mut asked = members.filter(|extent| self.known.contains(*extent));
             let Some(first) = asked.next() else { continue };
@@ -211,7 +214,7 @@ impl Equi {
         gains
     }
 
-    /// Those that pay, neighbours together, the best for their price first.
+    /// Returns the runs of neighbours that pay, best ratio of gain to price first.
     fn runs_that_pay(&self, mut gains: Vec<Gain>, view: &View) -> Vec<Gain> {
         let run = |gain: &Gain| (gain.from, gain.to, gain.extent.0 / self.constants.group());
         gains.sort_unstable_by_key(|gain| (run(gain), gain.extent));
@@ -222,7 +225,7 @@ impl Equi {
                 (self.price(from, to, self.waiting_now(from, to, view), view), self.horizon(from, to, view));
             let mut run: Vec<Gain> =
                 neighbours.iter().filter(|gain| gain.ms * horizon > price.each).copied().collect();
-            // As above, of those that pay.
+            // Idle extents move only between requested neighbours, here among the extents that pay.
             let is_known = |gain: &Gain| self.known.contains(gain.extent);
             run.truncate(run.iter().rposition(is_known).map_or(0, |last| last + 1));
             run.drain(..run.iter().position(is_known).unwrap_or(0));
@@ -232,7 +235,7 @@ impl Equi {
             }
         }
         runs.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1[0].extent.cmp(&b.1[0].extent)));
-        // No more than the devices can do, one after the other, until the next plan.
+        // No more moves than the devices can do, one after the other, until the next plan.
         let mut left = self.constants.tick().as_millis_f64();
         let fits = |(_, run): &(f64, Vec<Gain>)| {
             let fits = left > 0.0;
@@ -242,7 +245,8 @@ impl Equi {
         runs.into_iter().take_while(fits).flat_map(|(_, run)| run).collect()
     }
 
-    /// Homes leave an SSD as copies need their room, and a few before that: those that lose least.
+    /// Moves homes off an SSD as cached copies need the room, a few in advance: the homes with the least
+    /// loss.
     fn make_room_for_copies(&mut self, gains: &[Gain], view: &View, moves: &mut Vec<Move>) {
         let disks = view.devices.iter().filter(|d| d.class == DeviceClass::Hdd && d.free > 0);
         let Some(out) = disks.max_by_key(|d| d.free).map(|d| d.id) else { return };
@@ -254,8 +258,8 @@ impl Equi {
         }
     }
 
-    /// Up to `most` extents on a device, each with what its leaving loses: those without requests, then those
-    /// that lose least.
+    /// Returns up to `most` extents on a device, each with the loss from leaving: extents without requests
+    /// first, then the extents with the least loss.
     fn leaving(
         &mut self,
         gains: &[Gain],
@@ -273,7 +277,7 @@ impl Equi {
         leaving
     }
 
-    /// On a full device others must leave first.
+    /// Plans swaps on a full device: another extent leaves first.
     fn swap(
         &mut self,
         mut coming: Vec<Gain>,
@@ -299,10 +303,10 @@ impl Equi {
         }
     }
 
-    /// Up to `most` extents on a device of which nothing is known.
+    /// Returns up to `most` extents on a device without a known demand.
     fn cold_on(&mut self, device: DeviceId, most: usize, view: &View) -> Vec<ExtentId> {
         let (extents, mut found) = (view.homes.extents(), Vec::new());
-        // Of twice as many as can be known, half are not.
+        // At most half of the extents searched can be known.
         for _ in 0..extents.min(2 * self.constants.known as u32) {
             if found.len() >= most {
                 break;

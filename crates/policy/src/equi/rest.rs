@@ -1,58 +1,58 @@
-//! `quiet=20/day`: disks without requests of guests rest, and are woken at most so often.
+//! `quiet=20/day`: disks without requests of guests rest, and are woken at most 20 times a day.
 //!
-//! A disk stops by itself once nothing was asked of it for some time, which its owner sets in the disk
-//! (`hdparm -S 120`); ten minutes are counted on here. A disk that guests have not asked for anything in that
-//! time is left alone: nothing moves from it or to it, what is dirty stays dirty while there is room, no
-//! device is probed, and new extents go to SSDs that have room. A disk that was woken so often within a day
-//! that it must not be woken again is kept from stopping, by a read every four minutes, and is used as
-//! always.
+//! A disk stops by itself after a time without requests, set by the owner in the disk (`hdparm -S 120`);
+//! Braid assumes ten minutes. A disk without requests of guests in ten minutes is left alone. Nothing moves
+//! from or to the disk, dirty blocks stay dirty while there is room, no device is probed, and new extents go
+//! to SSDs with room. A disk that has used up the wake-ups of a day is kept from stopping by a read every
+//! four minutes, and is used as usual.
 //!
-//! What guests ask of a disk moves to SSDs that have room, so that it need not be woken for that again.
+//! Extents that guests request from a disk move to SSDs with room, so that the same requests need not wake
+//! the disk again.
 //!
-//! What was woken before the daemon started is not known. The engine wakes disks, too: a disk that has the
-//! second list of what the journal promises is written within seconds of each change of where data lies.
+//! Wake-ups before the start of the daemon are unknown. The engine wakes disks, too: a disk that holds the
+//! witness is written within seconds of each change of the map.
 
 use crate::{BadSetting, Completion, Direction, Move, Origin, Settings, View};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 use std::collections::VecDeque;
 
-/// The bound, and when each disk was used.
+/// Bound on wake-ups, and the last use of each disk.
 pub(super) struct Rest {
     per_day: usize,
-    /// By device; none of an SSD.
+    /// By device; none for an SSD.
     disks: Vec<Option<Disk>>,
-    /// What guests asked of disks since the last plan.
+    /// Extents requested by guests from disks since the last plan.
     wanted: Vec<ExtentId>,
-    /// The last plan.
+    /// Time of the last plan.
     now: Nanos,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Disk {
-    /// A request has ended since the last plan, and one of a guest.
+    /// True if a request has ended since the last plan; `was_asked`: a request of a guest.
     was_used: bool,
     was_asked: bool,
-    /// When the last request ended, or one was sent to keep it from stopping; and when the last one of a
-    /// guest did.
+    /// End of the last request, or time of the last read to keep the disk from stopping; `asked`: end of the
+    /// last request of a guest.
     used: Nanos,
     asked: Nanos,
-    /// When it was woken, of the last day; no more than may be.
+    /// Wake-ups of the last day.
     woken: VecDeque<Nanos>,
 }
 
-/// A disk that nobody uses for so long has stopped.
+/// A disk without use for this time has stopped.
 const STOPS: Nanos = Nanos::from_secs(600);
-/// One that must not stop is read after so long.
+/// Interval of reads that keep a disk from stopping.
 const KEPT: Nanos = Nanos::from_secs(240);
 const DAY: Nanos = Nanos::from_secs(86_400);
-/// Times of all of them are kept.
+/// Largest bound: the times of all wake-ups of a day are kept.
 const MOST: usize = 1000;
-/// Extents that move to SSDs in one plan.
+/// Largest number of extents that move to SSDs in one plan.
 const MOST_WANTED: usize = 64;
 const EXPECTED: &str = "times a day from 0 to 1000, such as 20/day";
 
 impl Rest {
-    /// Setting: `quiet` (none), such as `20/day`.
+    /// Reads the setting `quiet` (none), such as `20/day`. Fails if the text is no such rate.
     pub fn take(settings: &mut Settings, classes: &[DeviceClass]) -> Result<Option<Rest>, BadSetting> {
         let Some(text) = settings.take_text("quiet") else { return Ok(None) };
         let number = text.strip_suffix("/day").unwrap_or(&text);
@@ -67,7 +67,7 @@ impl Rest {
         format!(",quiet={}/day", self.per_day)
     }
 
-    /// A guest asks a device for something.
+    /// Records a guest's request to an extent with this home.
     pub fn wants(&mut self, extent: ExtentId, home: DeviceId) {
         let is_on_disk = self.disks[home.index()].is_some();
         if is_on_disk && self.wanted.len() < MOST_WANTED && !self.wanted.contains(&extent) {
@@ -75,12 +75,12 @@ impl Rest {
         }
     }
 
-    /// What guests asked of disks since this was asked.
+    /// Returns and clears the extents requested from disks since the last call.
     pub fn take_wanted(&mut self) -> Vec<ExtentId> {
         std::mem::take(&mut self.wanted)
     }
 
-    /// A device has done something.
+    /// Records the end of a request on a device.
     pub fn completed(&mut self, io: &Completion) {
         if let Some(disk) = &mut self.disks[io.device.index()] {
             disk.was_used = true;
@@ -88,7 +88,7 @@ impl Rest {
         }
     }
 
-    /// At each plan. A new policy takes all disks for used.
+    /// Updates the state of all disks, at each plan. At the first plan all disks count as just used.
     pub fn see(&mut self, view: &View) {
         let is_first = self.now == Nanos::ZERO;
         self.now = view.now;
@@ -107,7 +107,7 @@ impl Rest {
         }
     }
 
-    /// Reads from disks that must not stop.
+    /// Plans reads from disks that must not stop.
     pub fn keep_turning(&mut self, view: &View, moves: &mut Vec<Move>) {
         for (disk, device) in self.disks.iter_mut().zip(view.devices) {
             let Some(disk) = disk else { continue };
@@ -119,17 +119,17 @@ impl Rest {
         }
     }
 
-    /// Whether a device is left alone.
+    /// True if a device is left alone.
     pub fn rests(&self, device: DeviceId) -> bool {
         self.disks[device.index()].as_ref().is_some_and(|disk| disk.rests(self.now, self.per_day))
     }
 
-    /// Whether one of the disks is left alone.
+    /// True if any disk is left alone.
     pub fn any_rests(&self) -> bool {
         self.disks.iter().flatten().any(|disk| disk.rests(self.now, self.per_day))
     }
 
-    /// Leaves out what asks something of a device that rests.
+    /// Removes moves and probes that use a resting device.
     pub fn leave_alone(&self, moves: &mut Vec<Move>, view: &View) {
         moves.retain(|job| match job {
             Move::Migrate { extent, target } => {
@@ -140,14 +140,14 @@ impl Rest {
         });
     }
 
-    /// Why a device is left alone, if it is.
+    /// Returns the reason if a device is left alone.
     pub fn refusal(&self, device: DeviceId) -> Option<String> {
         let disk = self.disks[device.index()].as_ref().filter(|_| self.rests(device))?;
         let (idle, per_day) = (self.now - disk.asked, self.per_day);
         Some(format!("quiet={per_day}/day leaves {device} alone, of which guests asked nothing for {idle}"))
     }
 
-    /// What is known of a disk; nothing of an SSD.
+    /// Figures of a disk; none for an SSD.
     pub fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
         let woken = self.disks[device.index()].as_ref().map(|disk| disk.woken.len() as f64);
         woken.map(|woken| vec![("spin_ups_per_day", woken)]).unwrap_or_default()
@@ -155,7 +155,7 @@ impl Rest {
 }
 
 impl Disk {
-    /// Whether it may be woken once more.
+    /// True if the disk may be woken once more.
     fn may_stop(&self, per_day: usize) -> bool {
         self.woken.len() < per_day
     }

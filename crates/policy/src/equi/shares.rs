@@ -1,4 +1,5 @@
-//! Where new extents go: by shares, which move towards the devices where what guests ask for takes less time.
+//! Placement of new extents by shares. Shares move towards the devices with the least time for guests'
+//! requests.
 
 use super::Constants;
 use super::demand::Times;
@@ -9,18 +10,18 @@ use braid_base::{DeviceClass, DeviceId};
 pub(super) struct Shares {
     constants: Constants,
     shares: Vec<f64>,
-    /// What each device is owed.
+    /// Extents owed to each device.
     credit: Vec<f64>,
-    /// Of the last requests alone, since guests come and go.
+    /// Slowness over the most recent requests only, since guests come and go.
     slowness: Vec<[Slowness; 2]>,
-    /// Probes that have told what a device is like, by direction.
+    /// Finished probes, by device and direction.
     probes: Vec<[u32; 2]>,
-    /// What guests ask for, of late: in any unit, since only its parts compare.
+    /// Recent demand of guests, in any unit: only the ratio of the parts counts.
     asked: Times,
 }
 
 impl Shares {
-    /// Until something is measured, all goes to the SSDs.
+    /// Creates shares: until measured, all new extents go to the SSDs.
     pub fn new(constants: Constants, classes: &[DeviceClass]) -> Shares {
         let fast = classes.contains(&DeviceClass::Ssd);
         let least = constants.least;
@@ -56,8 +57,8 @@ impl Shares {
         self.probes[device.index()][direction] += 1;
     }
 
-    /// The device of a new extent: that which is owed most, among those with room for more than moves need
-    /// and than is kept for copies.
+    /// Returns the device of a new extent: the device with the largest debt. Only devices count that have
+    /// more room than moves need and than is kept for cached copies.
     pub fn next(&mut self, view: &View, kept: impl Fn(&DeviceView) -> u32) -> Option<DeviceId> {
         let least = self.constants.least;
         let open = |d: &&DeviceView| f64::from(d.free.saturating_sub(kept(d))) > f64::from(d.slots) * least;
@@ -71,7 +72,7 @@ impl Shares {
         Some(owed)
     }
 
-    /// Shares grow where what guests ask for takes less time than on average.
+    /// Grows the shares of devices on which guests' requests take less time than on average.
     pub fn share_out(&mut self, classes: &[DeviceClass]) {
         let (asked, left) = (self.asked, self.constants.left() as f32);
         self.asked.as_flattened_mut().iter_mut().for_each(|part| *part *= left);
@@ -92,7 +93,7 @@ impl Shares {
         self.shares.iter_mut().for_each(|share| *share = (*share / sum).max(self.constants.least));
     }
 
-    /// Asks devices of which less is known than guessed, by writes only those that may be written.
+    /// Plans probes of devices with too few measurements, with writes only to devices that may be written.
     pub fn probe(&self, view: &View, may_write: impl Fn(DeviceId) -> bool, moves: &mut Vec<Move>) {
         for device in view.devices {
             let directions =

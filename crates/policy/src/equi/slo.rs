@@ -1,63 +1,64 @@
-//! `slo=p99<5ms`: background work only while guests' requests are quicker than an owner wishes.
+//! `slo=p99<5ms`: background work only while guests' requests are fast enough for the owner.
 //!
-//! Of a hundred requests one may take 5 ms or longer. Each request earns a hundredth of such a slow one, and
-//! each slow request costs a whole one. Background work begins with half of what a minute earns, and ends
-//! with nothing: so it may make requests slow, but no more of them than the wish allows over some minutes. A
-//! debt of more than ten minutes is forgiven. A load that is slow by itself earns nothing, and gets no
-//! background work beside it.
+//! Of a hundred requests one may take 5 ms or longer. Each request earns a hundredth of a slow request, and
+//! each slow request costs a whole one. Background work begins with half of a minute's credit, and ends at
+//! zero credit. Background work may therefore make requests slow, but no more requests than the wish allows
+//! over some minutes. A debt of more than ten minutes is forgiven. A load that is slow by itself earns
+//! nothing, and gets no background work beside guests.
 //!
-//! While no guest has asked for anything for a second, background work harms nobody. The first request ends
-//! it (`Plan::yields`).
+//! After a second without requests of guests, background work harms nobody. The first request ends the
+//! background work (`Plan::yields`).
 //!
-//! Latencies are those of devices, their queues included, and memory's; a request that is cut into pieces
-//! counts as so many.
+//! Latencies are the latencies of devices, queues included, and of hits in memory. Each piece of a split
+//! request counts as a request.
 
 use crate::{BadSetting, Completion, Origin, Plan, Settings, View};
 use braid_base::Nanos;
 
-/// The bound, and what requests were like.
+/// Bound on slow requests, and recent latencies.
 pub(super) struct Slo {
-    /// As in `p99`.
+    /// Digits of the percentile, as in `p99`.
     digits: String,
     bound: Nanos,
-    /// The part of requests that may be slow.
+    /// Fraction of requests that may be slow.
     allowed: f64,
-    /// Requests of the last minute, and slow ones of these.
+    /// Requests of the last minute, and the slow ones among them.
     requests: f64,
     slow: f64,
-    /// Slow requests that there may be.
+    /// Number of slow requests still allowed.
     credit: f64,
-    /// Whether there was enough credit, and there is some left.
+    /// True from half of a minute's credit until the credit is used up.
     is_rich: bool,
     is_quiet: bool,
-    /// A request has ended since `seen`.
+    /// True if a request of a guest has ended since `seen`.
     was_asked: bool,
     last_request: Nanos,
     seen: Nanos,
 }
 
-/// The time in which credit is earned: some thousand requests, of which some may be slow.
+/// Seconds in which credit is earned: some thousand requests, of which some may be slow.
 const MINUTE: f64 = 60.0;
-/// The largest debt, in minutes.
+/// Largest debt, in minutes.
 const DEBT: f64 = 10.0;
-/// Guests have left the volume alone if they have for so long.
+/// Time without requests after which the volume counts as idle.
 const IDLE: Nanos = Nanos::from_secs(1);
 const EXPECTED: &str = "a percentile from p50 to p999 and a time up to 1min, such as p99<5ms";
 
-/// When background work may be done.
+/// When background work may run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Slack {
     /// Beside guests.
     #[default]
     Now,
-    /// Until a guest asks for something.
+    /// Until the next request of a guest.
     Pause,
-    /// Only what must be.
+    /// Only unavoidable work.
     None,
 }
 
 impl Slo {
-    /// Setting: `slo` (none), such as `p99<5ms`.
+    /// Reads the setting `slo` (none), such as `p99<5ms`. Fails if the text is no percentile and time within
+    /// the limits.
     pub fn take(settings: &mut Settings) -> Result<Option<Slo>, BadSetting> {
         let Some(text) = settings.take_text("slo") else { return Ok(None) };
         let read = || {
@@ -94,12 +95,12 @@ impl Slo {
         format!("p{}<{}", self.digits, braid_base::written(&format!("{}ns", self.bound.0)))
     }
 
-    /// A guest asks for something.
+    /// Records the arrival of a guest's request.
     pub fn requested(&mut self, view: &View) {
         (self.last_request, self.is_quiet) = (view.now, false);
     }
 
-    /// Memory served a request.
+    /// Records a request served from memory.
     pub fn hit(&mut self) {
         self.ended(false);
     }
@@ -120,12 +121,12 @@ impl Slo {
         self.is_rich &= self.credit > 0.0;
     }
 
-    /// The credit of a minute, but that of two slow requests at least.
+    /// Returns the credit of a minute, at least two slow requests.
     fn most(&self) -> f64 {
         (self.allowed * self.requests).max(2.0)
     }
 
-    /// At each plan.
+    /// Updates the credit, at each plan.
     pub fn plan(&mut self, view: &View, plan: &mut Plan) {
         let passed = view.now.saturating_sub(self.seen).as_secs_f64();
         let left = (-passed / MINUTE).exp();
@@ -149,7 +150,7 @@ impl Slo {
         }
     }
 
-    /// Why there is no background work, if there is none.
+    /// Returns the reason if there is no background work.
     pub fn refusal(&self) -> Option<String> {
         let slow = 100.0 * self.slow / self.requests.max(1.0);
         (self.slack() == Slack::None).then(|| {

@@ -1,42 +1,45 @@
-//! How much longer devices take than [`Speed`](super::demand::Speed) says, by load and by nature.
+//! Slowness: how much longer devices take than [`Speed`](super::demand::Speed) says, by load and by nature.
 
 use super::demand::{Times, class};
 use braid_base::DeviceClass;
 
-/// The sum of what requests took over the sum of what they were expected to take.
+/// Sum of actual times of requests over the sum of expected times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slowness {
     expected: f64,
     took: f64,
-    /// Until so much was expected, the rest is guessed to take as long as expected.
+    /// Expected milliseconds until which the missing rest counts as a guess: actual time equal to expected
+    /// time.
     guessed: f64,
-    /// So many of the last requests count.
+    /// Number of recent requests that count.
     remembered: f64,
-    /// Requests of late.
+    /// Decayed number of recent requests.
     recent: f64,
 }
 
 impl Slowness {
-    /// Of the last `remembered` requests, and until they should take `guessed` milliseconds, of a guess.
+    /// Creates a slowness over the last `remembered` requests. A guess fills up the first `guessed`
+    /// milliseconds.
     pub fn new(guessed: f64, remembered: f64) -> Slowness {
         Slowness { expected: 0.0, took: 0.0, guessed, remembered, recent: 0.0 }
     }
 
-    /// Time passes, which leaves this part of what counts by time. As many requests count as came of late,
-    /// and at least `least`: of a fast load, too, what a device did for a moment is not all that is known.
+    /// Lets time pass: the recent requests decay by the factor `left`. As many requests count as came
+    /// recently, and at least `least`. Under a fast load, too, a device's behaviour of a moment is thus not
+    /// the whole basis.
     pub fn pass(&mut self, left: f64, least: f64) {
         self.recent *= left;
         self.remembered = self.recent.max(least);
     }
 
-    /// A request begins.
+    /// Records the start of a request.
     pub fn expect(&mut self, ms: f64) {
         self.recent += 1.0;
         self.expected += ms - self.expected / self.remembered;
         self.took -= self.took / self.remembered;
     }
 
-    /// A request has ended.
+    /// Records the end of a request.
     pub fn took(&mut self, ms: f64) {
         self.took += ms;
     }
@@ -47,16 +50,16 @@ impl Slowness {
     }
 }
 
-/// How many requests a request of a guest meets on a device, on average.
+/// Average number of requests in flight on a device at the arrival of a guest's request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Queue {
     length: f64,
-    /// Requests that the average is of.
+    /// Number of requests in the average.
     requests: f64,
 }
 
 impl Queue {
-    /// A request begins. The average is of the last `most`.
+    /// Records the start of a request. The average covers the last `most` requests.
     pub fn meets(&mut self, in_flight: u32, most: f64) {
         self.requests = (self.requests + 1.0).min(most);
         self.length += (f64::from(in_flight) - self.length) / self.requests;
@@ -67,7 +70,7 @@ impl Queue {
     }
 }
 
-/// What a demand costs on a device of a class with this slowness, in milliseconds a second.
+/// Returns the cost of a demand on a device of a class with this slowness, in milliseconds a second.
 pub(super) fn cost(demand: &Times, of: DeviceClass, slowness: &[Slowness; 2]) -> f64 {
     let times = demand[class(of)].iter().zip(slowness);
     times.map(|(&time, slowness)| f64::from(time) * slowness.factor()).sum()
@@ -94,7 +97,7 @@ mod tests {
         assert!((slowness.factor() - 0.1).abs() < 0.001, "all is: {}", slowness.factor());
     }
 
-    /// 10,000 requests in half a second: more than are counted of a slow load.
+    /// 10,000 requests in half a second: more than count under a slow load.
     #[test]
     fn half_a_second_of_a_fast_load_is_a_part_of_what_counts() {
         let left = (-0.5_f64 / 16.0).exp();

@@ -1,4 +1,4 @@
-//! What an owner may wish for: bounds on what the policy does by itself. Without a wish nothing is bounded.
+//! Wishes of the owner: bounds on the policy's own work. Without a wish nothing is bounded.
 
 use super::rest::Rest;
 use super::slo::{Slack, Slo};
@@ -14,7 +14,8 @@ pub(super) struct Wishes {
 }
 
 impl Wishes {
-    /// Settings: `wear`, `slo`, `quiet`.
+    /// Reads the settings `wear`, `slo`, `quiet`. Fails if a setting is invalid, or `wear` or `quiet` is set
+    /// on a volume with one class of device.
     pub fn take(settings: &mut Settings, devices: &[DeviceView]) -> Result<Wishes, BadSetting> {
         let classes: Vec<DeviceClass> = devices.iter().map(|device| device.class).collect();
         let wear = Wear::take(settings, &classes)?;
@@ -32,20 +33,20 @@ impl Wishes {
         Ok(Wishes { wear, slo: Slo::take(settings)?, rest })
     }
 
-    /// As [`Wishes::take`] takes them.
+    /// Returns the settings for [`Wishes::take`].
     pub fn written(&self) -> String {
         self.hastened(1) + &self.rest.as_ref().map(Rest::written).unwrap_or_default()
     }
 
-    /// The same where time passes so many times as fast, for simulations of a load, which has no pauses for
-    /// disks to rest in.
+    /// Returns the settings for a simulation in which time passes `haste` times as fast. `quiet` is left out:
+    /// a simulated load has no pauses for disks to rest in.
     pub fn hastened(&self, haste: u32) -> String {
         let wear = self.wear.as_ref().map(|wear| wear.hastened(haste)).unwrap_or_default();
         wear + &self.slo.as_ref().map(Slo::written).unwrap_or_default()
     }
 
-    /// A guest asks for something, which memory holds or not. `memory` is how long what was written counts as
-    /// of late.
+    /// Records a guest's request, served from memory if `is_hit`. `memory` is the decay time of recent
+    /// writes.
     pub fn requested(&mut self, is_hit: bool, view: &View, memory: Nanos) {
         self.see(view, memory);
         if let Some(slo) = &mut self.slo {
@@ -62,14 +63,14 @@ impl Wishes {
         }
     }
 
-    /// A guest asks a device for something.
+    /// Records a guest's request to a device.
     pub fn wants(&mut self, extent: ExtentId, home: DeviceId) {
         if let Some(rest) = &mut self.rest {
             rest.wants(extent, home);
         }
     }
 
-    /// What guests asked of disks that are to rest, since this was asked.
+    /// Returns and clears the extents requested from disks since the last call.
     pub fn take_wanted(&mut self) -> Vec<ExtentId> {
         self.rest.as_mut().map(Rest::take_wanted).unwrap_or_default()
     }
@@ -86,7 +87,7 @@ impl Wishes {
         }
     }
 
-    /// At each plan.
+    /// Updates all wishes, at each plan.
     pub fn plan(&mut self, view: &View, memory: Nanos, plan: &mut Plan) {
         if let Some(slo) = &mut self.slo {
             slo.plan(view, plan);
@@ -100,12 +101,12 @@ impl Wishes {
         self.see(view, memory);
     }
 
-    /// When background work may be done.
+    /// Returns when background work may run.
     pub fn slack(&self) -> Slack {
         self.slo.as_ref().map(Slo::slack).unwrap_or_default()
     }
 
-    /// Leaves out what asks something of a disk that is left alone, and reads from those that must not stop.
+    /// Removes moves that use a resting disk, and adds reads from disks that must not stop.
     pub fn let_disks_rest(&mut self, view: &View, moves: &mut Vec<Move>) {
         if let Some(rest) = &mut self.rest {
             rest.leave_alone(moves, view);
@@ -113,32 +114,32 @@ impl Wishes {
         }
     }
 
-    /// Whether something can wait until a disk is used.
+    /// True if any disk rests, so that work can wait until the disk is used.
     pub fn any_rests(&self) -> bool {
         self.rest.as_ref().is_some_and(Rest::any_rests)
     }
 
-    /// Whether a device is left alone.
+    /// True if a device is left alone.
     pub fn rests(&self, device: DeviceId) -> bool {
         self.rest.as_ref().is_some_and(|rest| rest.rests(device))
     }
 
-    /// Whether a new extent may go to a device while another one has room.
+    /// True if a new extent may go to a device while another device has room.
     pub fn may_hold(&self, device: DeviceId) -> bool {
         self.may_write(device) && !self.rests(device)
     }
 
-    /// Whether what a guest has read may be written to a device, too.
+    /// True if blocks read by a guest may also be written to a device.
     pub fn may_fill(&self, device: DeviceId) -> bool {
         self.slack() == Slack::Now && self.may_write(device)
     }
 
-    /// Whether what need not go to a device may go there.
+    /// True if avoidable writes to a device are allowed.
     pub fn may_write(&self, device: DeviceId) -> bool {
         self.wear.as_ref().is_none_or(|wear| wear.may_write(device))
     }
 
-    /// What is refused now, and why.
+    /// Returns the refused work and the reasons.
     pub fn refusals(&self, view: &View) -> Vec<String> {
         let of = |device: &DeviceView| {
             let worn = self.wear.as_ref().and_then(|wear| wear.refusal(device.id));
@@ -148,7 +149,7 @@ impl Wishes {
         of_all.into_iter().chain(view.devices.iter().flat_map(of)).collect()
     }
 
-    /// What outlasts a restart.
+    /// Serialises the state that survives a restart.
     pub fn save(&self) -> Vec<u8> {
         self.wear.as_ref().map(Wear::save).unwrap_or_default()
     }
