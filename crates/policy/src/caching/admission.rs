@@ -1,20 +1,20 @@
-//! Which blocks deserve an extra copy: not those of long sequential streams (`bypass=1MiB`; `off` caches
-//! them, too).
+//! Admission: which blocks deserve a cached copy. Long sequential streams do not (`bypass=1MiB`; `off` caches
+//! streams, too).
 //!
-//! A disk serves a stream nearly as fast as an SSD does, and a stream longer than the cache would leave
-//! nothing of what was in it. Worse, a part of it that goes to the SSD has to be written to the disk all the
-//! same, and what remains is no stream any more: caching streams made sequential loads up to 2.7 times slower
-//! than the disk alone. A stream is a run of requests each of which begins where an earlier one ended; there
-//! may be several at the same time. The first bytes of each are cached, since its length is not known yet; a
-//! single request of that length is a stream from its beginning.
+//! A disk serves a stream nearly as fast as an SSD, and a stream longer than the cache would evict the whole
+//! cache. Worse, the part of a stream on the SSD has to be written to the disk anyway, and the remaining part
+//! is no stream any more: caching streams made sequential loads up to 2.7 times slower than the disk alone. A
+//! stream is a run of requests, each beginning at the end of an earlier request; several streams may run at
+//! the same time. The first bytes of each stream are cached, since the length is not yet known. A single
+//! request of that length is a stream from the beginning.
 //!
-//! Nor blocks of which a guest writes only a part: the rest would have to be read from the disk before, while
-//! the guest waits, and a disk takes the write itself into its buffer in much less time. If a flush follows
-//! and such a block is written again, as by a log of sectors, it deserves a copy: there the disk would have
-//! to turn for each write. (On traces without flushes, a copy at the second write made caches 1.6 times
-//! slower than the disk alone.) `part-writes=cache` gives all such blocks copies.
+//! Partly written blocks do not deserve a copy either. The rest of the block would have to be read from the
+//! disk first, while the guest waits, and a disk takes the write itself into its buffer in much less time. If
+//! a flush follows and the block is written again, as by a log of sectors, the block deserves a copy: the
+//! disk would have to turn for each write. (On traces without flushes, a copy at the second write made caches
+//! 1.6 times slower than the disk alone.) `part-writes=cache` gives all partly written blocks copies.
 //!
-//! What is left, a filter may keep out until it has been asked for more often (`admit`, [`super::filter`]).
+//! A filter may keep the remaining blocks out until more requests have come (`admit`, [`super::filter`]).
 
 use super::filter::Filter;
 use super::ghosts::Ghosts;
@@ -22,46 +22,46 @@ use super::written;
 use crate::{BadSetting, ByteRange, Piece, Request, Settings, View};
 use braid_base::{BlockId, Bytes, GIB, KIB, MIB, Op};
 
-/// Passes streams by.
+/// Admission to a cache: bypasses streams, partly written blocks, and blocks kept out by the filter.
 pub struct Admission {
-    /// How long a stream is that is passed by, if any is.
+    /// Length from which a stream bypasses the cache; none without bypass.
     bypass: Option<Bytes>,
-    /// Whether blocks of which a guest writes only a part are cached.
+    /// True if partly written blocks are cached.
     part_writes: bool,
     streams: [Stream; STREAMS],
-    /// Requests so far.
+    /// Number of requests so far.
     asked: u64,
-    /// Blocks of which a part has been written since the last flush.
+    /// Blocks partly written since the last flush.
     written_in_part: Vec<BlockId>,
-    /// Those of which a part was written before a flush, not long ago.
+    /// Blocks partly written before a recent flush.
     flushed_in_part: Ghosts,
     filter: Filter,
 }
 
-/// The file of a user is shorter, and a disk reads that much in a few turns.
+/// Files of users are shorter, and a disk reads as much in a few turns.
 const BYPASS: Bytes = MIB;
 const SHORT_WRITE: Bytes = Bytes(16 << 10);
-/// Streams that are known at the same time: bcache knows 128 of a whole machine, and a volume of a file
+/// Streams remembered at the same time: bcache remembers 128 for a whole machine, and a volume of a file
 /// server has a few.
 const STREAMS: usize = 16;
-/// Requests of a stream may overtake so many others: several are under way. With many more, requests here and
-/// there in a small range would look like a stream.
+/// Number of other requests that a stream's request may overtake: several are in flight. With many more,
+/// scattered requests in a small range would look like a stream.
 const OVERTAKEN: u64 = 2;
-/// So many blocks that were written in part are known: more than logs there are, and far fewer than a
-/// database has pages.
+/// Partly written blocks remembered: more than there are logs, and far fewer than a database has pages.
 const WRITTEN_IN_PART: usize = 1024;
 
 #[derive(Clone, Copy, Default)]
 struct Stream {
-    /// Where the next request is expected.
+    /// Expected start of the next request.
     next: Bytes,
     len: Bytes,
-    /// Its last request.
+    /// Number of the last request of the stream.
     asked: u64,
 }
 
 impl Admission {
-    /// Setting: `bypass` (1MiB), the length from which on a stream is passed by, or `off`.
+    /// Reads the setting `bypass` (1MiB), the length from which a stream bypasses the cache, or `off`. Fails
+    /// if the length is outside the limits.
     pub fn take(settings: &mut Settings) -> Result<Admission, BadSetting> {
         let off = settings.is("bypass", "off");
         let bypass = if off { None } else { Some(settings.take_bytes("bypass", BYPASS, KIB * 64..=GIB)?) };
@@ -79,8 +79,8 @@ impl Admission {
         })
     }
 
-    /// The same for a cache that is written. Setting: `part-writes` (disk), where a write goes that covers
-    /// only a part of a block: to the disk, or to the `cache`.
+    /// Adds the rule for writes. Setting: `part-writes` (disk), the target of a write that covers only a part
+    /// of a block: the disk, or the `cache`. Fails for other values.
     pub fn with_writes(mut self, settings: &mut Settings) -> Result<Admission, BadSetting> {
         self.part_writes = match settings.take_text("part-writes").as_deref() {
             None | Some("disk") => false,
@@ -90,13 +90,13 @@ impl Admission {
         Ok(self)
     }
 
-    /// The same with a filter. Settings: `admit`, and those of a filter.
+    /// Adds a filter. Settings: `admit`, and the settings of the filter. Fails if a setting is invalid.
     pub fn with_filter(mut self, settings: &mut Settings) -> Result<Admission, BadSetting> {
         self.filter = Filter::take(settings)?;
         Ok(self)
     }
 
-    /// The settings as text, if they are not the default.
+    /// Returns the settings as text, without defaults.
     pub fn settings(&self) -> Vec<String> {
         let text = self.bypass.map_or("off".to_owned(), |len| format!("{}B", len.0));
         let own = written([
@@ -106,32 +106,33 @@ impl Admission {
         [own, self.filter.settings()].concat()
     }
 
-    /// Whether a write is of a long stream. A short one never is, though they may follow each other: they are
-    /// those of a log more often than not, with a flush behind each, for which a disk waits a turn.
+    /// True if a write belongs to a long stream. A short write never does, even if short writes follow each
+    /// other. Short writes usually come from a log, with a flush after each write, and each flush costs a
+    /// disk a turn.
     ///
-    /// What lies in the cache of the blocks that such a write covers is best dropped: to write it there, too,
-    /// costs as much as to cache the stream would.
+    /// Cached copies of the blocks covered by such a write are best dropped: a second write to the cache
+    /// costs as much as caching the stream.
     pub fn passes_by(&mut self, write: &Piece) -> bool {
         !self.admits(write) && write.request.len() >= SHORT_WRITE
     }
 
-    /// Whether another write deserves extra copies. Nothing has to be read for the first write to an extent.
+    /// True if any other write deserves cached copies. The first write to an extent needs no read.
     pub fn admits_write(&mut self, write: &Piece, view: &View) -> bool {
         self.part_writes || view.homes.home(write.extent).is_none() || self.needs_no_read(write, view)
     }
 
-    /// Whether the filter lets the blocks of a piece in that are not cached, into a cache of so many blocks.
-    /// To be asked once of each piece that deserves extra copies, in the order in which they come.
+    /// True if the filter admits the missing blocks of a piece to a cache of `blocks` blocks. Called once for
+    /// each piece that deserves cached copies, in order of arrival.
     pub fn lets_in(&mut self, piece: &Piece, blocks: u64, view: &View) -> bool {
         self.filter.lets_in(piece, blocks, view)
     }
 
-    /// Bytes of memory that the filter takes.
+    /// Bytes of memory of the filter.
     pub fn memory(&self) -> usize {
         self.filter.memory()
     }
 
-    /// Learns of a request, before it is cut into pieces.
+    /// Observes a request, before the request is split into pieces.
     pub fn observe(&mut self, request: &Request) {
         if request.op == Op::Flush || request.flags.fua {
             self.written_in_part.sort_unstable();
@@ -142,7 +143,7 @@ impl Admission {
         }
     }
 
-    /// Whether the blocks in which a write begins and ends are covered whole or cached, or a log's.
+    /// True if the first and the last block of a write are covered whole, are cached, or belong to a log.
     fn needs_no_read(&mut self, write: &Piece, view: &View) -> bool {
         let last = BlockId(write.first_block.0 + u64::from(write.blocks) - 1);
         let edges = [(write.range.start, write.first_block), (write.range.end, last)];
@@ -161,8 +162,7 @@ impl Admission {
         all
     }
 
-    /// Whether a piece deserves extra copies. To be asked of every piece that memory does not hold, in the
-    /// order in which they come.
+    /// True if a piece deserves cached copies. Called for every piece missing in memory, in order of arrival.
     pub fn admits(&mut self, piece: &Piece) -> bool {
         let Some(bypass) = self.bypass else { return true };
         self.asked += 1;
@@ -180,7 +180,7 @@ impl Admission {
                 oldest
             }
         };
-        // One that was overtaken does not make it longer, nor do further pieces of the same request.
+        // An overtaken request does not make the stream longer, nor do further pieces of the same request.
         stream.len += end.saturating_sub(stream.next);
         (stream.next, stream.asked) = (stream.next.max(end), self.asked);
         stream.len < bypass

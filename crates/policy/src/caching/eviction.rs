@@ -1,10 +1,10 @@
-//! Which extra copy goes when another block needs the room: `evict=lru`, the least recently used one, or
-//! `evict=s3-fifo` ([`super::s3_fifo`]), under which blocks that are asked for once do not push out what is
-//! asked for again and again.
+//! Eviction: which cached copy goes when another block needs the room. `evict=lru` evicts the least recently
+//! used copy. Under `evict=s3-fifo` ([`super::s3_fifo`]) blocks requested once do not push out blocks
+//! requested again and again.
 //!
-//! Dirty copies are no candidates: [`super::WriteBack`] sees to it that there are clean ones. Of a cache that
-//! writes back at purge ([`Eviction::with_dirty`]) they are in the order all the same, and the policy writes
-//! back those whose turn is next.
+//! Dirty copies are no candidates: [`super::WriteBack`] ensures that clean copies exist. A cache that writes
+//! back at purge ([`Eviction::with_dirty`]) keeps dirty copies in the order, and the policy writes back the
+//! dirty copies next in turn.
 
 use super::s3_fifo::S3Fifo;
 use super::written;
@@ -12,10 +12,10 @@ use crate::{BadSetting, CellId, CellLists, ExtraCopy, LONGEST_STATE, Piece, Sett
 use braid_base::{BlockId, DeviceId};
 use std::iter;
 
-/// The order in which clean extra copies go, on each device.
+/// Order of eviction of clean cached copies, on each device.
 pub struct Eviction {
     order: Order,
-    /// Whether dirty copies are in it, too.
+    /// True if the order includes dirty copies.
     with_dirty: bool,
     devices: usize,
     known: usize,
@@ -26,15 +26,16 @@ enum Order {
     S3Fifo(S3Fifo),
 }
 
-/// Of what is saved.
+/// Version of the saved state.
 const VERSION: u8 = 1;
-/// Copies that a search for one that may go looks at.
+/// Cached copies examined in a search for a victim.
 pub const LOOKED_AT: usize = 64;
 /// Hits after which S3-FIFO keeps a block.
 const THRESHOLD: u64 = 2;
 
 impl Eviction {
-    /// Settings: `evict` (lru), or s3-fifo with `threshold` (2), the hits from which on a block is kept.
+    /// Reads the settings `evict` (lru), or s3-fifo with `threshold` (2), the hits from which a block is
+    /// kept. Fails for other values.
     pub fn take(settings: &mut Settings, devices: usize) -> Result<Eviction, BadSetting> {
         let order = match settings.take_text("evict").as_deref() {
             None | Some("lru") => Order::Lru(CellLists::new(devices)),
@@ -47,10 +48,10 @@ impl Eviction {
         Ok(Eviction { order, with_dirty: false, devices, known: 0 })
     }
 
-    /// The same with dirty copies in the order.
+    /// Adds dirty copies to the order.
     ///
     /// # Errors
-    /// For S3-FIFO, which knows clean ones only.
+    /// For S3-FIFO, which handles clean copies only.
     pub fn with_dirty(mut self, settings: &Settings) -> Result<Eviction, BadSetting> {
         self.with_dirty = true;
         match self.order {
@@ -59,14 +60,14 @@ impl Eviction {
         }
     }
 
-    /// The settings as text, if they are not the default.
+    /// Returns the settings as text, without defaults.
     pub fn settings(&self) -> Vec<String> {
         let Order::S3Fifo(order) = &self.order else { return Vec::new() };
         let threshold = Some(order.threshold()).filter(|&hits| u64::from(hits) != THRESHOLD);
         written([Some("evict=s3-fifo".to_owned()), threshold.map(|hits| format!("threshold={hits}"))])
     }
 
-    /// A guest has asked for a piece: its blocks are used, as far as they are cached.
+    /// Marks the cached blocks of a piece as used by a guest.
     pub fn used(&mut self, piece: &Piece, view: &View) {
         if self.known == 0 {
             return;
@@ -103,7 +104,7 @@ impl Eviction {
         }
     }
 
-    /// A copy has become clean, or dirty.
+    /// Handles a copy turned clean or dirty.
     fn turned(&mut self, copy: ExtraCopy) {
         match &mut self.order {
             Order::Lru(_) if self.with_dirty => {}
@@ -125,25 +126,24 @@ impl Eviction {
         view.homes.block_in(cell?)
     }
 
-    /// The dirty ones among the copies of a device that are next to go, so many of them; of an order with
-    /// dirty copies.
+    /// Returns the dirty copies among the next `most` copies to evict on a device. Empty for S3-FIFO.
     pub fn next_dirty(&self, device: DeviceId, most: usize, view: &View) -> Vec<BlockId> {
         let Order::Lru(lists) = &self.order else { return Vec::new() };
         let next = lists.oldest_first(device.index()).take(most);
         next.filter(|&cell| is_dirty(cell, view)).filter_map(|cell| view.homes.block_in(cell)).collect()
     }
 
-    /// How many blocks are cached.
+    /// Number of cached blocks.
     pub fn len(&self) -> usize {
         self.known
     }
 
-    /// Whether none are.
+    /// True if no block is cached.
     pub fn is_empty(&self) -> bool {
         self.known == 0
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory used.
     pub fn memory(&self) -> usize {
         match &self.order {
             Order::Lru(lists) => lists.memory(),
@@ -151,7 +151,8 @@ impl Eviction {
         }
     }
 
-    /// A version, then the blocks on each device that go last, the very last first, 8 bytes each.
+    /// Serialises a version, then the blocks on each device that are evicted last, the very last first, 8
+    /// bytes each.
     pub fn save(&self, view: &View) -> Vec<u8> {
         let last = |device: usize| -> Box<dyn Iterator<Item = CellId>> {
             match &self.order {
@@ -166,7 +167,7 @@ impl Eviction {
         iter::once(VERSION).chain(blocks.flat_map(|block| block.0.to_le_bytes())).collect()
     }
 
-    /// The order from before a restart, as far as blocks are cached still.
+    /// Restores the order from before a restart, for blocks that are still cached.
     pub fn restore(&mut self, state: &[u8], view: &View) {
         let Some((&VERSION, blocks)) = state.split_first() else { return };
         let (blocks, _) = blocks.as_chunks();

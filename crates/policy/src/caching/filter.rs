@@ -1,23 +1,24 @@
-//! Which of the blocks that a cache lacks enter it: `admit=all`, at once; `admit=larc` ([`super::larc`]), at
-//! the second miss; or `admit=sievestore` ([`super::sieve_store`]), after many misses.
+//! Filter: which missing blocks enter a cache. `admit=all`: at once; `admit=larc` ([`super::larc`]): at the
+//! second miss; `admit=sievestore` ([`super::sieve_store`]): after many misses.
 //!
-//! A filter trades hits for writes to the SSD: a block that is asked for once is written once for nothing.
+//! A filter trades hits for writes to the SSD: a block requested only once costs a useless write.
 
 use super::larc::Larc;
 use super::sieve_store::SieveStore;
 use super::written;
 use crate::{BadSetting, Piece, Settings, View};
 
-/// What keeps blocks out of a cache.
+/// Filter of a cache.
 pub enum Filter {
-    /// Nothing.
+    /// Admits every block.
     All,
     Larc(Larc),
     SieveStore(Box<SieveStore>),
 }
 
 impl Filter {
-    /// Setting: `admit` (all; larc or sievestore), and with sievestore those of [`SieveStore`].
+    /// Reads the setting `admit` (all; larc or sievestore), and with sievestore the settings of
+    /// [`SieveStore`]. Fails for other values.
     pub fn take(settings: &mut Settings) -> Result<Filter, BadSetting> {
         match settings.take_text("admit").as_deref() {
             None | Some("all") => Ok(Filter::All),
@@ -27,7 +28,7 @@ impl Filter {
         }
     }
 
-    /// The settings as text, if they are not the default.
+    /// Returns the settings as text, without defaults.
     pub fn settings(&self) -> Vec<String> {
         match self {
             Filter::All => Vec::new(),
@@ -40,8 +41,9 @@ impl Filter {
         }
     }
 
-    /// A guest asked for a piece: whether its blocks that are not cached enter a cache of so many blocks. To
-    /// be asked once of each piece whose blocks may enter or are there, in the order in which they come.
+    /// Records a guest's request for a piece. True if the missing blocks of the piece enter a cache of
+    /// `blocks` blocks. Called once for each piece with blocks that are cached or may enter, in order of
+    /// arrival.
     pub fn lets_in(&mut self, piece: &Piece, blocks: u64, view: &View) -> bool {
         let touched = || piece.touched().map(|block| (block, view.homes.extra(block).is_some()));
         match self {
@@ -51,7 +53,7 @@ impl Filter {
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory used.
     pub fn memory(&self) -> usize {
         match self {
             Filter::All => 0,

@@ -1,26 +1,26 @@
-//! Blocks that have left a cache not long ago: their names alone, 8 bytes each.
+//! Ghosts: names of blocks evicted from a cache recently, 8 bytes each.
 //!
-//! A table of buckets of four. A block is known by a part of its hash; the oldest of a full bucket makes
-//! room. So a few are forgotten early, and hardly ever one is taken for another: what is asked here decides
-//! where a block is put, and not whether its bytes are right.
+//! The table has buckets of four. A block is identified by a part of its hash; in a full bucket the oldest
+//! entry makes room. A few blocks are therefore forgotten early, and a block is hardly ever mistaken for
+//! another. A mistake affects only the placement of a block, not the correctness of its bytes.
 
 use braid_base::BlockId;
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
 
-/// The last blocks that were remembered, as many as the caller says.
+/// Most recently remembered blocks, as many as the caller asks for.
 #[derive(Default)]
 pub struct Ghosts {
     hasher: FixedState,
     buckets: Vec<[Ghost; WAYS]>,
-    /// How many were remembered so far, modulo 2^32.
+    /// Number of blocks remembered so far, modulo 2^32.
     clock: u32,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Ghost {
     tag: u32,
-    /// The clock when it was remembered.
+    /// Clock at the time of remembering.
     since: u32,
 }
 
@@ -29,13 +29,13 @@ const WAYS: usize = 4;
 const FEWEST: usize = 64;
 
 impl Ghosts {
-    /// Remembers a block. The table is as large as `most` needs; where it grows it begins empty, which
-    /// happens while a cache fills.
+    /// Remembers a block. The table is as large as `most` needs. A grown table begins empty; the table grows
+    /// while a cache fills.
     pub fn remember(&mut self, block: BlockId, most: usize) {
         let wanted = (most / WAYS).next_power_of_two().max(FEWEST);
         if self.buckets.len() < wanted {
             self.buckets = vec![[Ghost::default(); WAYS]; wanted];
-            // An empty place is one that was remembered long ago.
+            // An empty place counts as remembered long ago.
             self.clock = u32::MAX / 2;
         }
         self.clock = self.clock.wrapping_add(1);
@@ -46,7 +46,7 @@ impl Ghosts {
         *oldest = Ghost { tag, since: clock };
     }
 
-    /// Forgets a block; whether it was among the last `most`.
+    /// Forgets a block; true if the block was among the last `most`.
     pub fn forget(&mut self, block: BlockId, most: usize) -> bool {
         if self.buckets.is_empty() {
             return false;
@@ -58,7 +58,7 @@ impl Ghosts {
         known.map(|ghost| ghost.since = clock.wrapping_sub(u32::MAX / 2)).is_some()
     }
 
-    /// Bytes of memory that they take.
+    /// Bytes of memory used.
     pub fn memory(&self) -> usize {
         self.buckets.capacity() * size_of::<[Ghost; WAYS]>()
     }

@@ -1,4 +1,4 @@
-//! `admit=larc`: a block enters the cache at its second miss, if the name that its first one left is still
+//! `admit=larc`: a block enters the cache at its second miss, if the name left by the first miss is still
 //! known.
 //!
 //! Huang, Wei, Feng, Chen, Chen, "Improving Flash-based Disk Cache with Lazy Adaptive Replacement" (MSST
@@ -12,20 +12,21 @@
 //!             else:  its name enters Qr as the newest; if Qr is longer than C_r then, its oldest goes
 //! ```
 //!
-//! So the queue is short while the cache serves most requests, and long while it serves few: then more blocks
-//! are tried. The cache is filtered from the beginning, also while it has free room.
+//! The queue is short while the cache serves most requests. The queue is long while the cache serves few
+//! requests: more blocks are then tried. The cache is filtered from the beginning, even while there is free
+//! room.
 //!
 //! Deviations:
-//! - Q is whatever `evict` makes of it; the paper has LRU, which is the default.
-//! - A piece of a request is admitted as a whole: if Qr has all of its blocks that are not cached. The paper
-//!   cuts requests into blocks.
+//! - Q is the order chosen by `evict`; the paper has LRU, which is the default.
+//! - A piece of a request is admitted as a whole: if Qr has all missing blocks of the piece. The paper splits
+//!   requests into blocks.
 //! - Qr has at most `MOST_NAMES`, so that memory has a bound.
-//! - The paper does not say whether C_r is a whole number. Here it is not.
+//! - The paper does not say whether C_r is a whole number. Here C_r is not.
 
 use crate::Lru;
 use braid_base::BlockId;
 
-/// The queue of names.
+/// Filter with a queue of names.
 pub struct Larc {
     /// Qr.
     names: Lru<BlockId>,
@@ -44,8 +45,8 @@ impl Larc {
         Larc { names: Lru::default(), len: None }
     }
 
-    /// Guests asked for blocks, each of which is cached or not, in a cache for `capacity` blocks: whether
-    /// those enter that are not.
+    /// Records a guest's request for blocks, each cached or missing, in a cache for `capacity` blocks. True
+    /// if the missing blocks enter.
     pub fn asked(&mut self, blocks: impl Iterator<Item = (BlockId, bool)> + Clone, capacity: f64) -> bool {
         let mut missed = blocks.clone().filter(|(_, is_cached)| !is_cached);
         let enter = missed.all(|(block, _)| self.names.contains(block));
@@ -78,12 +79,12 @@ impl Larc {
         }
     }
 
-    /// C_r of a cache that may have grown or shrunk since it was computed.
+    /// Returns C_r for the current capacity: the cache may have grown or shrunk since the last request.
     fn len(&self, capacity: f64) -> f64 {
         self.len.unwrap_or(LEAST * capacity).clamp(LEAST * capacity, LARGEST * capacity)
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory used.
     pub fn memory(&self) -> usize {
         self.names.memory()
     }
@@ -107,8 +108,8 @@ mod tests {
         larc.len.expect("it was asked")
     }
 
-    /// C = 100: C_r is 10 at first. A miss makes it 10 + 100/10 = 20, the next one 20 + 100/20 = 25, the
-    /// third 25 + 100/25 = 29. A hit makes it 29 − 100/(100 − 29) = 27.5915…
+    /// C = 100: C_r is 10 at first. A miss makes C_r 10 + 100/10 = 20, the next miss 20 + 100/20 = 25, the
+    /// third 25 + 100/25 = 29. A hit makes C_r 29 − 100/(100 − 29) = 27.5915…
     #[test]
     fn the_queue_grows_with_misses_and_shrinks_with_hits_as_computed_by_hand() {
         let mut larc = Larc::new();
@@ -134,8 +135,7 @@ mod tests {
         assert!(miss(&mut larc, 112));
     }
 
-    /// After many hits the queue is longer than C_r. An insertion makes one name go, and not all that are too
-    /// many.
+    /// After many hits the queue is longer than C_r. An insertion drops a single name, not all excess names.
     #[test]
     fn a_queue_that_has_become_too_long_loses_its_oldest_at_each_insertion() {
         let mut larc = Larc::new();

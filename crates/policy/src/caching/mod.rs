@@ -1,6 +1,6 @@
-//! What all policies that cache share: which blocks get an extra copy, which copy goes when room is needed,
-//! when dirty ones are written back, and which part of the SSDs it has. Each has one place here, its settings
-//! included, so that policies differ in what they decide and not in how well they do it.
+//! Parts shared by all caching policies: admission, eviction, write-back, and the share of the SSDs. Each
+//! part has one place here, with its settings. Policies therefore differ in their decisions, and not in the
+//! quality of the parts.
 
 mod admission;
 mod eviction;
@@ -17,7 +17,7 @@ pub use eviction::{Eviction, LOOKED_AT};
 pub use room::Room;
 pub use write_back::WriteBack;
 
-/// Settings as text, but for those that have their default value.
+/// Returns settings as text, without defaults.
 fn written<const N: usize>(settings: [Option<String>; N]) -> Vec<String> {
     settings.into_iter().flatten().collect()
 }

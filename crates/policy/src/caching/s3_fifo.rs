@@ -1,40 +1,42 @@
-//! S3-FIFO: three queues, in which a block that is asked for once is soon gone.
+//! S3-FIFO: three queues; a block requested once is soon evicted.
 //!
 //! Yang, Zhang, Qiu, Yue, Vinayak, "FIFO queues are all you need for cache eviction" (SOSP 2023), section 4;
-//! details as in the authors' code (libCacheSim). New blocks come to the small queue S (10 % of the cache).
-//! The oldest of S moves to the main queue M if it has been asked for `threshold` times since it came;
-//! otherwise it goes, and its name is remembered in the ghost queue G, which is as long as M. A new block
-//! that G knows comes to M. From M the oldest goes if it was not asked for; otherwise it comes again, as the
-//! newest, for one time less. No queue is sorted at a hit: that only counts, up to 3.
+//! details as in the authors' code (libCacheSim). New blocks enter the small queue S (10 % of the cache). The
+//! oldest block of S moves to the main queue M if hit `threshold` times since entering. Otherwise the block
+//! is evicted, and the block's name enters the ghost queue G, which is as long as M. A new block known to G
+//! enters M. The oldest block of M is evicted if not hit; otherwise the block re-enters M as the newest, with
+//! one hit less. No queue is sorted at a hit: a hit only counts, up to 3.
 //!
-//! Deviations. Dirty blocks cannot go, so they are in no queue until they are clean, and come back as the
-//! newest of theirs: S and M are shares of what is clean. A search ends after 64 steps with whatever is
-//! oldest then, so that each takes bounded time. G is a table of names ([`super::ghosts`]), which forgets a
-//! few early.
+//! Deviations:
+//! - Dirty blocks cannot be evicted, and are in no queue until clean. A block turned clean re-enters its
+//!   queue as the newest: S and M are shares of the clean blocks.
+//! - A search ends after 64 steps with the block oldest at that moment, so that each search takes bounded
+//!   time.
+//! - G is a table of names ([`super::ghosts`]), which forgets a few early.
 
 use super::ghosts::Ghosts;
 use crate::{CellId, CellLists, ExtraCopy};
 use braid_base::{BlockId, DeviceId};
 
-/// The queues of each device.
+/// Queues of each device.
 pub struct S3Fifo {
     threshold: u8,
     /// S and M of each device.
     queues: CellLists,
     /// By cell.
     marks: Vec<Mark>,
-    /// By device: how many blocks are in S and in M.
+    /// By device: number of blocks in S and in M.
     lens: Vec<[usize; 2]>,
-    /// Blocks that have a copy, dirty or clean.
+    /// Blocks with a cached copy, dirty or clean.
     known: usize,
     ghosts: Ghosts,
-    /// What was named to go.
+    /// Cell last returned as the victim.
     victim: Option<CellId>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Mark {
-    /// Hits since it came, or came again: at most `MOST_HITS`.
+    /// Hits since the block entered or re-entered: at most `MOST_HITS`.
     hits: u8,
     queue: Queue,
 }
@@ -47,11 +49,11 @@ enum Queue {
 }
 
 const MOST_HITS: u8 = 3;
-/// M is so many tenths of the cache, and so long is G.
+/// Tenths of the cache in M; G is as long as M.
 const MAIN_TENTHS: usize = 9;
 /// Steps of a search for a victim.
 const MOST_STEPS: usize = 64;
-/// What is reserved beyond need: one part in so many.
+/// Reserve of memory beyond need: one part in `RESERVE`.
 const RESERVE: usize = 16;
 
 impl S3Fifo {
@@ -77,7 +79,7 @@ impl S3Fifo {
         }
     }
 
-    /// A block has got a copy.
+    /// Handles a new cached copy of a block.
     pub fn entered(&mut self, block: BlockId, copy: ExtraCopy) {
         let place = copy.cell.0 as usize;
         if place >= self.marks.len() {
@@ -96,7 +98,7 @@ impl S3Fifo {
         }
     }
 
-    /// A copy has become clean, or dirty.
+    /// Handles a copy turned clean or dirty.
     pub fn changed(&mut self, copy: ExtraCopy) {
         match copy.dirty {
             true => self.leave(copy.device, copy.cell),
@@ -104,7 +106,7 @@ impl S3Fifo {
         }
     }
 
-    /// A block has lost its copy.
+    /// Handles the removal of a block's cached copy.
     pub fn left(&mut self, block: BlockId, copy: ExtraCopy) {
         self.leave(copy.device, copy.cell);
         self.known -= 1;
@@ -115,7 +117,7 @@ impl S3Fifo {
         self.victim = self.victim.filter(|_| !was_evicted);
     }
 
-    /// The copy that goes next on a device.
+    /// Returns the next copy to evict on a device.
     pub fn victim(&mut self, device: DeviceId) -> Option<CellId> {
         for _ in 0..MOST_STEPS {
             let (queue, cell) = self.next(device)?;
@@ -134,7 +136,7 @@ impl S3Fifo {
         self.victim
     }
 
-    /// The oldest of the queue that is too long.
+    /// Returns the oldest block of the queue that exceeds its share.
     fn next(&self, device: DeviceId) -> Option<(Queue, CellId)> {
         let [small, main] = self.lens[device.index()];
         let main_is_long = small == 0 || main * 10 > (small + main) * MAIN_TENTHS;
@@ -142,12 +144,12 @@ impl S3Fifo {
         self.queues.oldest(Self::list(device, queue)).map(|cell| (queue, cell))
     }
 
-    /// The copies of M on a device, the newest first.
+    /// Returns the copies of M on a device, the newest first.
     pub fn main(&self, device: DeviceId) -> impl Iterator<Item = CellId> {
         self.queues.newest_first(Self::list(device, Queue::Main))
     }
 
-    /// A block was in M before a restart: it is the newest there.
+    /// Restores a block of M from before a restart, as the newest.
     pub fn restore(&mut self, copy: ExtraCopy) {
         if (copy.cell.0 as usize) < self.marks.len() {
             self.leave(copy.device, copy.cell);
@@ -158,7 +160,7 @@ impl S3Fifo {
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory used.
     pub fn memory(&self) -> usize {
         self.queues.memory() + self.marks.capacity() * size_of::<Mark>() + self.ghosts.memory()
     }

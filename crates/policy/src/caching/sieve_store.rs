@@ -1,30 +1,31 @@
-//! `admit=sievestore`: a block enters the cache after many misses within a window of time, which two tables
-//! count.
+//! `admit=sievestore`: a block enters the cache after many misses within a window of time, counted by two
+//! tables.
 //!
 //! Pritchett and Thottethodi, "SieveStore: A Highly-selective, Ensemble-level Disk Cache for
-//! Cost-performance" (ISCA 2010), the continuous variant, SieveStore-C. The *imprecise* table (IMCT) has a
-//! counter for all blocks that share a hash value. A miss counts there; if the counter has reached `t1`, it
-//! also counts in the *precise* table (MCT), which has an entry for that block alone. If that has reached
-//! `t2`, the block enters the cache. Both count the misses of a sliding window of `sieve-window`, in
-//! `subwindows` counters of an equal part each, of which the oldest is cleared as time goes on. So most
-//! blocks, which are asked for a few times, cost no entry of their own.
+//! Cost-performance" (ISCA 2010), the continuous variant, SieveStore-C. The *imprecise* table (IMCT) has one
+//! counter for all blocks with the same hash value. A miss counts there; once the counter has reached `t1`, a
+//! miss also counts in the *precise* table (MCT), which has an entry per block. Once the precise count has
+//! reached `t2`, the block enters the cache. Both tables count the misses of a sliding window of
+//! `sieve-window`, in `subwindows` counters of an equal part each; the oldest counter is cleared as time
+//! passes. Most blocks are requested a few times only, and therefore cost no precise entry.
 //!
 //! Deviations:
-//! - The values of t1, t2, the window and its parts are known to us from memory alone: 9, 4, 8 hours, 4.
-//! - A window of 8 hours is longer than most experiments here. Until the first one has passed, what is
-//!   counted is all misses so far.
-//! - The size of the tables is ours: an entry in each for each block of the cache, up to 2^20. If the precise
-//!   table is full, the block goes that was missed longest ago.
-//! - A piece of a request is admitted as a whole: if all of its blocks that are not cached are. The paper
+//! - The values of t1, t2, the window and the number of parts were written down from memory, not checked
+//!   against the paper: 9, 4, 8 hours, 4.
+//! - A window of 8 hours is longer than most experiments here. Until the first window has passed, the count
+//!   is of all misses so far.
+//! - The size of the tables is Braid's own: an entry in each table for each block of the cache, up to 2^20.
+//!   If the precise table is full, the block with the oldest last miss leaves.
+//! - A piece of a request is admitted as a whole: if all missing blocks of the piece are admitted. The paper
 //!   counts blocks of 512 bytes.
-//! - Counters end at 255, as `t1` and `t2` do.
+//! - Counters end at 255, as do `t1` and `t2`.
 
 use crate::{BadSetting, Lru, Settings};
 use braid_base::{BlockId, Nanos};
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
 
-/// Both tables.
+/// Filter with both tables.
 pub struct SieveStore {
     t1: u64,
     t2: u64,
@@ -35,10 +36,10 @@ pub struct SieveStore {
     precise: Lru<BlockId, Misses>,
 }
 
-/// The misses of a window.
+/// Misses of a window.
 #[derive(Clone, Copy, Default)]
 struct Misses {
-    /// The last part of the time in which there was one.
+    /// Last part of the time with a miss.
     part: u32,
     /// By part, in a ring.
     counts: [u8; MOST_SUBWINDOWS],
@@ -49,12 +50,13 @@ const T2: u64 = 4;
 const WINDOW: Nanos = Nanos::from_secs(8 * 3600);
 const SUBWINDOWS: u64 = 4;
 const MOST_SUBWINDOWS: usize = 8;
-/// Entries of a table, which take 12 bytes each in the imprecise one and some 50 in the precise one.
+/// Entries of a table: 12 bytes each in the imprecise table, some 50 in the precise table.
 const FEWEST_ENTRIES: usize = 1 << 10;
 const MOST_ENTRIES: usize = 1 << 20;
 
 impl SieveStore {
-    /// Settings: `t1` (9), `t2` (4), `sieve-window` (8h), `subwindows` (4).
+    /// Reads the settings `t1` (9), `t2` (4), `sieve-window` (8h), `subwindows` (4). Fails for values outside
+    /// the limits.
     pub fn take(settings: &mut Settings) -> Result<SieveStore, BadSetting> {
         let longest = Nanos::from_secs(3600 * 24 * 30);
         Ok(SieveStore {
@@ -68,7 +70,7 @@ impl SieveStore {
         })
     }
 
-    /// The settings as text, if they are not the default.
+    /// Returns the settings as text, without defaults.
     pub fn settings(&self) -> [Option<String>; 4] {
         let count =
             |key: &str, value: u64, default: u64| (value != default).then(|| format!("{key}={value}"));
@@ -80,8 +82,8 @@ impl SieveStore {
         ]
     }
 
-    /// Guests asked for blocks, each of which is cached or not, in a cache for `capacity` blocks: whether
-    /// those enter that are not.
+    /// Records a guest's request for blocks, each cached or missing, in a cache for `capacity` blocks. True
+    /// if the missing blocks enter.
     pub fn asked(
         &mut self,
         blocks: impl Iterator<Item = (BlockId, bool)> + Clone,
@@ -101,7 +103,7 @@ impl SieveStore {
         enter
     }
 
-    /// Counts a miss; whether the block has had enough of them.
+    /// Counts a miss; true if the block has had enough misses to enter.
     fn miss(&mut self, block: BlockId, entries: usize, part: u32) -> bool {
         if self.imprecise.len() < entries {
             self.imprecise = vec![Misses::default(); entries];
@@ -123,14 +125,14 @@ impl SieveStore {
         misses.count(part, self.subwindows) >= self.t2
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory used.
     pub fn memory(&self) -> usize {
         self.imprecise.capacity() * size_of::<Misses>() + self.precise.memory()
     }
 }
 
 impl Misses {
-    /// One more in this part of the time; how many there are in the window that ends with it.
+    /// Adds a miss in this part of the time. Returns the misses of the window that ends with the part.
     fn count(&mut self, part: u32, subwindows: usize) -> u64 {
         let passed = (part.wrapping_sub(self.part) as usize).min(subwindows);
         for ago in 0..passed {
@@ -156,7 +158,7 @@ mod tests {
         sieve.asked([(BlockId(block), false)].into_iter(), 1024, Nanos::from_secs(seconds))
     }
 
-    /// With 9 and 4: the ninth miss is the first that the precise table counts, the twelfth the fourth.
+    /// With 9 and 4: the ninth miss is the first in the precise table, the twelfth the fourth.
     #[test]
     fn a_block_enters_at_the_twelfth_miss_by_default() {
         let mut sieve = sieve("bypass=off");
@@ -165,8 +167,8 @@ mod tests {
         assert!(!miss(&mut sieve, 7, 0), "it is counted anew by the precise table once it has entered");
     }
 
-    /// A window of 40 s in 4 parts, t1 = 3, t2 = 1. Misses at 0, 15 and 41 s: at 41 s the part of 0 to 10 s
-    /// is over, and two are left. One more at 42 s makes three.
+    /// A window of 40 s in 4 parts, t1 = 3, t2 = 1. Misses at 0, 15 and 41 s: at 41 s the part from 0 to 10 s
+    /// is over, and two misses are left. One more at 42 s makes three.
     #[test]
     fn a_miss_counts_until_its_part_of_the_window_is_over() {
         let mut sieve = sieve("t1=3,t2=1,sieve-window=40s,subwindows=4");
@@ -174,11 +176,11 @@ mod tests {
         for (seconds, admitted) in at {
             assert_eq!(miss(&mut sieve, 1, seconds), admitted, "{seconds} s");
         }
-        // All of these parts are over.
+        // All parts with misses are over.
         assert!(!miss(&mut sieve, 1, 1000));
     }
 
-    /// The precise table forgets a block whose misses are all too old, and keeps another.
+    /// The precise table forgets a block with only old misses, and keeps another block.
     #[test]
     fn the_precise_table_counts_within_the_window_too() {
         let mut sieve = sieve("t1=1,t2=2,sieve-window=40s,subwindows=4");
@@ -189,8 +191,8 @@ mod tests {
         assert_eq!(sieve.precise.len(), 1);
     }
 
-    /// Blocks with one hash value share a counter of the imprecise table: three misses of three blocks are
-    /// three. Each needs its own in the precise one.
+    /// Blocks with one hash value share a counter of the imprecise table: three misses of three blocks count
+    /// three. In the precise table each block needs its own misses.
     #[test]
     fn blocks_that_share_an_imprecise_counter_are_told_apart_by_the_precise_table() {
         let mut sieve = sieve("t1=3,t2=2");

@@ -1,61 +1,65 @@
-//! When dirty blocks are written back: from a high water mark on, until no more are dirty than the low one
-//! says, and all of them while guests leave the disks alone. In the order of addresses, from where the last
-//! plan ended, round and round: so a disk moves its heads by short steps, and neighbours go as one request.
-//! That is ahead of need: beyond halfway from the high mark to the whole cache nothing more becomes dirty,
-//! and a clean copy that can make room is always there.
+//! Write-back: when dirty blocks are written back. Write-back begins above a high water mark and ends at the
+//! low water mark; while guests leave the disks alone, all dirty blocks are written back. Blocks are written
+//! in the order of addresses, round and round, from the end of the last plan: a disk moves its heads by short
+//! steps, and neighbours are one request.
 //!
-//! A cache that has come so far is *full*: the disks cannot take what guests write, whether it comes from
-//! them or from the cache. Then guests write to the disks until the low mark is reached, and write-back has a
-//! tenth of the disks' time. If both had half of it, or each write went wherever there was room at that
-//! moment, the disks would move their heads to and fro between the two: a load that the SSD is too small for
-//! would be up to a fifth slower than on the disks alone.
+//! The marks are ahead of need. Beyond halfway from the high mark to the whole cache no more blocks become
+//! dirty, so that a clean copy that can make room always exists.
+//!
+//! A cache with that many dirty blocks is *full*: the disks cannot take the guests' writes, whether from
+//! guests or from the cache. Guests then write to the disks until the low mark is reached, and write-back has
+//! a tenth of the disks' time. With half of the time each, or with each write placed by the room of the
+//! moment, the disks would move their heads to and fro. Under a load too large for the SSD such a cache would
+//! be up to a fifth slower than the disks alone.
 
 use super::written;
 use crate::{BadSetting, ByteRange, ExtraCopy, Move, Outcome, Plan, Settings, View};
 use braid_base::{BlockId, DeviceClass, Nanos};
 use std::collections::BTreeMap;
 
-/// The dirty blocks, and how many of them a cache may have.
+/// Dirty blocks of a cache, and the limits on their number.
 pub struct WriteBack {
     low: f64,
     high: f64,
-    /// Runs of `RUN` blocks with dirty ones among them: how many.
+    /// Number of dirty blocks in each run of `RUN` blocks with any.
     runs: BTreeMap<u64, u16>,
     dirty: usize,
-    /// The run at which the next plan begins.
+    /// Run at which the next plan begins.
     next: u64,
-    /// The high mark was passed, and the low one is not reached yet.
+    /// True from the high mark until the low mark is reached.
     busy: bool,
-    /// When a guest last asked for something.
+    /// Time of the last request of a guest.
     last_request: Nanos,
-    /// A device failed since the last plan.
+    /// True if a write-back has failed since the last plan.
     failed: bool,
-    /// Guests met as many dirty blocks as there may be, and the low mark is not reached yet.
+    /// True from the largest number of dirty blocks until the low mark is reached.
     full: bool,
-    /// No more is written back than must be to make room.
+    /// True if no more is written back than needed to make room.
     only_forced: bool,
 }
 
 const LOW: f64 = 0.6;
-/// What is written again and again shall stay dirty: under Zipf's law (1.1), 30 % writes, marks of 50 and 40
-/// % let 1.25 times as many blocks go to the disk as 75 and 74 % do.
+/// Blocks written repeatedly shall stay dirty. Under Zipf's law (1.1) with 30 % writes, marks of 50 and 40 %
+/// write 1.25 times as many blocks to the disk as marks of 75 and 74 %.
 const HIGH: f64 = 0.75;
 /// Blocks of a run: 128 KiB of blocks of 4 KiB, an extent.
 const RUN: u64 = 32;
-/// Runs of a plan: the disk sorts some, and the next plan goes on where this one ends.
+/// Runs of a plan: the disk sorts some, and the next plan continues at the end of this plan.
 const RUNS_PLANNED: usize = 64;
-/// While the cache is full: few, for they take ten times as long, and guests may stop meanwhile.
+/// Runs of a plan while the cache is full: few, for each takes ten times as long, and guests may stop
+/// meanwhile.
 const RUNS_PLANNED_FULL: usize = 8;
-/// The share of the disks' time for write-back while the cache is full.
+/// Share of the disks' time for write-back while the cache is full.
 const SHARE_FULL: f64 = 0.1;
-/// Guests have left the volume alone if they have for so long.
+/// Time without requests after which the volume counts as idle.
 const IDLE: Nanos = Nanos::from_secs(1);
-/// How often it is looked whether the high mark has been passed, while something is dirty.
+/// Interval of checks of the high mark while blocks are dirty.
 const OFTEN: Nanos = Nanos::from_millis(20);
 const SELDOM: Nanos = Nanos::from_secs(1);
 
 impl WriteBack {
-    /// Settings: `dirty-high` (75%) and `dirty-low` (60%), the water marks as shares of the cache.
+    /// Reads the settings `dirty-high` (75%) and `dirty-low` (60%), the water marks as shares of the cache.
+    /// Fails if the low mark is above the high mark.
     pub fn take(settings: &mut Settings) -> Result<WriteBack, BadSetting> {
         let high = settings.take_share("dirty-high")?.unwrap_or(HIGH);
         let low = settings.take_share("dirty-low")?.unwrap_or(LOW.min(high));
@@ -65,8 +69,8 @@ impl WriteBack {
         Ok(WriteBack { low, high, ..WriteBack::all() })
     }
 
-    /// All that is dirty is written back as soon as the disks can: for policies under which nothing becomes
-    /// dirty, and which took over from one under which it did.
+    /// Writes back all dirty blocks as soon as the disks can. For policies without dirty blocks of their own,
+    /// after a policy that left dirty blocks.
     pub fn all() -> WriteBack {
         WriteBack {
             low: 0.0,
@@ -82,36 +86,36 @@ impl WriteBack {
         }
     }
 
-    /// Between the usual water marks.
+    /// Keeps the dirty blocks between the usual water marks.
     pub fn usual() -> WriteBack {
         let mut usual = WriteBack::all();
         usual.keep_dirty(true);
         usual
     }
 
-    /// Between the usual water marks from now on, or, if nothing more becomes dirty, all that is.
+    /// Switches to the usual water marks, or, if `keeps` is false, to writing back all dirty blocks.
     pub fn keep_dirty(&mut self, keeps: bool) {
         (self.low, self.high) = if keeps { (LOW, HIGH) } else { (0.0, 0.0) };
-        // Whether it is full by these marks, the next guest tells that wants to write: there may be none.
+        // Fullness by the new marks is decided at the next guest's write; no write may ever come.
         self.full = false;
     }
 
-    /// Whether from now on no more is written back than what is dirty beyond the high mark.
+    /// Sets whether only the dirty blocks beyond the high mark are written back.
     pub fn only_forced(&mut self, only: bool) {
         self.only_forced = only;
     }
 
-    /// Between these water marks.
+    /// Keeps the dirty blocks between these water marks.
     pub fn between(low: f64, high: f64) -> WriteBack {
         WriteBack { low, high, ..WriteBack::all() }
     }
 
-    /// Nothing is written back ahead of need: the policy says what is.
+    /// Writes back nothing ahead of need: the policy plans the write-back.
     pub fn never() -> WriteBack {
         WriteBack { only_forced: true, ..WriteBack::between(1.0, 1.0) }
     }
 
-    /// The settings as text, if they are not the default.
+    /// Returns the settings as text, without defaults.
     pub fn settings(&self) -> Vec<String> {
         let share = |key: &str, share: f64, default: f64| {
             (share != default).then(|| format!("{key}={}%", share * 100.0))
@@ -129,13 +133,13 @@ impl WriteBack {
         }
     }
 
-    /// A block is dirty that was not.
+    /// Adds a block that has become dirty.
     pub fn add(&mut self, block: BlockId) {
         *self.runs.entry(block.0 / RUN).or_default() += 1;
         self.dirty += 1;
     }
 
-    /// A block was dirty, and is not any more.
+    /// Removes a block that has become clean. Panics if the block was not dirty.
     pub fn remove(&mut self, block: BlockId) {
         let run = block.0 / RUN;
         let dirty = self.runs.get_mut(&run).expect("a block that was dirty is in a run");
@@ -146,7 +150,7 @@ impl WriteBack {
         self.dirty -= 1;
     }
 
-    /// A guest has asked for something.
+    /// Records the arrival of a guest's request.
     pub fn requested(&mut self, now: Nanos) {
         self.last_request = now;
     }
@@ -156,19 +160,19 @@ impl WriteBack {
         self.failed |= outcome == Outcome::Failed;
     }
 
-    /// How many blocks are dirty.
+    /// Number of dirty blocks.
     pub fn dirty(&self) -> usize {
         self.dirty
     }
 
-    /// Whether more blocks may become dirty now, in a cache of so many. A guest that asks wants to write one.
+    /// True if more blocks may become dirty now, in a cache of `blocks` blocks. Called for a guest's write.
     pub fn has_room(&mut self, blocks: u64) -> bool {
         let (dirty, blocks) = (self.dirty as f64, blocks as f64);
         self.full = dirty >= blocks * (1.0 + self.high) / 2.0 || self.full && dirty > blocks * self.low;
         !self.full
     }
 
-    /// Plans what is to be written back now, in a cache of so many blocks; returns when to ask again.
+    /// Plans the write-back due now, in a cache of `blocks` blocks. Returns the time of the next call.
     pub fn plan(&mut self, blocks: u64, view: &View, plan: &mut Plan) -> Nanos {
         let failed = std::mem::take(&mut self.failed);
         if self.dirty == 0 || failed {
@@ -192,7 +196,7 @@ impl WriteBack {
         view.now
     }
 
-    /// The next runs in the order of addresses, neighbours as one range.
+    /// Returns the next runs in the order of addresses, neighbours as one range.
     fn next_ranges(&mut self, most: usize, view: &View) -> impl Iterator<Item = ByteRange> + use<> {
         let runs = self.runs.range(self.next..).chain(self.runs.range(..self.next));
         let runs: Vec<u64> = runs.map(|(&run, _)| run).take(most).collect();
@@ -204,8 +208,8 @@ impl WriteBack {
         ranges.into_iter()
     }
 
-    /// Bytes of memory that it takes, about: a node of the tree has room for eleven runs, and is mostly half
-    /// full or more.
+    /// Bytes of memory used, about: a node of the tree has room for eleven runs, and is usually at least half
+    /// full.
     pub fn memory(&self) -> usize {
         self.runs.len() * 2 * size_of::<(u64, u16)>()
     }
@@ -228,8 +232,8 @@ mod tests {
         }
     }
 
-    /// A full cache was switched to a mode in which nothing becomes dirty. No guest asked any more whether
-    /// there is room, and the rest was written back in a tenth of the disks' time.
+    /// A full cache was switched to a mode without new dirty blocks. No guest's write checked for room any
+    /// more, and the rest was written back in a tenth of the disks' time.
     #[test]
     fn a_full_cache_in_which_nothing_becomes_dirty_any_more_is_written_back_without_a_limit() {
         let devices = [DeviceView::empty(DeviceId(0), DeviceClass::Hdd, 100)];
