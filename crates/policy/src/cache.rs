@@ -1,9 +1,9 @@
-//! `cache`: all homes on the disks, and a cache of blocks on the SSDs. The baseline that Hystor and the
-//! exclusive tier with its cache are measured against, and what bcache and dm-cache do.
+//! `cache`: all homes on the disks, and a cache of blocks on the SSDs, as in bcache and dm-cache. The
+//! baseline for Hystor and for the exclusive tier with its cache.
 //!
-//! Reads that miss are admitted. Under `mode=write-through` a write goes to the disk, and to the extra copy
-//! if there is one, so that a lost SSD costs nothing. Under `mode=write-back` it goes to the SSD alone and is
-//! dirty until the disk gets it ([`WriteBack`]): what was flushed is safe from a power cut, but not from the
+//! Read misses are admitted. Under `mode=write-through` a write goes to the disk, and to the cached copy if
+//! present, so that a lost SSD costs nothing. Under `mode=write-back` a write goes to the SSD alone and is
+//! dirty until written back to the disk ([`WriteBack`]). Flushed data then survives a power cut, but not the
 //! loss of the SSD.
 
 use crate::caching::{Admission, Eviction, Room, WriteBack};
@@ -22,18 +22,20 @@ pub struct Cache {
     write_back: WriteBack,
 }
 
-/// What writes do.
+/// Target of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
-    /// They go to the home, and to the extra copy if there is one.
+    /// The home, and the cached copy if present.
     WriteThrough,
-    /// They go to an extra copy.
+    /// A cached copy.
     WriteBack,
 }
 
 impl Cache {
-    /// Settings: `cache` (100%), the share of the SSDs that it uses, `mode` (write-through), and those of
-    /// [`Admission`], [`Eviction`] and, with mode=write-back, [`WriteBack`].
+    /// Creates the policy. Settings: `cache` (100%), the share of the SSDs, `mode` (write-through), and the
+    /// settings of [`Admission`], [`Eviction`] and, with mode=write-back, [`WriteBack`].
+    ///
+    /// Fails if a setting is invalid, or the volume lacks a class of device.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Cache, BadSetting> {
         let room = Room::new(settings.take_share("cache")?.unwrap_or(1.0), devices);
         if !DeviceView::are_of_both_classes(devices) {
@@ -80,7 +82,7 @@ impl Cache {
         }
     }
 
-    /// A new extent gets its home on the disk with most room.
+    /// Places a new extent: the home goes to the disk with the most room.
     fn place_new(&mut self, write: Option<&Piece>, view: &View) -> Placement<'static> {
         let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
         let Some(disk) = disks.max_by_key(|d| d.free) else { return Placement::KEEP };
@@ -88,7 +90,7 @@ impl Cache {
         Placement::on(disk.id).with_extra(write.and_then(|write| self.write_to(write, view)))
     }
 
-    /// The SSD that a write to what lies on a disk goes to, if to any.
+    /// Returns the SSD for a write to an extent on a disk, if the write goes to an SSD.
     fn write_to(&mut self, write: &Piece, view: &View) -> Option<DeviceId> {
         let admitted = self.admission.admits_write(write, view);
         self.eviction.used(write, view);
@@ -114,7 +116,7 @@ impl Policy for Cache {
         all.join(",")
     }
 
-    /// Nothing moves a home, and one that is on a disk is not placed.
+    /// No home is moved, and an extent with a home on a disk is not placed.
     fn keeps_homes(&self) -> bool {
         true
     }

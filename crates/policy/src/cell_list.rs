@@ -1,24 +1,23 @@
-//! Extra copies in the order in which they were last used, or came: several lists, such as one for each
-//! device.
+//! Cached copies in the order of last use, or of arrival: several lists, such as one for each device.
 //!
-//! The engine numbers extra copies from 0 on ([`CellId`]) and finds that number by block and the block by
-//! number. So all that is kept here is which one comes before and after which: eight bytes for each extra
-//! copy. With the 15 that the engine needs at most, a cached block takes less than 24 bytes of memory.
+//! The engine numbers cached copies from 0 on ([`CellId`]), and maps blocks to numbers and numbers to blocks.
+//! The lists therefore keep only the two neighbours of each copy: eight bytes for each cached copy. With at
+//! most 15 bytes in the engine, a cached block takes less than 24 bytes of memory.
 
 use crate::CellId;
 use std::iter;
 
-/// Oldest first, in each list. All operations take constant time.
+/// Lists with the oldest cell first. All operations take constant time.
 #[derive(Clone, Debug)]
 pub struct CellLists {
-    /// By cell; a cell that is in no list is its own neighbour on neither side.
+    /// By cell; `UNLINKED` for a cell in no list.
     links: Vec<Link>,
     /// By list: the newest member.
     newest: Vec<u32>,
     len: usize,
 }
 
-/// A ring: the oldest member follows the newest.
+/// Neighbours in a ring: the oldest member follows the newest.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     newer: u32,
@@ -28,27 +27,27 @@ struct Link {
 /// No cell.
 const NONE: u32 = u32::MAX;
 const UNLINKED: Link = Link { newer: NONE, older: NONE };
-/// What is reserved beyond need: one part in so many.
+/// Reserve of memory beyond need: one part in `RESERVE`.
 const RESERVE: usize = 16;
 
 impl CellLists {
-    /// So many empty lists.
+    /// Creates `lists` empty lists.
     pub fn new(lists: usize) -> CellLists {
         CellLists { links: Vec::new(), newest: vec![NONE; lists], len: 0 }
     }
 
-    /// How many members all lists have.
+    /// Number of members of all lists.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no list has a member.
+    /// True if no list has a member.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Makes a cell the newest of its list, adding it if it is new. A cell is in one list at a time, and only
-    /// in that it is touched or removed.
+    /// Makes a cell the newest of its list, adding a new cell. A cell is in one list at a time; the caller
+    /// touches and removes the cell with that list only.
     pub fn touch(&mut self, list: usize, cell: CellId) {
         self.remove(list, cell);
         let place = cell.0 as usize;
@@ -70,21 +69,21 @@ impl CellLists {
         self.len += 1;
     }
 
-    /// Makes a cell the oldest of its list, adding it if it is new.
+    /// Makes a cell the oldest of its list, adding a new cell.
     pub fn touch_last(&mut self, list: usize, cell: CellId) {
         self.touch(list, cell);
-        // In the ring the oldest comes next to the newest: one step back is all.
+        // In the ring the oldest is next to the newest: one step back is enough.
         self.newest[list] = self.links[cell.0 as usize].older;
     }
 
-    /// As [`CellLists::touch`], if the cell is a member.
+    /// Makes a cell the newest, as [`CellLists::touch`], if the cell is a member.
     pub fn touch_member(&mut self, list: usize, cell: CellId) {
         if self.contains(cell) {
             self.touch(list, cell);
         }
     }
 
-    /// Removes a cell from its list, if it is there.
+    /// Removes a cell from its list, if the cell is a member.
     pub fn remove(&mut self, list: usize, cell: CellId) {
         if !self.contains(cell) {
             return;
@@ -102,12 +101,12 @@ impl CellLists {
         }
     }
 
-    /// The oldest cell of a list.
+    /// Returns the oldest cell of a list.
     pub fn oldest(&self, list: usize) -> Option<CellId> {
         self.links.get(self.newest[list] as usize).map(|newest| CellId(newest.newer))
     }
 
-    /// The cells of a list, the newest first.
+    /// Returns the cells of a list, the newest first.
     pub fn newest_first(&self, list: usize) -> impl Iterator<Item = CellId> {
         let newest = self.newest[list];
         let mut next = (newest != NONE).then_some(newest);
@@ -119,7 +118,7 @@ impl CellLists {
         })
     }
 
-    /// The cells of a list, the oldest first.
+    /// Returns the cells of a list, the oldest first.
     pub fn oldest_first(&self, list: usize) -> impl Iterator<Item = CellId> {
         let newest = self.newest[list];
         let mut next = self.oldest(list);
@@ -130,12 +129,12 @@ impl CellLists {
         })
     }
 
-    /// Bytes of memory that they take.
+    /// Bytes of memory used.
     pub fn memory(&self) -> usize {
         self.links.capacity() * size_of::<Link>() + self.newest.capacity() * size_of::<u32>()
     }
 
-    /// Whether a cell is in a list.
+    /// True if a cell is in a list.
     pub fn contains(&self, cell: CellId) -> bool {
         self.links.get(cell.0 as usize).is_some_and(|link| link.newer != NONE)
     }

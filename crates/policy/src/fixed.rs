@@ -1,16 +1,16 @@
-//! The baselines that place by a rule and never move: `ssd-only`, `hdd-only`, `stripe`, `static`.
+//! Baselines that place by a fixed rule and never move data: `ssd-only`, `hdd-only`, `stripe`, `static`.
 //!
-//! Wu and Reddy compare with these (sections II and III): all on the SSD; all on the disks, striped where
-//! there are several; striped over all devices alike; and split by fixed shares, 80/20 among others (figure
-//! 1).
+//! Wu and Reddy compare with these baselines (sections II and III): all on the SSD; all on the disks, striped
+//! if there are several; striped over all devices alike; and split by fixed shares, 80/20 among others
+//! (figure 1).
 //!
-//! Shares count allocated extents: the device furthest below its share gets the next new one, so that every
-//! prefix of the allocations is split as closely as whole extents allow.
+//! Shares count allocated extents. The device furthest below its share gets the next new extent, so that
+//! every prefix of the allocations is split as closely as whole extents allow.
 
 use crate::{BadSetting, DeviceView, Occasion, Placement, Plan, Policy, Settings, View};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 
-/// Places new extents by fixed shares.
+/// Places new extents by a fixed rule.
 pub struct Fixed {
     name: &'static str,
     rule: Rule,
@@ -18,15 +18,19 @@ pub struct Fixed {
 }
 
 enum Rule {
-    /// Extent i on the i-th of these, in turn.
+    /// Extent i goes to device i modulo the number of listed devices.
     RoundRobin(Vec<DeviceId>),
     /// A share for each device, by id.
     Shares(Vec<f64>),
 }
 
 impl Fixed {
-    /// Settings of `static`: `ssd=80%` splits between the classes, evenly within each; `d0=50%,d1=30%,…`
-    /// names devices, and those not named share the rest evenly. The others have none.
+    /// Creates the policy. Settings of `static`: `ssd=80%` splits between the classes, evenly within each;
+    /// `d0=50%,d1=30%,…` names devices, and unnamed devices share the rest evenly. The other policies have no
+    /// settings.
+    ///
+    /// Fails if the shares are missing, mixed or do not add up to 100 %, or if the volume has no device for
+    /// the rule.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Fixed, BadSetting> {
         let of_class = |class: DeviceClass| -> Result<Vec<DeviceId>, BadSetting> {
             let ids: Vec<DeviceId> = DeviceView::of_class(devices, class).map(|d| d.id).collect();
@@ -57,7 +61,8 @@ impl Fixed {
         Ok(Fixed { name, rule, text })
     }
 
-    /// The device of a new extent. Apart from the questions of every request, which have one answer.
+    /// Returns the device of a new extent. A separate function: the decision at all other requests is
+    /// constant.
     #[inline(never)]
     fn place_new(&self, extent: ExtentId, view: &View) -> DeviceId {
         match &self.rule {
@@ -67,14 +72,14 @@ impl Fixed {
     }
 }
 
-/// Devices that can have shares by name. More have shares by class.
+/// Names of devices for shares by device. A volume with more devices takes shares by class.
 const KEYS: [&str; 32] = [
     "d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9", "d10", "d11", "d12", "d13", "d14", "d15",
     "d16", "d17", "d18", "d19", "d20", "d21", "d22", "d23", "d24", "d25", "d26", "d27", "d28", "d29", "d30",
     "d31",
 ];
 
-/// The settings that make these shares again.
+/// Returns the settings that reproduce the shares.
 fn text(shares: &[f64], devices: &[DeviceView]) -> String {
     if shares.len() <= KEYS.len() {
         let pairs = shares.iter().zip(KEYS).map(|(&share, key)| format!("{key}={}", percent(share)));
@@ -119,7 +124,7 @@ fn shares(settings: &mut Settings, devices: &[DeviceView]) -> Result<Vec<f64>, B
         let unnamed = named.iter().filter(|s| s.is_none()).count();
         named.iter().map(|s| s.unwrap_or(split_evenly(rest.max(0.0), unnamed))).collect()
     };
-    // What is left of 80 % is 20 %, and not 19.999999999999996 %.
+    // The rest of 80 % is 20 %, and not 19.999999999999996 %.
     shares.iter_mut().for_each(|share| *share = (*share * FINENESS).round() / FINENESS);
     let sum: f64 = shares.iter().sum();
     if (sum - 1.0).abs() > 0.001 {
@@ -131,13 +136,13 @@ fn shares(settings: &mut Settings, devices: &[DeviceView]) -> Result<Vec<f64>, B
     Ok(shares)
 }
 
-/// A share in per cent, without more digits than it has: read again, it is the same share.
+/// Returns a share in per cent, without superfluous digits. Parsing the text returns the same share.
 fn percent(share: f64) -> String {
     let text = format!("{:.10}", share * 100.0);
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Shares are multiples of one over this, 10 digits of a per cent: finer than an extent of the largest
+/// Shares are multiples of `1 / FINENESS`, 10 digits of a per cent: finer than an extent of the largest
 /// volume.
 const FINENESS: f64 = 1e12;
 
@@ -146,7 +151,7 @@ impl Policy for Fixed {
         self.name
     }
 
-    /// Only where every home lies on a disk already: then nothing is placed.
+    /// True for `hdd-only`. Applies only if every home is on a disk already: then nothing is placed.
     fn keeps_homes(&self) -> bool {
         self.name == "hdd-only"
     }
@@ -199,7 +204,7 @@ fn used_slots(device: &DeviceView) -> f64 {
     f64::from(device.slots - device.free)
 }
 
-/// The device that lacks most of its share, once the next extent is counted in.
+/// Returns the device with the largest deficit from its share, with the next extent counted.
 fn furthest_below(shares: &[f64], view: &View) -> DeviceId {
     let total: f64 = view.devices.iter().map(used_slots).sum::<f64>() + 1.0;
     let lacks = |d: &DeviceView| shares[d.id.index()] * total - used_slots(d);

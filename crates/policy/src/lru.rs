@@ -1,23 +1,24 @@
-//! A set that remembers the order in which its members were last used, with a value for each where one is
-//! wanted.
+//! Set of members in the order of last use, optionally with a value for each member.
 //!
-//! A policy asks it at every request of a guest, and for many of these the oldest member goes and a new one
-//! comes. So it is one table of nodes, which are in two lists each: a ring by age, and a chain of those whose
-//! keys have the same hash. A caller that knows a node is at its key without another search, and nothing is
-//! ever moved. In the ring the oldest comes next to the newest: to give its node to a member that is new
-//! changes nothing but where the ring begins.
+//! A policy asks the set at every request of a guest, and for many requests the oldest member leaves and a
+//! new member enters. The set is therefore a single table of nodes, with each node in two lists: a ring by
+//! age, and a chain of nodes with the same hash. A caller with a node reaches the key without another search,
+//! and no node ever moves in memory. In the ring the oldest node is next to the newest. Reusing the oldest
+//! node for a new member therefore only shifts the start of the ring.
 
 use foldhash::fast::FixedState;
 use std::hash::{BuildHasher, Hash};
 
-/// Least recently used first. All operations take constant time; room grows to the largest number of members.
+/// Set in the order of last use. All operations take constant time; memory grows to the largest number of
+/// members.
 #[derive(Clone, Debug)]
 pub struct Lru<K, V = ()> {
     hasher: FixedState,
     nodes: Vec<Node<K, V>>,
-    /// The first node of each chain. As many as a power of two, and at least `SPARSE` times the nodes.
+    /// First node of each chain. The number of chains is a power of two, and at least `SPARSE` times the
+    /// nodes.
     chains: Vec<u32>,
-    /// The first node that no member uses; the others follow as in a chain.
+    /// First unused node; the other unused nodes follow as in a chain.
     free: u32,
     len: usize,
     newest: u32,
@@ -26,9 +27,9 @@ pub struct Lru<K, V = ()> {
 #[derive(Clone, Copy, Debug)]
 struct Node<K, V> {
     key: K,
-    /// The next node of the same chain.
+    /// Next node of the same chain.
     chained: u32,
-    /// The next newer member; of the newest, the oldest. `NONE` in a node that no member uses.
+    /// Next newer member; for the newest member, the oldest. `NONE` in an unused node.
     newer: u32,
     older: u32,
     value: V,
@@ -36,8 +37,8 @@ struct Node<K, V> {
 
 /// No node.
 const NONE: u32 = u32::MAX;
-/// Chains for each node: most are empty, so that to find out that a key is new mostly takes one look, which a
-/// processor guesses right.
+/// Chains for each node. Most chains are empty: a new key usually takes a single look, and the processor
+/// predicts the branch.
 const SPARSE: usize = 4;
 /// Chains of the smallest table.
 const FEWEST: usize = 16;
@@ -56,47 +57,47 @@ impl<K, V> Default for Lru<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
-    /// How many members there are.
+    /// Number of members.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Bytes of memory used, about.
     pub fn memory(&self) -> usize {
         self.chains.capacity() * size_of::<u32>() + self.nodes.capacity() * size_of::<Node<K, V>>()
     }
 
-    /// Whether there are none.
+    /// True if the set has no members.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether `key` is a member.
+    /// True if `key` is a member.
     pub fn contains(&self, key: K) -> bool {
         self.find(key).is_some()
     }
 
-    /// The value of a member.
+    /// Returns the value of a member.
     pub fn value(&self, key: K) -> Option<V> {
         self.find(key).map(|place| self.nodes[place as usize].value)
     }
 
-    /// The value of a member, to be changed; that does not count as use.
+    /// Returns the value of a member for changing; does not count as use.
     #[inline]
     pub fn value_mut(&mut self, key: K) -> Option<&mut V> {
         let place = self.find(key)?;
         Some(&mut self.nodes[place as usize].value)
     }
 
-    /// Makes `key` the most recently used, adding it where it is new. Returns whether it was a member before.
+    /// Makes `key` the most recently used, adding a new key. Returns true if `key` was a member before.
     pub fn touch(&mut self, key: K) -> bool {
         let before = self.len;
         self.touch_value(key, usize::MAX);
         self.len == before
     }
 
-    /// As [`Lru::touch`], but gives its value; the default where it is new. A new one takes the place of the
-    /// least recently used where there are `most` members.
+    /// Makes `key` the most recently used, as [`Lru::touch`], and returns the value; the default for a new
+    /// key. If the set has `most` members, a new key replaces the least recently used member.
     pub fn touch_value(&mut self, key: K, most: usize) -> &mut V {
         let place = match self.find(key) {
             Some(place) => {
@@ -116,7 +117,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         &mut self.nodes[place as usize].value
     }
 
-    /// Changes the value of every member, by its key.
+    /// Changes the value of every member, by key.
     pub fn change_values(&mut self, mut change: impl FnMut(K, &mut V)) {
         let mut next = self.newest;
         for _ in 0..self.len {
@@ -126,21 +127,21 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         }
     }
 
-    /// Changes the value of a member, which does not count as use.
+    /// Changes the value of a member; does not count as use.
     pub fn change_value(&mut self, key: K, change: impl FnOnce(&mut V)) {
         if let Some(place) = self.find(key) {
             change(&mut self.nodes[place as usize].value);
         }
     }
 
-    /// Removes `key`; returns whether it was a member.
+    /// Removes `key`; returns true if `key` was a member.
     pub fn remove(&mut self, key: K) -> bool {
         let Some(place) = self.find(key) else { return false };
         self.remove_place(place);
         true
     }
 
-    /// Removes and returns the least recently used.
+    /// Removes and returns the least recently used member.
     pub fn pop_oldest(&mut self) -> Option<K> {
         let place = self.oldest_place()?;
         let key = self.nodes[place as usize].key;
@@ -148,17 +149,17 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         Some(key)
     }
 
-    /// The least recently used.
+    /// Returns the least recently used member.
     pub fn oldest(&self) -> Option<K> {
         self.oldest_place().map(|place| self.nodes[place as usize].key)
     }
 
-    /// All members, most recently used first.
+    /// Returns all members, most recently used first.
     pub fn newest_first(&self) -> impl Iterator<Item = K> {
         self.values_newest_first().map(|(key, _)| key)
     }
 
-    /// All members with their values, most recently used first.
+    /// Returns all members with their values, most recently used first.
     pub fn values_newest_first(&self) -> impl Iterator<Item = (K, V)> {
         let mut next = self.newest;
         (0..self.len).map(move |_| {
@@ -168,8 +169,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         })
     }
 
-    /// All members with their values, in no order: in the order in which they lie in memory, which is much
-    /// faster than by age.
+    /// Returns all members with their values in memory order, which is much faster than by age.
     pub fn values(&self) -> impl Iterator<Item = (K, &V)> {
         self.nodes.iter().filter(|node| node.newer != NONE).map(|node| (node.key, &node.value))
     }
@@ -178,7 +178,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         self.nodes.get(self.newest as usize).map(|newest| newest.newer)
     }
 
-    /// The chain of a key.
+    /// Returns the chain of a key.
     #[inline]
     fn chain_of(&self, key: K) -> usize {
         self.hasher.hash_one(key) as usize & (self.chains.len() - 1)
@@ -196,7 +196,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         None
     }
 
-    /// Takes a node for a new member, and adds it to its chain.
+    /// Takes a node for a new member, and adds the node to the key's chain.
     #[inline]
     fn add(&mut self, key: K) -> u32 {
         let node = Node { key, chained: NONE, newer: NONE, older: NONE, value: V::default() };
@@ -220,7 +220,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         place
     }
 
-    /// Makes the node of the oldest member that of a new one, which is the newest.
+    /// Reuses the node of the oldest member for a new member, which becomes the newest.
     #[inline]
     fn replace_oldest(&mut self, key: K) -> u32 {
         let place = self.nodes[self.newest as usize].newer;
@@ -232,7 +232,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         place
     }
 
-    /// Twice as many chains. No node is free then, and the last one is in no chain yet.
+    /// Doubles the number of chains. No node is free at this moment, and the last node is in no chain yet.
     #[cold]
     fn grow(&mut self) {
         self.chains = vec![NONE; self.chains.len() * 2];

@@ -1,4 +1,4 @@
-//! `pass`: everything runs at the speed of the SSDs, and a disk has a copy of it that is behind.
+//! `pass`: all requests run at the speed of the SSDs, and a disk holds a copy that lags behind.
 //!
 //! Xiao, Lei, Li, Park, Lilja, "PASS: A Hybrid Storage System for Performance-Synchronization Tradeoffs Using
 //! SSDs".
@@ -6,42 +6,43 @@
 //! | the paper | here |
 //! |---|---|
 //! | III: requests are performed on the SSD first | [`Pass::place`], [`Pass::rank_reads`] |
-//! | III: an I/O window holds the writes that the disk lacks; IV.C: what overlaps is merged | the engine's set of what is behind, [`crate::Homes::next_behind`] |
-//! | IV.A: the window keeps no data; it is read from the SSD again | `Move::Resync` |
-//! | IV.A: "when the I/O window is full, the duplication thread will be awakened" by the callback | [`Pass::plan`], `Plan::wake`; while it is at work, `awaken_if_full` |
+//! | III: an I/O window holds the writes missing on the disk; IV.C: overlapping writes are merged | the engine's set of stale ranges, [`crate::Homes::next_behind`] |
+//! | IV.A: the window keeps no data; data is read from the SSD again | `Move::Resync` |
+//! | IV.A: "when the I/O window is full, the duplication thread will be awakened" by the callback | [`Pass::plan`], `Plan::wake`; during a plan, `awaken_if_full` |
 //! | IV.B: "once all the duplication requests have been submitted", the window is available again | [`Outstanding::in_window`] |
 //! | IV.B: the I/O thread is blocked for base time × min(α, N) | `blocking.rs` |
 //! | IV.C: in the order of their addresses | [`Pass::pieces`] |
 //!
-//! Where this differs, because it must:
-//! - The paper's window and its tn_list are lost with power. Here what is behind is recorded durably.
-//! - What is behind is known by blocks, in at most 2^20 ranges: with more, writes go to both copies.
-//! - kcopyd gets a window as a whole, and a second one behind it. Here pieces of at most 128 KiB are requests
-//!   of their own, 16 at the same time, and one beside a single client; windows that fill meanwhile are one
-//!   plan, in the order of addresses.
+//! Necessary differences:
+//! - The paper's window and its tn_list are lost with power. Here stale ranges are recorded durably.
+//! - Stale ranges have block granularity, with at most 2^20 ranges: beyond, writes go to both copies.
+//! - kcopyd gets a window as a whole, and a second window behind the first. Here pieces of at most 128 KiB
+//!   are separate requests, 16 at the same time, and one beside a single client. Windows that fill meanwhile
+//!   are one plan, in the order of addresses.
 //! - The paper has no numbers for base time, threshold and N.
 //!
-//! Where this differs by choice, unless `as-published` is set:
-//! - Not more than `max-lag` is behind, and nothing is for longer than `max-lag-time` (`age.rs`): then writes
-//!   wait for both copies. Before that guests are paced (`pace.rs`).
-//! - Only writes wait for what is outstanding (`blocking=writes`), in proportion, also below the threshold.
-//! - Short gaps between ranges are written through (`gap`): a disk passes over them in less time than it
-//!   takes to position.
-//! - In idle time a part of the window is duplicated before it is full (`idle`), which shortens the next
-//!   duplication and what a lost SSD costs.
+//! Differences by choice, unless `as-published` is set:
+//! - At most `max-lag` bytes are stale, and none for longer than `max-lag-time` (`age.rs`): beyond, writes
+//!   wait for both copies. Before the bound guests are paced (`pace.rs`).
+//! - Only writes wait for outstanding duplications (`blocking=writes`), in proportion, also below the
+//!   threshold.
+//! - Short gaps between ranges are written through (`gap`): a disk passes over a gap in less time than
+//!   positioning takes.
+//! - In idle time a part of the window is duplicated before the window is full (`idle`). The next duplication
+//!   is then shorter, and the loss of an SSD costs less.
 //!
-//! As published, nothing bounds what the loss of the SSD costs: the window, and all that guests write beyond
-//! the rate of the disk. What is in the window stays there until it is full, for however long.
+//! As published, nothing bounds the cost of losing the SSD: the window, and all writes of guests beyond the
+//! rate of the disk. Data stays in the window until the window is full, for however long.
 //!
-//! The paper's order (`order=lba`) is that of addresses: the disk alone holds no state that the volume ever
-//! had until the window is empty. With `order=epoch` the disk, with its journal, always is the volume as it
-//! was at a past instant: what is behind is duplicated as a whole ([`Move::EndEpoch`]), and a write that
-//! would put more than `max-lag` behind waits. It needs a disk that keeps addresses (`layout=tail`). What is
-//! in the journal does not count as lost ([`crate::Homes::lag`]), but has to go to its place, and guests are
-//! held to the rate of that.
+//! The paper's order (`order=lba`) is the order of addresses: the disk alone holds no state that the volume
+//! ever had until the window is empty. With `order=epoch` the disk, with its journal, is always equal to a
+//! past state of the volume. All stale ranges are duplicated as a whole ([`Move::EndEpoch`]), and a write
+//! that would exceed `max-lag` waits. Epochs need a disk that keeps addresses (`layout=tail`). Data in the
+//! journal does not count as lost ([`crate::Homes::lag`]), but must still be applied in place, and guests are
+//! held to the rate of applying.
 //!
-//! Without the disk the volume goes on with the SSDs alone (`on-disk-failure=continue`), or gives its data to
-//! readers only (`stop`).
+//! Without the disk the volume continues with the SSDs alone (`on-disk-failure=continue`), or serves its data
+//! read-only (`stop`).
 
 mod age;
 mod amount;
@@ -60,43 +61,43 @@ use pace::Pace;
 use settings::{Blocking, Constants, Order};
 use std::iter;
 
-/// Everything on the SSDs, and a copy on the disks that is behind.
+/// All data on the SSDs, and a lagging copy on the disks.
 pub struct Pass {
     settings: Constants,
-    /// The class of each device.
+    /// Class of each device.
     classes: Vec<DeviceClass>,
     outstanding: Outstanding,
-    /// The last plan had pieces, and none of them has been done.
+    /// True if the last plan had pieces, and none of the pieces has finished.
     in_vain: bool,
-    /// When a guest last asked for something.
+    /// Time of the last request of a guest.
     last_request: Nanos,
     pace: Pace,
     age: Age,
-    /// The most that was behind.
+    /// Largest lag so far.
     highest: Bytes,
-    /// The most that may be, once the volume's size is known.
+    /// Bound on the lag, once the volume's size is known.
     bound: Option<Bytes>,
 }
 
-/// Ranges within so much of the volume are duplicated as one piece of work. Several pieces are copied at the
-/// same time: short ones lie near each other, and the disk gets them nearly in the order of their addresses.
+/// Longest span of ranges duplicated as one piece of work. Several pieces are copied at the same time: short
+/// pieces lie near each other, and reach the disk nearly in the order of addresses.
 const PIECE: Bytes = Bytes(128 << 10);
-/// Pieces that are duplicated in idle time before the policy looks whether guests are back.
+/// Pieces duplicated in idle time before the policy checks for requests of guests.
 const IDLE_PIECES: usize = 128;
-/// Pieces of one plan: a gibibyte if they are whole. What is behind has no bound while a disk is lost.
+/// Pieces of one plan: a gibibyte of whole pieces. While a disk is lost, stale ranges have no bound.
 const MOST_PIECES: usize = 8192;
-/// After the end of a plan it looks at once, …
+/// Delay of the next plan after a plan with work, …
 const AT_ONCE: Nanos = Nanos::from_millis(1);
-/// … else so often, …
+/// … otherwise, …
 const LOOK: Nanos = Nanos::from_millis(10);
-/// … and while nothing is behind.
+/// … and while nothing is stale.
 const REST: Nanos = Nanos::from_millis(100);
 
 impl Pass {
-    /// With these settings, which `pass/settings.rs` lists with their defaults.
+    /// Creates the policy. `pass/settings.rs` lists the settings with their defaults.
     ///
     /// # Errors
-    /// Without both classes of devices, and for settings that are none.
+    /// Without both classes of devices, and for invalid settings.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Pass, BadSetting> {
         if !DeviceView::are_of_both_classes(devices) {
             return Err(BadSetting::new("policy pass needs an SSD and a disk: use another policy"));
@@ -118,7 +119,7 @@ impl Pass {
         view.with_room().filter(|d| d.class == class).max_by_key(|d| d.free).map(|d| d.id)
     }
 
-    /// What may be behind now: nothing, if something is for too long.
+    /// Returns the bytes that may be stale now: none, if the oldest write is too old.
     fn most_behind_now(&self, view: &View) -> Bytes {
         match self.age.is_late(self.settings.max_lag_time, 1, view.now) {
             true => Bytes::ZERO,
@@ -130,7 +131,7 @@ impl Pass {
         self.classes[device.index()] == DeviceClass::Ssd
     }
 
-    /// What is behind from an address on, in pieces, in the order of addresses.
+    /// Returns the stale ranges from an address on, in pieces, in the order of addresses.
     fn pieces<'a>(&self, from: Bytes, view: &'a View) -> impl Iterator<Item = ByteRange> + use<'a> {
         let (homes, gap) = (view.homes, self.settings.gap);
         let mut next = homes.next_behind(from);
@@ -149,7 +150,7 @@ impl Pass {
         })
     }
 
-    /// Section IV.B: the callback awakens the duplication thread again, which has submitted earlier windows.
+    /// Section IV.B: the callback awakens the duplication thread again, after submission of earlier windows.
     fn awaken_if_full(&mut self, view: &View) {
         let behind = view.homes.behind();
         if !self.outstanding.is_duplicating()
@@ -163,7 +164,7 @@ impl Pass {
         self.outstanding.awaken(&self.settings, (behind, pieces as u64), view.now);
     }
 
-    /// Plans the duplication of what is behind from `start` on; returns where the next plan goes on.
+    /// Plans the duplication of stale ranges from `start` on. Returns the start of the next plan.
     fn duplicate(&self, start: Bytes, most: usize, view: &View, plan: &mut Plan) -> Option<Bytes> {
         if self.settings.order == Order::Epoch {
             plan.moves.push(Move::EndEpoch);
@@ -201,7 +202,7 @@ impl Policy for Pass {
     }
 
     fn longest_change(&self, view: &View) -> Bytes {
-        // Whatever is late: then each part would wait for an epoch of its own.
+        // Independent of lateness: otherwise each part of a change would wait for a separate epoch.
         self.settings.most_behind(view)
     }
 
@@ -242,7 +243,7 @@ impl Policy for Pass {
         };
         let Some(home) = home else { return Placement::KEEP };
         let device = self.roomiest(DeviceClass::Hdd, view).unwrap_or(home);
-        // A home on a disk, from before this policy, has its second copy on an SSD: that one is never behind.
+        // A home on a disk dates from before this policy; the second copy is on an SSD, and is never stale.
         let second = match self.is_ssd(home) {
             true => Second::Behind { device, most: self.most_behind_now(view) },
             false => Second::Sync(device),
@@ -268,7 +269,7 @@ impl Policy for Pass {
         let full = lag >= self.settings.window_of(view)
             || lag > Bytes::ZERO && self.age.is_late(max_lag_time, 2, view.now);
         self.pace.begin(full, view.now);
-        // What cannot be copied yet is not tried a thousand times a second.
+        // Pieces that cannot be copied yet are not retried a thousand times a second.
         let in_vain = std::mem::take(&mut self.in_vain);
         plan.wake = (order == Order::Lba && !in_vain).then(|| self.settings.window_of(view));
         if lag == Bytes::ZERO {
@@ -283,7 +284,7 @@ impl Policy for Pass {
             (false, true) => self.duplicate(Bytes::ZERO, IDLE_PIECES, view, plan),
             (false, false) => None,
         };
-        // In idle time a guest that comes back must not wait for the end of this plan.
+        // In idle time a returning guest must not wait for the end of this plan.
         plan.revise = !full;
         if !full {
             self.outstanding.submit(plan.moves.len(), Bytes::ZERO);
@@ -306,7 +307,7 @@ impl Policy for Pass {
     }
 
     fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
-        // What is behind lacks on the disks.
+        // The disks lack the stale bytes, not the SSDs.
         if self.is_ssd(device) {
             return Vec::new();
         }

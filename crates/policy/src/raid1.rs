@@ -1,16 +1,18 @@
-//! `raid1`: the mirror that PASS is compared with (Xiao et al., section V), as Linux md has it.
+//! `raid1`: the mirror used as baseline for PASS (Xiao et al., section V), as in Linux md.
 //!
-//! Each extent has a copy on an SSD, if the volume has one, and the other on a disk. A write is answered once
-//! both have it, and a read comes from the copy that is expected to answer first. `reads=md`: by the rule of
-//! md before Linux 3.x, which takes all devices to be alike. A read that follows the last one, or the last
-//! request of the device that served it, comes from that device; any other from another device that is idle,
-//! or else from the one whose last request lies nearest. So half of all random reads come from the disk, and
-//! the mirror that PASS was measured against was hardly faster than a disk alone.
+//! Each extent has a copy on an SSD, if the volume has one, and the other on a disk. A write is acknowledged
+//! once both copies are written. A read comes from the copy with the shortest expected wait.
 //!
-//! `raid1,write-behind`: the disk is written later, as soon as it can, and up to `limit` may be on the way;
-//! beyond that a write waits for both copies. The disk is then also *write-mostly*: it is read only if the
-//! SSD cannot be. md keeps the bytes of these writes in memory; here they are read from the SSD again, and
-//! after a crash they are still known to be missing.
+//! `reads=md`: reads follow the rule of md before Linux 3.x, which treats all devices alike. A read that
+//! continues the last read, or the last request of the device that served the last read, goes to that device.
+//! Any other read goes to another, idle device, or else to the device with the nearest last request. Half of
+//! all random reads therefore come from the disk, and the mirror measured against PASS was hardly faster than
+//! a disk alone.
+//!
+//! `raid1,write-behind`: the disk is written later, as soon as possible, with up to `limit` bytes in flight;
+//! beyond the limit a write waits for both copies. The disk is then also *write-mostly*: the disk is read
+//! only if the SSD cannot be read. md keeps the bytes of delayed writes in memory. Here the bytes are read
+//! from the SSD again, and after a crash the stale ranges are still known.
 
 use crate::{
     BadSetting, ByteRange, CurrentCopy, DeviceView, Move, Occasion, Placement, Plan, Policy, Request, Second,
@@ -18,21 +20,21 @@ use crate::{
 };
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op};
 
-/// Two copies of everything, on an SSD and on a disk.
+/// Two copies of all data, on an SSD and on a disk.
 pub struct Raid1 {
     classes: Vec<DeviceClass>,
-    /// How much the disks may lack; none if they lack nothing.
+    /// Bytes that may be stale on the disks; none without write-behind.
     write_behind: Option<Bytes>,
-    /// By which rule copies are read, unless the one is read that answers first.
+    /// The rule of md for reads; none if the fastest copy is read.
     turns: Option<Turns>,
 }
 
-/// md's rule of reads.
+/// State of md's rule for reads.
 struct Turns {
-    /// The device that served the last read, and where that ended.
+    /// Device of the last read, and the end of the last read.
     last: DeviceId,
     next: Bytes,
-    /// Where the last request of each device ended.
+    /// End of the last request of each device.
     ends: Vec<Bytes>,
 }
 
@@ -51,19 +53,22 @@ impl Turns {
 
 /// md's own limit: 16K sectors.
 const USUAL_LIMIT: Bytes = Bytes(16 * 1024 * 512);
-/// The largest limit: what the disks may lack after a crash is copied again.
+/// Largest limit: stale bytes on the disks are copied again after a crash.
 const LARGEST_LIMIT: Bytes = Bytes(1 << 40);
-/// How often what the disks lack is looked for.
+/// Interval of searches for stale ranges.
 const LOOK: Nanos = Nanos::from_millis(1);
-/// The same while there is no disk to copy it to.
+/// Interval without a disk to copy to.
 const WITHOUT_DISK: Nanos = Nanos::from_millis(100);
-/// The same without write-behind: there is nothing to do.
+/// Interval without write-behind: no work.
 const REST: Nanos = Nanos::from_secs(3600);
-/// Ranges that are on their way to the disks at the same time.
+/// Ranges in flight to the disks at the same time.
 const ON_THE_WAY: usize = 64;
 
 impl Raid1 {
-    /// Settings: `write-behind`, and with it `limit` (8MiB); without it `reads` (fastest, or md).
+    /// Creates the policy. Settings: `write-behind`, and with it `limit` (8MiB); without it `reads` (fastest,
+    /// or md).
+    ///
+    /// Fails if a setting is invalid, or if `write-behind` lacks a class of device.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Raid1, BadSetting> {
         let classes: Vec<DeviceClass> = devices.iter().map(|d| d.class).collect();
         let behind = settings.take_flag("write-behind")?;
@@ -96,7 +101,7 @@ impl Raid1 {
         self.classes[device.index()] == DeviceClass::Ssd
     }
 
-    /// The device with the most room, of this class if one has any.
+    /// Returns the device with the most room except `not`, of this class if possible.
     fn roomiest(&self, class: DeviceClass, not: Option<DeviceId>, view: &View) -> Option<DeviceId> {
         let others = view.with_room().filter(|device| Some(device.id) != not);
         others.max_by_key(|device| (device.class == class, device.free)).map(|device| device.id)
@@ -139,7 +144,7 @@ impl Policy for Raid1 {
         let Some(home) = home else { return Placement::KEEP };
         let device = self.roomiest(DeviceClass::Hdd, Some(home), view).unwrap_or(home);
         let second = match self.write_behind {
-            // Where the home is on a disk, the second copy is on an SSD, which is never behind.
+            // If the home is on a disk, the second copy is on an SSD, and never stale.
             Some(most) if self.is_ssd(home) => Second::Behind { device, most },
             _ => Second::Sync(device),
         };

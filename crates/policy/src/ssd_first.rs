@@ -1,10 +1,11 @@
-//! `ssd-first`: fill the SSDs, then the disks; once the SSDs are full, cache reads from the disks on them.
+//! `ssd-first`: fill the SSDs, then the disks; once the SSDs are full, cache reads from the disks on the
+//! SSDs.
 //!
-//! The first of the two systems that Wu and Reddy compare with (section II): capacity on the SSD is allocated
-//! first, and caching on the SSD begins when that is exhausted. The paper does not say where the cache finds
-//! room on a full SSD: here a share of its slots (`cache`) is kept for it. Blocks are admitted at the first
-//! read, written through, and evicted least recently used first; `evict=s3-fifo` and `bypass=1MiB` are
-//! Braid's own.
+//! The first of the two systems compared by Wu and Reddy (section II): capacity on the SSD is allocated
+//! first, and caching on the SSD begins when the capacity is exhausted. The paper does not say where the
+//! cache finds room on a full SSD: here a share of the slots (`cache`) is reserved. Blocks are admitted at
+//! the first read, written through, and evicted least recently used first; `evict=s3-fifo` and `bypass=1MiB`
+//! are Braid's own.
 
 use crate::caching::{Admission, Eviction, Room, WriteBack};
 use crate::{
@@ -13,19 +14,21 @@ use crate::{
 };
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
 
-/// Fill the SSDs first, then cache on them.
+/// Fills the SSDs first, then caches on the SSDs.
 pub struct SsdFirst {
-    /// What of the SSDs homes leave to the cache.
+    /// Part of the SSDs that homes leave to the cache.
     kept: Room,
     admission: Admission,
     eviction: Eviction,
-    /// Of what became dirty under another policy.
+    /// Write-back of blocks that became dirty under another policy.
     write_back: WriteBack,
 }
 
 impl SsdFirst {
-    /// Settings: `cache` (10%), the share of the SSDs that is kept for caching, and those of [`Admission`]
-    /// and [`Eviction`].
+    /// Creates the policy. Settings: `cache` (10%), the share of the SSDs reserved for caching, and the
+    /// settings of [`Admission`] and [`Eviction`].
+    ///
+    /// Fails if a setting is invalid, or the volume has no SSD.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<SsdFirst, BadSetting> {
         let kept = Room::new(settings.take_share("cache")?.unwrap_or(0.1), devices);
         if kept.ssds().is_empty() {
@@ -42,7 +45,7 @@ impl SsdFirst {
         device.free > self.extra_slots(device)
     }
 
-    /// The device of a new extent.
+    /// Returns the device of a new extent.
     fn place_new(&self, view: &View) -> DeviceId {
         let ssds = view.devices.iter().filter(|d| d.class == DeviceClass::Ssd && self.has_room_for_homes(d));
         let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
@@ -50,8 +53,7 @@ impl SsdFirst {
         roomiest.or_else(|| view.with_room().next()).map_or(view.devices[0].id, |d| d.id)
     }
 
-    /// The SSD on which blocks that are read get an extra copy, if they come from a disk and the SSDs are
-    /// full.
+    /// Returns the SSD for a cached copy of the blocks read, if the home is on a disk and the SSDs are full.
     fn admit(&mut self, read: &Piece, view: &View) -> Option<DeviceId> {
         let home = view.homes.home(read.extent)?;
         let full = view.devices.iter().all(|d| !self.kept.is_ssd(d.id) || !self.has_room_for_homes(d));

@@ -1,24 +1,24 @@
-//! Amounts of bytes in settings of `pass`: of a size, in sectors as in the paper, or as a share of the
+//! Amounts of bytes in settings of `pass`: as a size, in sectors as in the paper, or as a share of the
 //! volume.
 
 use crate::{BadSetting, Settings};
 use braid_base::Bytes;
 use std::fmt;
 
-/// A part of a volume, as the paper and its users give it.
+/// Part of a volume, in the units of the paper and its users.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Amount {
     Bytes(Bytes),
-    /// Of 512 bytes.
+    /// Sectors of 512 bytes.
     Sectors(u64),
-    /// Of the volume.
+    /// Share of the volume.
     Share(f64),
 }
 
 const SECTOR: Bytes = Bytes(512);
 
 impl Amount {
-    /// Takes a setting, if it is there.
+    /// Reads a setting, if present. Fails if the text is no amount, or the amount is zero or too large.
     pub fn take(settings: &mut Settings, key: &'static str) -> Result<Option<Amount>, BadSetting> {
         let Some(text) = settings.take_text(key) else { return Ok(None) };
         let amount = Amount::parse(&text).filter(|amount| amount.is_sound());
@@ -30,7 +30,7 @@ impl Amount {
         })
     }
 
-    /// Reads `256MiB`, `400Ksectors` (K is 1024) or `2%`.
+    /// Parses `256MiB`, `400Ksectors` (K is 1024) or `2%`.
     fn parse(text: &str) -> Option<Amount> {
         if let Some(count) = text.strip_suffix("sectors") {
             let (count, unit) = count.strip_suffix('K').map_or((count, 1), |count| (count, 1024));

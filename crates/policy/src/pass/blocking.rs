@@ -6,57 +6,57 @@
 //!
 //! The duplication thread is awakened when the window is full. It "checks the number of outstanding
 //! duplication operations first. If it exceeds a threshold, the I/O thread will be blocked" for the blocking
-//! time: reads, too (`blocking=io-thread`). Outstanding is what earlier windows had and the disk has not. A
-//! window that fills while the plan of an earlier one is carried out counts as submitted from then on, and is
-//! a part of the next plan.
+//! time: reads, too (`blocking=io-thread`). Outstanding duplications are the writes of earlier windows still
+//! missing on the disk. A window that fills during the plan of an earlier window counts as submitted from
+//! then on, and is a part of the next plan.
 //!
-//! By default (`blocking=writes`) only writes wait, each by what of the plan is outstanding when it comes: a
-//! read gains the disk no time.
+//! By default (`blocking=writes`) only writes wait, each according to the outstanding pieces of the plan at
+//! arrival: a delayed read gains the disk no time.
 
 use super::settings::{Blocking, Constants};
 use braid_base::{Bytes, Nanos, Op};
 
-/// What of earlier windows is outstanding.
+/// Outstanding duplications of earlier windows.
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
     /// Pieces of the plan that have not ended.
     planned: u64,
     /// Pieces of windows that have filled since the plan was made.
     queued: u64,
-    /// What all of these hold: the rest of what is behind is the window.
+    /// Bytes of planned and queued pieces: the other stale bytes are the window.
     bytes: Bytes,
-    /// The I/O thread is blocked until then.
+    /// End of the block of the I/O thread.
     until: Nanos,
 }
 
 impl Outstanding {
-    /// A plan of so many pieces; with them, so much is submitted.
+    /// Begins a plan of `pieces` pieces. With the plan, `bytes` bytes are submitted.
     pub fn submit(&mut self, pieces: usize, bytes: Bytes) {
         (self.planned, self.queued, self.bytes) = (pieces as u64, 0, bytes);
     }
 
-    /// A piece of the plan has ended.
+    /// Records the end of a piece of the plan.
     pub fn end(&mut self, len: Bytes) {
         self.planned = self.planned.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(len);
     }
 
-    /// How many pieces of the plan have not ended.
+    /// Number of pieces of the plan that have not ended.
     pub fn planned(&self) -> u64 {
         self.planned
     }
 
-    /// What is in the window, if so much is behind.
+    /// Returns the bytes in the window, if `behind` bytes are stale.
     pub fn in_window(&self, behind: Bytes) -> Bytes {
         behind.saturating_sub(self.bytes)
     }
 
-    /// Whether a plan is being carried out.
+    /// True if a plan is being carried out.
     pub fn is_duplicating(&self) -> bool {
         self.planned > 0
     }
 
-    /// The duplication thread is awakened while so much is behind, in so many pieces.
+    /// Awakens the duplication thread while `behind` bytes are stale, in `pieces` pieces.
     pub fn awaken(&mut self, settings: &Constants, (behind, pieces): (Bytes, u64), now: Nanos) {
         let outstanding = self.planned + self.queued;
         if outstanding > settings.threshold {
@@ -65,7 +65,7 @@ impl Outstanding {
         (self.queued, self.bytes) = (pieces.saturating_sub(self.planned), behind);
     }
 
-    /// How long a request waits that comes now.
+    /// Returns the delay of a request that arrives now.
     pub fn wait(&self, settings: &Constants, op: Op, now: Nanos) -> Nanos {
         match (settings.blocking, op) {
             (Blocking::IoThread, _) => self.until.saturating_sub(now),

@@ -1,36 +1,36 @@
-//! Ours: what `max-lag` costs guests. The paper leaves open how much comes into the window while it is being
-//! duplicated. Here that has an end, from which on writes wait for both copies, between which and what is
-//! being duplicated the disk seeks. So that this stays an exception, guests are held before to the rate at
-//! which the disk gets its copies. Without a bound none waits.
+//! Braid's own: the cost of `max-lag` for guests. The paper leaves open how much data may enter the window
+//! during a duplication. Here the window is bounded. Beyond the bound writes wait for both copies, and the
+//! disk seeks between guests' writes and the duplication. To keep the bound an exception, guests are held to
+//! the disk's copy rate before the bound is reached. Without a bound no write waits.
 //!
-//! That rate is what the disk got in the time in which it was given something. Measured by the clock it fell
-//! with what guests wrote, and guests were held to that, until under a small window all devices were idle.
+//! The rate covers only the time in which the disk had work. A rate over all time fell with the guests'
+//! writes, and guests were held to the fallen rate, until under a small window all devices were idle.
 
 use super::settings::Constants;
 use crate::View;
 use braid_base::{Bytes, Nanos};
 
-/// How fast the disks get their copies, and how fast guests may write for that.
+/// Copy rate of the disks, and the resulting pace of guests' writes.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Since when a full window is being duplicated.
+    /// Start of the duplication of a full window.
     since: Option<Nanos>,
-    /// For how long, and how many bytes the disks got meanwhile.
+    /// Time of duplication, and bytes copied to the disks in the time.
     worked: Nanos,
     copied: u64,
-    /// When the next write may begin.
+    /// Earliest start of the next write.
     next: Nanos,
 }
 
-/// No write waits longer for that: what is behind may be much less by then.
+/// Longest delay of a write for pacing: the lag may be much smaller by then.
 const LONGEST: Nanos = Nanos::from_millis(500);
-/// So long the disks are watched before their rate is believed, …
+/// Time of measurement until the rate counts, …
 const MEASURED: Nanos = Nanos::from_millis(200);
-/// … and after so long the older half is forgotten.
+/// … and time after which the older half is forgotten.
 const REMEMBERED: Nanos = Nanos::from_secs(1);
 
 impl Pace {
-    /// The last plan has ended, and another one begins if a full window is duplicated.
+    /// Ends the last plan, and begins another if a full window is duplicated.
     pub fn begin(&mut self, full: bool, now: Nanos) {
         if let Some(since) = self.since.take() {
             self.worked += now.saturating_sub(since);
@@ -41,23 +41,23 @@ impl Pace {
         self.since = full.then_some(now);
     }
 
-    /// The disks got so many bytes.
+    /// Records bytes copied to the disks.
     pub fn copied(&mut self, len: Bytes) {
         if self.since.is_some() {
             self.copied += len.0;
         }
     }
 
-    /// Bytes a second, as far as known.
+    /// Returns bytes a second, if measured.
     fn rate(&self, now: Nanos) -> Option<f64> {
         let worked = self.worked + self.since.map_or(Nanos::ZERO, |since| now.saturating_sub(since));
         let rate = self.copied as f64 / worked.as_secs_f64();
         (worked >= MEASURED && rate > 0.0).then_some(rate)
     }
 
-    /// How long a write waits. Guests get up to twice the rate of the disks while little more than the window
-    /// is behind, and less and less of it towards the bound, one after the other; and none waits for longer
-    /// than the disks take for the surplus over the window.
+    /// Returns the delay of a write. Guests get up to twice the rate of the disks while the lag is little
+    /// above the window, and less and less towards the bound, one after the other. No write waits longer than
+    /// the disks take for the surplus over the window.
     pub fn wait(&mut self, len: Bytes, settings: &Constants, view: &View) -> Nanos {
         let Some((surplus, over)) = surplus(settings, view) else { return Nanos::ZERO };
         let Some(rate) = self.rate(view.now) else { return Nanos::ZERO };
@@ -69,9 +69,9 @@ impl Pace {
     }
 }
 
-/// How much more is behind than the window, and which part of what lies between that and its bound; with
-/// epochs, how much more of their journal is in use than half of it. None without a bound, or without a disk,
-/// for which it would be of no use to wait.
+/// Returns the lag beyond the window, and that surplus as a fraction of the range from window to bound. With
+/// epochs the measure is the use of the journal, from one half on. None without a bound, or without a disk:
+/// waiting would be useless.
 fn surplus(settings: &Constants, view: &View) -> Option<(Bytes, f64)> {
     if settings.max_lag.is_none() || !view.homes.can_resync() {
         return None;

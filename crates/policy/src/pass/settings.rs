@@ -1,9 +1,8 @@
-//! The settings of `pass`. The paper says what base time, threshold and N are for, and not what they were in
-//! its own runs: the defaults are ours. Where each write waits, the
-//! base time is short. Where the I/O thread waits once for a window, it is what the disk takes for as many
-//! pieces as the threshold, about 2 ms each in the order of their addresses: so
-//! what is outstanding does not grow from window to window, and small windows, for which guests wait more
-//! often, are slower, as the paper has it.
+//! Settings of `pass`. The paper describes base time, threshold and N, but not the values of its own runs:
+//! the defaults are Braid's. If each write waits, the base time is short. If the I/O thread waits once per
+//! window, the base time is the disk's time for as many pieces as the threshold, about 2 ms each in the order
+//! of addresses. The outstanding duplications then do not grow from window to window. Small windows, which
+//! make guests wait more often, are slower, as in the paper.
 
 use super::amount::Amount;
 use crate::{BadSetting, Move, Settings, View};
@@ -11,65 +10,66 @@ use braid_base::{Bytes, MIB, Nanos};
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// What can be set.
+/// Values of all settings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Constants {
     pub order: Order,
-    /// What is behind when duplication begins.
+    /// Lag at which duplication begins.
     pub window: Amount,
-    /// What is behind at most, if there is a bound.
+    /// Largest lag, if bounded.
     pub max_lag: Option<Amount>,
-    /// How long ago the oldest write is at most that the disks lack.
+    /// Largest age of the oldest write missing on the disks.
     pub max_lag_time: Option<Nanos>,
-    /// Shorter gaps between ranges that the disks lack are duplicated with them.
+    /// Shorter gaps between stale ranges are duplicated with the ranges.
     pub gap: Bytes,
     pub blocking: Blocking,
-    /// How long a request waits for each `threshold` duplications that are outstanding.
+    /// Delay of a request for each `threshold` outstanding duplications.
     pub base: Nanos,
     pub threshold: u64,
-    /// N: a request waits for so many base times at most.
+    /// N: largest delay of a request, in base times.
     pub levels: u64,
-    /// Without a request for so long, what is behind is duplicated.
+    /// Time without a request after which stale ranges are duplicated.
     pub idle: Option<Nanos>,
-    /// Whether guests' writes fail while a disk does.
+    /// True if writes of guests fail while a disk has failed.
     pub stops: bool,
 }
 
-/// In which order the disks get what they lack.
+/// Order of duplication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
-    /// That of addresses.
+    /// By address.
     Lba,
-    /// All that was written up to an instant, as a whole.
+    /// All writes up to an instant, as a whole.
     Epoch,
 }
 
-/// What waits for duplications.
+/// Requests that wait for duplications.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Blocking {
-    /// Each write, by what is outstanding when it comes.
+    /// Each write, according to the outstanding duplications at arrival.
     Writes,
-    /// Every request, from when the duplication thread is awakened and finds more outstanding than the
-    /// threshold: section IV.B.
+    /// Every request, once the duplication thread is awakened and finds more outstanding duplications than
+    /// the threshold: section IV.B.
     IoThread,
 }
 
 /// The policy as published.
 const AS_PUBLISHED: &str = "order=lba,max-lag=none,max-lag-time=none,gap=0B,blocking=io-thread,idle=none";
-/// The age of the oldest write that the disks may lack with epochs, unless a setting says otherwise. A load
-/// without a pause, and far below the bound in bytes, would keep an epoch open for as long as the load lasts.
+/// Default age of the oldest write missing on the disks, with epochs. Without the age, a load without a
+/// pause, far below the bound in bytes, would keep an epoch open for as long as the load lasts.
 const OLDEST_EPOCH: Nanos = Nanos::from_secs(5);
 const OLDEST: RangeInclusive<Nanos> = Nanos::from_millis(100)..=Nanos::from_secs(3600);
 const IDLE: RangeInclusive<Nanos> = Nanos(1)..=Nanos::from_secs(3600);
 const LONGEST_BASE: Nanos = Nanos::from_secs(1);
 
 impl Constants {
-    /// Settings: `order` (lba, or epoch), `window` (400Ksectors), `max-lag` (twice the window, or none),
-    /// `max-lag-time` (none;
-    /// 5s with epochs), `gap` (64KiB), `blocking` (writes, or io-thread), `base` (100us; 500ms for the I/O
-    /// thread), `threshold` (256), `levels` (4, the paper's N),
-    /// `idle` (100ms, or none), `on-disk-failure` (continue, or stop), and `as-published`, which sets them as
-    /// the paper has them.
+    /// Reads the settings: `order` (lba, or epoch), `window` (400Ksectors), `max-lag` (twice the window, or
+    /// none), `max-lag-time` (none; 5s with epochs), `gap` (64KiB), `blocking` (writes, or io-thread), `base`
+    /// (100us; 500ms for the I/O thread), `threshold` (256), `levels` (4, the paper's N), `idle` (100ms, or
+    /// none), `on-disk-failure` (continue, or stop), and `as-published`, which sets the paper's values.
+    ///
+    /// Fails if a setting is invalid, or if `order=epoch` is combined with `max-lag=none` or
+    /// `blocking=io-thread`.
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
         settings.take_preset("as-published", AS_PUBLISHED)?;
         let order = match settings.take_text("order").as_deref() {
@@ -122,7 +122,8 @@ impl Constants {
 }
 
 impl Constants {
-    /// What is behind when duplication begins. With epochs it begins at half of their bound.
+    /// Returns the lag at which duplication begins. With epochs: at most half of the bound and half of the
+    /// journal.
     pub fn window_of(&self, view: &View) -> Bytes {
         let window = self.window.of(volume_size(view));
         match view.homes.epoch_journal() {
@@ -131,7 +132,7 @@ impl Constants {
         }
     }
 
-    /// What may be behind: without a bound, anything.
+    /// Returns the largest lag: without a bound, unlimited.
     pub fn most_behind(&self, view: &View) -> Bytes {
         self.max_lag.map_or(Bytes(u64::MAX), |most| most.of(volume_size(view)))
     }
@@ -141,7 +142,7 @@ fn volume_size(view: &View) -> Bytes {
     view.extent_size * u64::from(view.homes.extents())
 }
 
-/// A time, or that there is none; nothing if the key is not set.
+/// Reads a time, or `none`; returns nothing if the key is not set. Fails outside the limits.
 fn take_time_or_none(
     settings: &mut Settings,
     key: &'static str,
