@@ -116,7 +116,8 @@ impl Admission {
         !self.admits(write) && write.request.len() >= SHORT_WRITE
     }
 
-    /// True if any other write deserves cached copies. The first write to an extent needs no read.
+    /// True if a write outside long streams deserves cached copies. The first write to an extent needs no
+    /// read.
     pub fn admits_write(&mut self, write: &Piece, view: &View) -> bool {
         self.part_writes || view.homes.home(write.extent).is_none() || self.needs_no_read(write, view)
     }

@@ -34,9 +34,9 @@ pub(super) struct Constants {
     /// Requests by which shares judge a device, and comparisons by which demands of a size are judged: few,
     /// since guests come and go.
     pub short: f64,
-    /// Factor below which a difference may be chance. Devices within the factor are alike, a swap must gain
-    /// as many times the price, a moved extent rests for as many horizons, and a demand is expected to grow
-    /// by no more. An extent returns from an SSD that is not saturated only if the cost there is higher by
+    /// Factor below which a difference may be chance. Devices within the factor are alike, and a demand is
+    /// expected to grow by no more. A swap must gain as many times the price, and a moved extent rests for as
+    /// many horizons. An extent returns from an SSD that is not saturated only if the cost there is higher by
     /// the square of this factor.
     pub margin: f64,
     /// Largest change of a share of new extents from one plan to the next, as an exponent of e: a factor of 7

@@ -53,8 +53,8 @@ impl Equi {
     }
 
     /// Returns the time in which a move must gain more than the move costs, in seconds. Free room on a faster
-    /// device is filled once, and no extent leaves for a move into free room. A load on the source that has
-    /// lasted for some time is then expected to last as long again.
+    /// device is filled once, and no extent leaves for a move into free room. The saturation of the source is
+    /// then expected to last for as long again as until now.
     fn horizon(&self, from: DeviceId, to: DeviceId, view: &View) -> f64 {
         let lasted = |since| view.now.saturating_sub(since);
         let saturated = self.saturated[from.index()].1.map_or(Nanos::ZERO, lasted);
@@ -65,8 +65,8 @@ impl Equi {
     /// Returns the gain of an extent by a move to the best other device.
     ///
     /// If the target's class is not faster, a device gives away extents only if the device is saturated, or
-    /// if the extent costs several times as much there. After a burst a disk looks quick; the rule remembers
-    /// the disk's speed in the next burst.
+    /// if the extent costs several times as much there. Otherwise extents would return after each burst: the
+    /// disk then looks quick, until the next burst.
     pub(super) fn gain(&self, extent: ExtentId, known: &Demand, view: &View) -> Option<Gain> {
         let from = view.homes.home(extent)?;
         let demand = self.demand(extent, known, view.now);

@@ -36,7 +36,7 @@ struct Disk {
     /// last request of a guest.
     used: Nanos,
     asked: Nanos,
-    /// Wake-ups of the last day.
+    /// Wake-ups of the last day; usually at most the bound, since the disk is then kept from stopping.
     woken: VecDeque<Nanos>,
 }
 

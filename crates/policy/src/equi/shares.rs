@@ -57,8 +57,8 @@ impl Shares {
         self.probes[device.index()][direction] += 1;
     }
 
-    /// Returns the device of a new extent: the device with the largest debt. Only devices count that have
-    /// more room than moves need and than is kept for cached copies.
+    /// Returns the device of a new extent: the device owed the most extents, among the devices with more room
+    /// than moves and cached copies need.
     pub fn next(&mut self, view: &View, kept: impl Fn(&DeviceView) -> u32) -> Option<DeviceId> {
         let least = self.constants.least;
         let open = |d: &&DeviceView| f64::from(d.free.saturating_sub(kept(d))) > f64::from(d.slots) * least;
