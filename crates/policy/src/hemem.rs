@@ -27,7 +27,7 @@ struct Count {
 
 /// Extents with counters: 8 GiB of 128 KiB, in 3 MiB of memory.
 const KNOWN: usize = 1 << 16;
-/// Number of halvings that leaves nothing of a counter.
+/// Halvings after which a counter is 0.
 const MOST_HALVINGS: u32 = 8;
 /// Extents examined to find cold extents in a round.
 const SEARCHED: u32 = 1 << 14;

@@ -207,8 +207,7 @@ impl Hystor {
         if is_admitted { self.take_room(read, view) } else { None }
     }
 
-    /// Returns an SSD after making room for a piece in its remap area. `None` if the area will never hold the
-    /// piece.
+    /// Returns an SSD after making room for a piece in its remap area. `None` if the room cannot be made.
     fn take_room(&mut self, piece: &Piece, view: &View) -> Option<DeviceId> {
         let device = self.roomiest_remap_area(view);
         self.areas.make_room(&view.devices[device.index()], piece.blocks, view).then_some(device)

@@ -32,8 +32,8 @@
 //! - A segment is an extent, 128 KiB by default; the paper's segment is 2 MB.
 //! - Requests for C are not drawn at random but taken at regular intervals, so that runs are repeatable. The
 //!   share is the same.
-//! - The paper does not give the weight of a round in the average latency (`weight`), the number of reads for
-//!   each write from which an extent is cleaned (`clean`), the threshold at which counters cool, or the
+//! - Not in the paper are the weight of a round in the average latency (`weight`) and the reads for each
+//!   write from which an extent is cleaned (`clean`). Nor are the threshold at which counters cool and the
 //!   threshold for a hot extent. The ratio is 0 at first.
 //! - Latencies are of guests' reads and writes, not of moves. A tier without requests in a round is probed.
 //! - Moves are limited to `rate`: 100 MB/s, as in a public configuration of the authors.
@@ -78,9 +78,9 @@ pub struct Most {
 /// Result of a comparison of latencies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Balance {
-    /// Equal: no moves.
+    /// Equal latencies: the ratio stays, and no extent changes its tier.
     Equal,
-    /// The offload ratio has changed; no moves.
+    /// The offload ratio has changed; no extent changes its tier.
     Routed,
     /// Data moves towards C: the mirrored class grows, or gets hotter.
     ToCapacity,

@@ -59,7 +59,7 @@ pub struct Wardrop {
     hand: u32,
 }
 
-/// Most cold extents that leave a device in one period, and most extents examined to find them: about a
+/// Maximum of cold extents to leave a device in one period, and of extents examined in the search: about a
 /// millisecond.
 const COLD_BATCH: usize = 256;
 const COLD_SEARCHED: u32 = 1 << 16;
@@ -141,8 +141,7 @@ impl Wardrop {
         Some(next)
     }
 
-    /// Moves the extent of a write whose extent is in memory, from a device that shall lose to a device that
-    /// shall gain.
+    /// Moves the extent of a write, if in memory, from a losing device to a gaining device.
     fn place_write<'a>(&mut self, write: &Piece<'a>, view: &View) -> Placement<'a> {
         let Some(whole) = write.whole.filter(|_| self.constants.moves != Moves::None) else {
             return Placement::KEEP;

@@ -24,7 +24,8 @@
 //! - An extent hot in both tables is moved to an SSD and back in one run of algorithm 2. Here the extent
 //!   moves at most once: to its final place (`both=hdd`), or to an SSD (`both=ssd`).
 //! - In the text, cold items of the write region also leave the SSDs; in the algorithm they stay. Here an
-//!   extent without reads counts as cold, written or not, and an extent written often leaves at once.
+//!   extent with few reads (`threshold-l`) counts as cold, written or not, and an extent written often leaves
+//!   at once.
 //! - A water mark of 20 GB suits SSDs of 64 GB: smaller SSDs have 5/16 of their size.
 //! - Tables have bounded memory (`rows`), and a restart forgets marks.
 //! - The paper does not say what follows from the cost of moves between nodes. Here an extent leaves its node
@@ -35,7 +36,7 @@
 //!
 //! - New data goes to each device by its share of the write bandwidth. The paper says that all bandwidth is
 //!   used, but stripes evenly, and the slowest device then limits the bandwidth in use (`stripe`).
-//! - All extents without reads count as cold, in a table or not, and are searched when an SSD is below its
+//! - All extents with few reads count as cold, in a table or not, and are searched when an SSD is below its
 //!   mark. Algorithm 2 marks cold items of the table of reads and deletes cold items from the tables
 //!   (`cold`). Here cold items leave with the window. Otherwise the reorganization itself would change the
 //!   working set.
@@ -102,7 +103,7 @@ struct Moved {
 
 /// Longest time between two checks for idleness.
 const LOOK: Nanos = Nanos::from_millis(100);
-/// Delay before the next round: none in practice.
+/// Shortest time to the next call: the next round begins at once.
 const AT_ONCE: Nanos = Nanos::from_millis(1);
 /// Delay while freed slots are awaited.
 const WAIT: Nanos = Nanos::from_secs(1);

@@ -119,8 +119,8 @@ impl Pages {
 }
 
 impl Rest<'_> {
-    /// Moves the extents of a page that are not on the tier yet, beginning at number `from`. Returns the
-    /// number to continue at if room or budget is used up.
+    /// Plans moves of a page's extents to the tier, beginning at number `from`. Returns the number to
+    /// continue at if room or budget is used up.
     fn move_page(&mut self, page: u32, from: u32, to: DeviceClass) -> Option<u32> {
         let extents = self.ranking.extents_of(page, self.view);
         for number in from..extents.len() as u32 {

@@ -21,7 +21,7 @@
 use braid_base::{BlockId, Bytes};
 
 /// Access history of a volume's blocks. `access` takes constant time for each page of entries that a request
-/// touches, and searches for pages to drop once per [`DROPPED`]th of the pages that arrive.
+/// touches, and searches for pages to drop once for each [`DROPPED`]th part of all pages that arrives.
 pub(super) struct BlockTable {
     regions: Vec<Option<Box<Region>>>,
     /// Sum of the regions' counters.

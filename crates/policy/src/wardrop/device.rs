@@ -19,7 +19,7 @@ pub struct Device {
     pub requests: u64,
     /// Sum of the response times of these requests, in milliseconds.
     pub requests_ms: f64,
-    /// Extents that may still arrive in this period; if negative, extents that may leave.
+    /// Extents still allowed to arrive in this period; if negative, allowed to leave.
     pub tokens: i64,
     /// New extents that P owes the device.
     pub owed: f64,

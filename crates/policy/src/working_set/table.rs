@@ -9,9 +9,9 @@
 //!
 //! A row holds the counters of an extent, which moves as a whole. The row's location is the extent's, and its
 //! hotness is the hotness of its hottest block. (A block is the volume's block here, but at least 1/32 of an
-//! extent.) The counters of the two halves of the window are separate: when the window advances by half of
-//! its length, the older counters are cleared. Requests of the last τ/2 therefore count, and requests older
-//! than τ do not. The row's timestamp is the half of its last request.
+//! extent.) The two halves of the window have separate counters. When the window advances by half of its
+//! length, the older counters are cleared. Requests of the last τ/2 therefore count, and requests older than
+//! τ do not. The row's timestamp is the half of its last request.
 //!
 //! The table is bounded: in a full table a new row replaces the row whose first request in a half is oldest,
 //! as if the window were shorter.

@@ -2,9 +2,10 @@
 //! enough new data was written or the working set has changed enough. A decision is made only after a new
 //! guest request, so the same state never starts two reorganizations.
 //!
-//! The working set has changed enough if a measure differs by more than the share `change`: number of extents
-//! in each table, number of hot extents, number of cold extents, and the set of the hottest extents. The
-//! paper names these measures and leaves the threshold open.
+//! The working set has changed enough if a measure differs by more than the share `change`. The measures are
+//! the numbers of extents, hot extents and cold extents in each table, and the set of the hottest extents.
+//! More free slots missing on the SSDs than before also count as a change. The paper names these measures and
+//! leaves the threshold open.
 //!
 //! A reorganization interrupted by a guest is not over: it continues in the next idle time, with the extents
 //! hot at that time.

@@ -119,7 +119,7 @@ fn ssd_first_gives_up_what_was_used_least_before_a_restart() {
     let mut before = parse("ssd-first", &volume.devices).unwrap();
     [5, 3, 9, 1].into_iter().for_each(|block| cache(&mut *before, block));
     let saved = before.save(&volume.view());
-    // One block is gone, one is new, and the other blocks arrive in another order.
+    // One block is gone, one block is new, and the rest arrive in another order.
     let restarted = |state: &[u8]| {
         let mut after = parse("ssd-first", &volume.devices).unwrap();
         [1, 5, 7, 9].into_iter().for_each(|block| cache(&mut *after, block));

@@ -370,7 +370,7 @@ fn a_disk_that_was_woken_as_often_as_it_may_be_is_kept_from_stopping() {
     // The engine writes metadata: one read less.
     policy.completed(&Completion { direction: Direction::Write, origin: Origin::Background, ..probe });
     assert_eq!(reads(&minutes(3, &mut volume, &mut *policy)), 0);
-    // A day after the first stop the disk may stop once more.
+    // A day after the first spin-up the disk may stop once more.
     let left = times[0] + Nanos::from_secs(86_400) - volume.now;
     minutes(left.0 / MINUTE.0 + 1, &mut volume, &mut *policy);
     assert!(rests(&*policy, &volume) && spin_ups(&*policy) == 1.0);
