@@ -1,8 +1,8 @@
-//! `colloid`: extents move between SSDs and disks until both take equally long.
+//! `colloid`: extents move between SSDs and disks until both have the same latency.
 //!
 //! Vuppalapati and Agarwal, "Tiered Memory Management: Access Latency is the Key!" (SOSP 2024), adapted from
-//! pages of memory to extents of devices. A tier is worth an access only as long as its *loaded* latency is
-//! the lower one. D is the default tier, the SSDs; A is the other one, the disks.
+//! pages of memory to extents of devices. A tier deserves an access only while its *loaded* latency is the
+//! lower one. D is the default tier, the SSDs; A is the alternate tier, the disks.
 //!
 //! | the paper | here |
 //! |---|---|
@@ -12,23 +12,21 @@
 //! | no more bytes in a round than the demand that shall move | `round` |
 //! | hotness by the counters of the system beneath, HeMem | [`Counters`] |
 //!
-//! The paper's text was not at hand: this follows the authors' code (the HeMem port), with the rule of water
-//! marks, which is that of the paper as we remember it, and not the code's last one, in proportion. For
-//! storage the details are those with which Tu et al. (FAST 2026) compare.
+//! The paper's text was not at hand: the policy follows the authors' code (the HeMem port), but with the rule
+//! of water marks. The rule is the paper's as we remember it; the last version of the code uses a
+//! proportional rule. Details for storage are from the comparison of Tu et al. (FAST 2026).
 //!
 //! Deviations:
 //! - A round lasts 200 ms, not 10 ms: Tu et al.
-//! - By default latency is that of reads, as in their Colloid; `latency=all` counts writes, as in their
+//! - By default latency is of reads, as in Tu et al.'s Colloid; `latency=all` includes writes, as in their
 //!   Colloid+.
-//! - Moves have a bound of `rate`, 100 MB/s: the paper's, 10 GB/s, is one for memory. Tu et al. use 100 MB/s,
-//!   too.
-//! - What is left of a round's bytes, up to one extent, stays for the next: a disk serves less than an extent
-//!   in a round.
-//! - A tier without requests in a round is probed, and is as fast as its probe. The authors' code takes
+//! - Moves are limited to `rate`, 100 MB/s, as in Tu et al.: the paper's limit of 10 GB/s is for memory.
+//! - Unspent bytes of a round, up to one extent, carry over to the next round: a disk serves less than an
+//!   extent in a round.
+//! - A tier without requests in a round is probed, and has the latency of its probe. The authors' code takes
 //!   constants for its hardware.
-//! - There may be several devices of a class: a tier is all of them together, and gives and takes extents
-//!   where it has most room.
-//! - New extents go to the SSDs as long as they have room beyond what exchanges need (`spare`), as HeMem
+//! - A class may have several devices: a tier is all of them together, and uses the device with most room.
+//! - New extents go to the SSDs while there is room beyond the reserve for exchanges (`spare`), as HeMem
 //!   allocates.
 
 mod watermarks;
@@ -46,13 +44,13 @@ use watermarks::{Shift, Watermarks};
 /// Migration until the latencies of both tiers are equal.
 pub struct Colloid {
     constants: Constants,
-    /// By device.
+    /// Class of each device.
     classes: Vec<DeviceClass>,
     default: Tier,
     other: Tier,
     marks: Watermarks,
     counters: Counters,
-    /// p of the last round, and what it decided.
+    /// p of the last round, and the round's decision.
     share: f64,
     last: Option<Shift>,
     /// Bytes that may still move.
@@ -65,7 +63,7 @@ struct Constants {
     delta: f64,
     epsilon: f64,
     rate: Bytes,
-    /// Whether writes count.
+    /// True if writes count.
     all: bool,
 }
 
@@ -74,15 +72,15 @@ const WEIGHT: f64 = 0.0625;
 const DELTA: f64 = 0.05;
 const EPSILON: f64 = 0.01;
 const RATE: Bytes = Bytes(100_000_000);
-/// At this count of an extent all counts are halved.
+/// Count of an extent at which all counts are halved.
 const COOLS_AT: u8 = 18;
 
 impl Colloid {
-    /// Settings: `round` (200ms), `weight` (0.0625), `delta` (0.05), `epsilon` (0.01), `rate` (100MB),
-    /// `latency` (reads; or all).
+    /// Returns the policy. Settings: `round` (200ms), `weight` (0.0625), `delta` (0.05), `epsilon` (0.01),
+    /// `rate` (100MB), `latency` (reads; or all).
     ///
     /// # Errors
-    /// Without both classes of devices, and for settings that are none.
+    /// Without both classes of devices, and for invalid settings.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Colloid, BadSetting> {
         if !DeviceView::are_of_both_classes(devices) {
             return Err(BadSetting::new("policy colloid needs an SSD and a disk: use another policy"));
@@ -119,7 +117,7 @@ impl Colloid {
         }
     }
 
-    /// Where a new extent goes: to D, then to A.
+    /// Returns the device of a new extent: on D, then on A.
     fn place_new(&self, view: &View) -> Option<DeviceId> {
         let ssds = view.with_room().filter(|d| d.class == DeviceClass::Ssd && d.free > spare(d));
         let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
@@ -127,7 +125,7 @@ impl Colloid {
         roomiest.map(|device| device.id).or_else(|| view.roomiest())
     }
 
-    /// Ends a round: what shall move now, and within how many bytes.
+    /// Ends a round. Returns the shift to make now, and adds its bytes to the budget.
     fn round(&mut self, extent: Bytes) -> Option<Shift> {
         let Constants { round, weight, rate, .. } = self.constants;
         let ms = round.as_millis_f64();
@@ -146,7 +144,7 @@ impl Colloid {
         Some(shift)
     }
 
-    /// Plans exchanges that shift such a share of the accesses, as far as bytes are left.
+    /// Plans exchanges that shift the given share of the accesses, within the budget.
     fn exchange(&mut self, shift: Shift, view: &View, moves: &mut Vec<Move>) {
         let (from, to) = match shift.to_default {
             true => (DeviceClass::Hdd, DeviceClass::Ssd),
@@ -165,8 +163,8 @@ impl Colloid {
                 roomiest.filter(|device| free[device.index()] > 0)
             };
             let Some(target) = room(to, &free) else { break };
-            // The last free slots of the target are for exchanges, in which the hot extent may come before
-            // the cold one has gone.
+            // The last free slots of the target are for exchanges: the hot extent may arrive before the cold
+            // extent has left.
             let has_room = free[target.index()] > spare(&view.devices[target.index()]);
             let cold = match has_room {
                 true => None,
@@ -180,7 +178,7 @@ impl Colloid {
                 (false, _) => take(&mut fast, cold_heat),
             };
             let cost = extent_size * if partner.is_some() { 2.0 } else { 1.0 };
-            // An exchange that costs more than is left may use the next round's bytes.
+            // An exchange that exceeds the budget may use the next round's bytes.
             self.budget -= cost;
             let hot = take(&mut slow, hot_heat).expect("a pair is of extents that there are");
             if let Some(partner) = partner {
@@ -195,7 +193,7 @@ impl Colloid {
         }
     }
 
-    /// The warm extents of a tier by heat.
+    /// Returns the warm extents of a tier by heat.
     fn by_heat(&self, class: DeviceClass, view: &View) -> BTreeMap<u16, Vec<ExtentId>> {
         let mut by_heat: BTreeMap<u16, Vec<ExtentId>> = BTreeMap::new();
         for (extent, heat) in self.counters.warm() {
@@ -207,7 +205,7 @@ impl Colloid {
         by_heat
     }
 
-    /// A cold extent of a tier.
+    /// Returns a cold extent of a tier.
     fn cold(&mut self, class: DeviceClass, view: &View, searched: &mut u32) -> Option<ExtentId> {
         let (homes, classes) = (view.homes, &self.classes);
         let is_there =
@@ -216,8 +214,8 @@ impl Colloid {
     }
 }
 
-/// Heats of an extent on the slower tier and of one on the other whose difference is the largest that is not
-/// more than `most`. What may be had on the other tier beside its warm extents has a heat of `least`.
+/// Returns the heats of an extent on the slower tier and an extent on the faster tier, with the largest
+/// difference up to `most`. `least` is the heat of a partner other than the warm extents of the faster tier.
 fn best_pair(
     slow: &BTreeMap<u16, Vec<ExtentId>>,
     fast: &BTreeMap<u16, Vec<ExtentId>>,
@@ -230,7 +228,7 @@ fn best_pair(
     fits.max_by_key(|&(hot, cold)| (hot - cold, hot))
 }
 
-/// Takes an extent of this heat.
+/// Takes an extent of a given heat.
 fn take(by_heat: &mut BTreeMap<u16, Vec<ExtentId>>, heat: u16) -> Option<ExtentId> {
     let extents = by_heat.get_mut(&heat)?;
     let extent = extents.pop();
@@ -287,7 +285,7 @@ impl Policy for Colloid {
         }
     }
 
-    /// A round. Moves that have not begun by the next one are given up.
+    /// Runs a round. Moves not begun by the next round are cancelled.
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         plan.revise = true;
         self.last = self.round(view.extent_size);

@@ -1,5 +1,5 @@
-//! `exclusive`: an SSD tier for the busiest pages, and an SSD cache for what the disks have alone;
-//! `inclusive`, with which the paper compares.
+//! `exclusive`: an SSD tier for the busiest pages, and an SSD cache for data on the disks only. Also
+//! `inclusive`, the paper's baseline for comparison.
 //!
 //! Hayashi and Komoda, "Evaluation of Exclusive Data Allocation Between SSD Tier and SSD Cache in Storage
 //! Systems" (ICEIS 2014). The paper's segment is the volume's block, its page a run of extents, and its two
@@ -18,23 +18,26 @@
 //!
 //! Volume tiering alone is `cache=0%`, and the SSD cache alone `cache=100%`.
 //!
-//! Where this differs, because it must:
-//! - No guest waits for a purge: dirty blocks whose turn is next are written back when the one before them
-//!   goes, and a write that finds no room goes to its tier.
-//! - A new extent goes to the SSD tier as long as that has room. In the paper all pages exist from the
+//! Deviations that are necessary:
+//! - No guest waits for a purge. Dirty blocks next in the order of purging are written back when earlier
+//!   blocks are purged, and a write that finds no room goes to its tier.
+//! - A new extent goes to the SSD tier as long as the tier has room. In the paper all pages exist from the
 //!   beginning.
-//! - What has migrated to the SSD tier is written back there soon, or it could not be purged first.
-//! - A write to the SSD tier drops what the cache still has of it: to keep that up to date would take a
+//! - Dirty blocks of an extent that has migrated to the SSD tier are written back soon: dirty blocks could
+//!   not be purged first.
+//! - A write to the SSD tier drops the written blocks from the cache: an update of the cached copy would be a
 //!   second write to the SSDs.
 //! - There is no write-back DRAM cache in front (2.4, 4.2): a volume's memory cache is written through.
 //!
-//! Where the paper is silent: I/Os are counted above the SSD cache and below the memory cache, by extent.
+//! The paper is silent on the place of counting: I/Os are counted above the SSD cache and below the memory
+//! cache, by extent.
 //!
-//! Where this differs by choice, unless `as-published` is set:
-//! - Pages without a request in a period are not migrated to the SSD tier even if it has room: that would
-//!   cost and gain nothing (`fill=asked`).
-//! - Dirty blocks are written back ahead of need, as a guest would wait for the disk (`dirty-until=mark`).
-//! - Long streams, and writes of a part of a block, are left to the disks (`bypass`, `part-writes`).
+//! Deviations by choice, unless `as-published` is set:
+//! - Pages without a request in a period are not migrated to the SSD tier even if the tier has room: a
+//!   migration would cost and gain nothing (`fill=asked`).
+//! - Dirty blocks are written back ahead of need, because a guest would wait for the disk
+//!   (`dirty-until=mark`).
+//! - Long streams and writes of a part of a block are left to the disks (`bypass`, `part-writes`).
 
 mod migration;
 mod ranking;
@@ -52,7 +55,7 @@ use split::Split;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Tier and cache on the same SSDs.
+/// The policy: tier and cache on the same SSDs.
 pub struct Exclusive {
     constants: Constants,
     split: Split,
@@ -61,14 +64,14 @@ pub struct Exclusive {
     admission: Admission,
     eviction: Eviction,
     write_back: WriteBack,
-    /// By device: blocks that have migrated to the SSD tier and may be in the cache still, each to be looked
-    /// at once.
+    /// By device: blocks of extents that have migrated to the SSD tier and may still be cached. Each block is
+    /// examined once.
     moved: Vec<VecDeque<Range<u64>>>,
-    /// Extents that have just migrated there, or been written back after that.
+    /// Extents that have just migrated to the SSD tier, or been written back after a migration.
     arrived: Vec<ExtentId>,
-    /// Extents that have migrated, and whose dirty blocks are to be written back.
+    /// Migrated extents with dirty blocks still to be written back.
     unclean: Vec<ExtentId>,
-    /// Those for which the last plan asked that: by the next one it has been done.
+    /// Extents whose write-back the last plan requested: done by the next plan.
     cleaned: Vec<ExtentId>,
     /// Purges since the last plan, by device.
     purged: Vec<usize>,
@@ -76,11 +79,11 @@ pub struct Exclusive {
 
 /// The constants of the policy, each with its default.
 struct Constants {
-    /// Whether the cache also holds what lies on the SSD tier.
+    /// True if the cache also holds blocks of the SSD tier.
     inclusive: bool,
-    /// Whether writes are stored in the cache.
+    /// True if writes are stored in the cache.
     writes_back: bool,
-    /// Whether dirty blocks are written back at purge alone.
+    /// True if dirty blocks are written back only when purged.
     until_purge: bool,
     page: Bytes,
     period: Nanos,
@@ -90,19 +93,26 @@ struct Constants {
 /// The policy as published.
 const AS_PUBLISHED: &str =
     "page=10MB,period=1h,rate=12MB,fill=all,mode=write-back,dirty-until=purge,bypass=off,part-writes=cache";
-/// Extents that are written back in one plan.
+/// Extents written back in one plan.
 const AT_ONCE: usize = 64;
-/// Runs of migrated blocks that are known for a device, at most: 1 MiB of memory. Those that came first are
-/// forgotten first, and purged as others are.
+/// Maximum number of runs of migrated blocks for a device: 1 MiB of memory. The oldest runs are forgotten
+/// first, and their blocks purged in the usual order.
 const MOST_MOVED: usize = 1 << 16;
 
 impl Exclusive {
-    /// Settings: `cache` (20%), the share of the SSDs for the cache; `page` (10MB); `period` (1h); `rate`
-    /// (12MB), bytes that migrate each second from and to each disk: a tenth of what disks of that time
-    /// transfer; `fill` (asked; or all), the pages that the SSD tier takes; `mode` (write-back; or
-    /// write-through); with mode=write-back `dirty-until` (mark; or purge) and, until a mark, those of
-    /// [`WriteBack`]; those of [`Admission`] and [`Eviction`]; and `as-published`, which sets them as the
-    /// paper has them.
+    /// Returns the policy `exclusive` or `inclusive`. Settings:
+    /// - `cache` (20%): share of the SSDs for the cache.
+    /// - `page` (10MB) and `period` (1h).
+    /// - `rate` (12MB): bytes that migrate each second from and to each disk, a tenth of the transfer rate of
+    ///   disks of the paper's time.
+    /// - `fill` (asked; or all): pages that the SSD tier takes.
+    /// - `mode` (write-back; or write-through).
+    /// - With mode=write-back `dirty-until` (mark; or purge) and, until a mark, the settings of
+    ///   [`WriteBack`].
+    /// - The settings of [`Admission`] and [`Eviction`].
+    /// - `as-published`: sets them as in the paper.
+    ///
+    /// Fails on a bad setting, and without an SSD or a disk.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Exclusive, BadSetting> {
         let inclusive = settings.name() == "inclusive";
         let name = if inclusive { "inclusive" } else { "exclusive" };
@@ -164,7 +174,8 @@ impl Exclusive {
         })
     }
 
-    /// The device of a new extent: the SSD tier as long as it has room. None if all devices are full.
+    /// Returns the device for a new extent: on the SSD tier as long as the tier has room. `None` if all
+    /// devices are full.
     fn place_new(&self, extent: ExtentId, view: &View) -> Option<DeviceId> {
         let room: Vec<i64> = view.devices.iter().map(|device| self.split.room(device, view)).collect();
         let target = |class| self.split.target(self.ranking.page_of(extent), class, &room);
@@ -188,13 +199,13 @@ impl Exclusive {
         match self.write_to(write, home, view) {
             Some(ssd) => Placement::write_back(ssd),
             None if self.caches(home) => Placement::KEEP,
-            // The cache is not for it any more: to write what that still has of it, too, would be a second
-            // write to the SSDs.
+            // The cache no longer serves the extent: an update of the cached copy would be a second write to
+            // the SSDs.
             None => Placement::ALONE,
         }
     }
 
-    /// The SSD that a write goes to as a dirty copy, if to any.
+    /// Returns the SSD that takes a write as a dirty copy, if any.
     fn write_to(&mut self, write: &Piece, home: Option<DeviceId>, view: &View) -> Option<DeviceId> {
         let admitted = self.admission.admits_write(write, view);
         self.eviction.used(write, view);
@@ -207,20 +218,20 @@ impl Exclusive {
         (goes && (self.constants.until_purge || has_room())).then(|| self.split.cache.next_ssd())
     }
 
-    /// Whether the cache is for an extent with this home: if that is on a disk, or under `inclusive` wherever
-    /// it is.
+    /// True if the cache serves an extent with the given home: a home on a disk, or any home under
+    /// `inclusive`.
     fn caches(&self, home: Option<DeviceId>) -> bool {
         let admits = |home| self.constants.inclusive || self.split.is_disk(home);
         self.split.cache.share() > 0.0 && home.is_some_and(admits)
     }
 
-    /// Section 2.3: what is purged "writes the cached data onto the SSD or HDD tier". The engine purges clean
-    /// copies, so the dirty ones whose turn is next are written back once others have gone.
+    /// Section 2.3: a purge "writes the cached data onto the SSD or HDD tier". The engine purges only clean
+    /// copies, so the next dirty copies in the order are written back after other copies were purged.
     fn write_back_purged(&mut self, view: &View, moves: &mut Vec<Move>) {
         for (place, purged) in self.purged.iter_mut().enumerate() {
             let most = match std::mem::take(purged) {
                 0 => continue,
-                // As many, at least, as a search for a clean one looks at.
+                // At least as many as a search for a clean block looks at.
                 purged => (purged * 2).max(LOOKED_AT),
             };
             let next = self.eviction.next_dirty(DeviceId(place as u16), most, view);
@@ -228,7 +239,7 @@ impl Exclusive {
         }
     }
 
-    /// A clean block of the cache that lies on the SSD tier.
+    /// Returns a clean cached block with its home on the SSD tier.
     fn first_moved(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
         self.purge_arrived_first(view);
         let moved = &mut self.moved[device.index()];
@@ -247,8 +258,8 @@ impl Exclusive {
         None
     }
 
-    /// The clean blocks in the cache of what has come to the SSD tier go first. Those that are dirty now are
-    /// looked at again once they are written back.
+    /// Queues the cached blocks of extents that have reached the SSD tier for purging first. Blocks dirty now
+    /// are examined again after their write-back.
     fn purge_arrived_first(&mut self, view: &View) {
         for extent in self.arrived.drain(..) {
             let range = view.range_of_extent(extent);
@@ -335,7 +346,7 @@ impl Policy for Exclusive {
         self.split.changed(before, now);
     }
 
-    /// Ranks pages if it is time, then writes back and migrates for a while.
+    /// Ranks pages when due, then plans write-backs and migrations.
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         let capacity = |on_ssd| self.split.tier_capacity(on_ssd, view);
         if let Some(changes) = self.ranking.advance(view, capacity) {
@@ -413,8 +424,8 @@ impl Policy for Exclusive {
         self.ranking.memory() + self.admission.memory() + self.eviction.memory() + self.write_back.memory()
     }
 
-    /// How long the state of the ranking is (4 bytes, little-endian), that state, and the order of eviction
-    /// with what room is left.
+    /// Saves the length of the ranking's state (4 bytes, little-endian), the state, and the order of eviction
+    /// in the remaining room.
     fn save(&self, view: &View) -> Vec<u8> {
         let ranking = self.ranking.save(view.now, LONGEST_STATE.as_usize() / 2);
         let mut state = (ranking.len() as u32).to_le_bytes().to_vec();
@@ -434,7 +445,7 @@ impl Policy for Exclusive {
     }
 }
 
-/// Until when blocks stay dirty: until a mark of the cache is reached, or until they are purged.
+/// True if blocks stay dirty until purged, false if until a mark of the cache is reached.
 fn takes_until_purge(settings: &mut Settings) -> Result<bool, BadSetting> {
     match settings.take_text("dirty-until").as_deref() {
         None | Some("mark") => Ok(false),

@@ -1,9 +1,9 @@
-//! How often extents are asked for, as HeMem counts accesses to pages (Raybuck et al., SOSP 2021), on which
-//! Colloid and MOST are built: a counter each for reads and writes. Once one has reached the *cooling
-//! threshold*, a clock ticks, and every counter is halved for each tick when it is next looked at.
+//! Counts of requests to extents, as HeMem counts accesses to pages (Raybuck et al., SOSP 2021), the base of
+//! Colloid and MOST. Reads and writes have a counter each. When a counter reaches the *cooling threshold*, a
+//! clock ticks. Every counter is halved for each tick at the next look.
 //!
-//! Deviations: HeMem samples the accesses, and here each request counts; and no more than `KNOWN` extents
-//! have counters, those that were asked for last. An extent without counters is cold.
+//! Deviations: HeMem samples the accesses, whereas each request counts here. At most `KNOWN` extents, the
+//! most recently requested, have counters. An extent without counters is cold.
 
 use crate::{Direction, Lru};
 use braid_base::ExtentId;
@@ -13,7 +13,7 @@ pub struct Counters {
     known: Lru<ExtentId, Count>,
     clock: u32,
     cools_at: u8,
-    /// Where the search for cold extents goes on.
+    /// Position of the search for cold extents.
     hand: u32,
 }
 
@@ -21,28 +21,28 @@ pub struct Counters {
 struct Count {
     reads: u8,
     writes: u8,
-    /// The tick up to which both are halved.
+    /// Tick up to which both counters are halved.
     clock: u32,
 }
 
 /// Extents with counters: 8 GiB of 128 KiB, in 3 MiB of memory.
 const KNOWN: usize = 1 << 16;
-/// After so many halvings nothing is left.
+/// Halvings after which a counter is 0.
 const MOST_HALVINGS: u32 = 8;
-/// Extents that are looked at to find a cold one in a round.
+/// Extents examined to find cold extents in a round.
 const SEARCHED: u32 = 1 << 14;
 
 impl Counters {
-    /// Without counts. They cool at this count.
+    /// Returns empty counters that cool when a counter reaches `cools_at`.
     pub fn new(cools_at: u8) -> Counters {
         Counters { known: Lru::default(), clock: 0, cools_at, hand: 0 }
     }
 
-    /// A guest asks for a piece of an extent.
+    /// Counts a guest's request to a piece of an extent.
     pub fn count(&mut self, extent: ExtentId, direction: Direction) {
         let (clock, known) = (self.clock, self.known.contains(extent));
         let count = self.known.touch_value(extent, KNOWN);
-        // Else it may be what is left of an extent that was known before.
+        // Otherwise the value may be a leftover of an evicted extent.
         *count = if known { count.cooled(clock) } else { Count { clock, ..Count::default() } };
         let counter = match direction {
             Direction::Write => &mut count.writes,
@@ -54,13 +54,13 @@ impl Counters {
         }
     }
 
-    /// Requests for an extent, cooled.
+    /// Number of requests for an extent, cooled.
     pub fn heat(&self, extent: ExtentId) -> u16 {
         self.known.value(extent).map_or(0, |count| count.cooled(self.clock).heat())
     }
 
-    /// The next cold extent of those in a place, round and round a volume of so many extents; none once a
-    /// round has `searched` enough.
+    /// Returns the next cold extent for which `is_there` is true, in turns through a volume of `extents`
+    /// extents. `None` once `searched` has reached the limit of a round.
     pub fn next_cold(
         &mut self,
         extents: u32,
@@ -78,19 +78,19 @@ impl Counters {
         None
     }
 
-    /// The mean number of reads between two writes of an extent; none if it is not known to be written.
+    /// Mean number of reads between two writes of an extent; `None` if no write is known.
     pub fn rewrite_distance(&self, extent: ExtentId) -> Option<f64> {
         let count = self.known.value(extent)?.cooled(self.clock);
         (count.writes > 0).then(|| f64::from(count.reads) / f64::from(count.writes))
     }
 
-    /// All extents that are not cold, with their heat.
+    /// Returns all extents that are not cold, with their heat.
     pub fn warm(&self) -> impl Iterator<Item = (ExtentId, u16)> {
         let heat = |count: &Count| count.cooled(self.clock).heat();
         self.known.values().map(move |(extent, count)| (extent, heat(count))).filter(|&(_, heat)| heat > 0)
     }
 
-    /// Bytes of memory that they take.
+    /// Memory in use, in bytes.
     pub fn memory(&self) -> usize {
         self.known.memory()
     }

@@ -1,8 +1,7 @@
-//! `hystor`: the SSDs hold what costs most on the disks, the metadata of file systems, and what guests have
-//! just written.
+//! `hystor`: the SSDs hold the blocks that cost most on the disks, file-system metadata and fresh writes.
 //!
 //! Chen, Koufaty, Zhang, "Hystor: Making the Best Use of Solid State Drives in High Performance Storage
-//! Systems" (ICS 2011), as presented: the paper itself was not to be had, so headings of the talk are cited.
+//! Systems" (ICS 2011), as presented: the paper itself was not available, so headings of the talk are cited.
 //!
 //! | the talk | here |
 //! |---|---|
@@ -16,26 +15,26 @@
 //! | "All other requests are directed to the HDD" | homes are on disks, at their own order |
 //! | "Chunk size" 4 or 16 KiB | the volume's block size (`braid create --block 16KiB`) |
 //!
-//! What the talk leaves open, and what is done here:
-//! - A search begins every `period`, and chooses as many blocks as the remap area holds (`quota`). Blocks
-//!   that were chosen before stay until room is needed, the one that was chosen longest ago first.
-//! - The data mover reads what was chosen in the order of addresses.
-//! - A write of which only a part lies on the SSD, when the write-back area is full, goes to the disk, and
-//!   the part is brought up to date: one request to the disk either way.
+//! The talk leaves open, and Braid does:
+//! - A search begins every `period` and chooses as many blocks as the remap area holds (`quota`). Blocks
+//!   chosen earlier stay until room is needed. The block whose last choice is oldest leaves first.
+//! - The data mover reads the chosen blocks in the order of addresses.
+//! - When the write-back area is full, a write of which only a part lies on the SSD goes to the disk, and the
+//!   part on the SSD is brought up to date. The disk gets one request either way.
 //! - Metadata has at most half of the remap area.
-//! - The block table has bounded memory (`memory`), and drops its coldest regions; the talk has it on the
-//!   SSD, its pages in memory on demand.
-//! - Dirty blocks are written back in the order of addresses, and all of them once no guest has asked for
-//!   anything for a second. A dirty block of the remap area is written back when it leaves it: until then a
-//!   lost SSD loses it, as published.
-//! - After a restart nothing says which area a copy was in: clean ones are taken for high-cost blocks, dirty
-//!   ones for the write-back area's, and searches sort them out.
+//! - The block table has bounded memory (`memory`) and drops its coldest regions. The talk keeps the table on
+//!   the SSD and loads pages into memory on demand.
+//! - Dirty blocks are written back in the order of addresses, and all of them after one second without a
+//!   guest's request. A dirty block of the remap area is written back when it leaves the area. Until then a
+//!   lost SSD loses the block, as published.
+//! - After a restart no copy's area is known. Clean copies count as high-cost blocks and dirty copies as
+//!   blocks of the write-back area; searches then correct the areas.
 //!
-//! Where this differs by choice, unless `as-published` is set:
-//! - Long streams, and writes of a part of a block, are left to the disk (`bypass`, `part-writes`).
-//! - The data mover has `budget` of a disk's time while guests use it: little, for if a guest reads such a
-//!   block first, or writes it, it need not be read once more. With 20 % a scan took a fifth longer than on
-//!   the disk alone.
+//! Deviations by choice, unless `as-published` is set:
+//! - Long streams and writes of a part of a block are left to the disk (`bypass`, `part-writes`).
+//! - While guests use a disk, the data mover has `budget` of the disk's time. The budget is small because a
+//!   guest may read or write a chosen block first, and the data mover's read is then saved. With 20 % a scan
+//!   took a fifth longer than on the disk alone.
 
 mod areas;
 mod block_table;
@@ -63,38 +62,40 @@ use structures::{Scan, Structures};
 pub struct Hystor {
     settings: Constants,
     ssds: Vec<DeviceId>,
-    /// Made with the first request: before that nobody says how large the volume is.
+    /// Made with the first request: the size of the volume is unknown before.
     table: Option<BlockTable>,
     areas: Areas,
     admission: Admission,
     search: Option<Search>,
-    /// Blocks of a sub-region that the search chose.
+    /// Blocks that the search chose in a sub-region.
     chosen: Vec<BlockId>,
     /// None before the first plan.
     next_search: Option<Nanos>,
-    /// Searches so far, from 1 to 255 and again from 1: what marks the blocks that the last one chose.
+    /// Number of the last search, from 1 to 255 and again from 1: the mark of the blocks chosen by the
+    /// search.
     round: u8,
-    /// What was chosen and is not on an SSD yet, in the order of addresses.
+    /// Chosen ranges without a copy on an SSD yet, in the order of addresses.
     queue: VecDeque<ByteRange>,
     /// Requests of guests since the last search began.
     requests: u64,
     searches: u64,
-    /// Where file systems keep their metadata.
+    /// Ranges of file-system metadata.
     structures: Structures,
     scan: Option<Scan>,
     next_scan: Nanos,
 }
 
-/// Of a block's flags: it holds metadata of a file system.
+/// Flag of a block: holds metadata of a file system.
 const METADATA: u16 = 1;
-/// Of a block's flags: from here on the search that chose it last.
+/// Lowest bit of the round in a block's flags: the round of the last search that chose the block.
 const ROUND: u32 = 8;
-/// How often water marks are looked at. A fast SSD fills the quarter above the high one, of 20 % of 32 GB, in
-/// seconds.
+/// Time between two looks at the water marks. A fast SSD fills the quarter above the high mark, of 20 % of 32
+/// GB, in seconds.
 const LOOK_EVERY: Nanos = Nanos::from_millis(20);
 
 impl Hystor {
-    /// With these settings, which `hystor/settings.rs` lists with their defaults.
+    /// Returns the policy with the given settings; `hystor/settings.rs` lists their defaults. Fails on a bad
+    /// setting, and without an SSD or a disk.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Hystor, BadSetting> {
         settings.take_preset("as-published", AS_PUBLISHED)?;
         let admission = Admission::take(settings)?.with_writes(settings)?;
@@ -148,14 +149,14 @@ impl Hystor {
         self.table.as_ref().map_or(0, |table| table.flags(block))
     }
 
-    /// Whether a block belongs into the remap area.
+    /// True if a block belongs into the remap area.
     fn is_wanted(&self, block: BlockId) -> bool {
         let flags = self.flags(block);
         self.settings.metadata && flags & METADATA != 0
             || self.round > 0 && flags >> ROUND == u16::from(self.round)
     }
 
-    /// Homes are on the disk with most room.
+    /// Places the home of a new extent on the disk with most room.
     fn place_new(&mut self, write: Option<&Piece>, view: &View) -> Placement<'static> {
         let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
         let Some(disk) = disks.max_by_key(|d| d.free) else { return Placement::KEEP };
@@ -173,8 +174,8 @@ impl Hystor {
         }
     }
 
-    /// Guests write to the SSD what lies there, and what the write-back area has room for; all else to the
-    /// disk.
+    /// Returns the SSD for a write: for blocks already on an SSD, for metadata, or if the write-back area has
+    /// room. All other writes go to the disk.
     fn write_to(&mut self, write: &Piece, view: &View) -> Option<DeviceId> {
         if !self.admission.admits_write(write, view) {
             return None;
@@ -193,7 +194,8 @@ impl Hystor {
         if is_metadata { self.take_room(write, view) } else { None }
     }
 
-    /// The SSD on which what is being read gets a copy, if all of it belongs into the remap area.
+    /// Returns the SSD that gets a copy of the blocks read, if all of the blocks belong into the remap area
+    /// or are on an SSD already.
     fn admit(&mut self, read: &Piece, view: &View) -> Option<DeviceId> {
         if !self.admission.admits(read) {
             return None;
@@ -205,7 +207,7 @@ impl Hystor {
         if is_admitted { self.take_room(read, view) } else { None }
     }
 
-    /// An SSD whose remap area has room for a piece from now on.
+    /// Returns an SSD after making room for a piece in its remap area. `None` if the room cannot be made.
     fn take_room(&mut self, piece: &Piece, view: &View) -> Option<DeviceId> {
         let device = self.roomiest_remap_area(view);
         self.areas.make_room(&view.devices[device.index()], piece.blocks, view).then_some(device)
@@ -219,7 +221,7 @@ impl Hystor {
         self.ssds.iter().copied().max_by_key(room).expect("there is an SSD")
     }
 
-    /// Blocks that the write-back areas of all SSDs have room for.
+    /// Number of blocks that the write-back areas of all SSDs hold.
     fn write_back_size(&self, view: &View) -> u64 {
         let size = |d: &DeviceId| u64::from(self.areas.write_back_size(&view.devices[d.index()], view));
         self.ssds.iter().map(size).sum()
@@ -229,7 +231,7 @@ impl Hystor {
         view.homes.home(extent).is_some_and(|home| !self.ssds.contains(&home))
     }
 
-    /// What the remap area has beyond its size leaves it.
+    /// Evicts copies beyond the remap area's size from the area.
     fn keep_to_size(&mut self, device: DeviceId, view: &View) {
         self.areas.make_room(&view.devices[device.index()], 0, view);
     }
@@ -266,7 +268,7 @@ impl Policy for Hystor {
         }
     }
 
-    /// Nothing moves a home, and one that is on a disk is not placed.
+    /// Always true: no move changes a home, and a home on a disk is not placed again.
     fn keeps_homes(&self) -> bool {
         true
     }
@@ -402,7 +404,7 @@ impl Policy for Hystor {
     }
 }
 
-/// Blocks of the volume.
+/// Number of blocks of the volume.
 fn blocks_of(view: &View) -> u64 {
     view.extent_size * u64::from(view.homes.extents()) / view.block_size
 }

@@ -1,11 +1,11 @@
-//! `most`: a small class of extents lies on both tiers, and requests for it go to whichever is not
-//! overloaded.
+//! `most`: a small class of extents is mirrored on both tiers, and requests to the class go to the tier that
+//! is not overloaded.
 //!
 //! Tu, Wu, Arpaci-Dusseau, Arpaci-Dusseau, "Getting the MOST out of your Storage Hierarchy with
 //! Mirror-Optimized Storage Tiering" (FAST 2026; their implementation is Cerberus). P is the performance
 //! device, the SSDs; C is the capacity device, the disks. A *tiered* segment has one copy, on P or C; a
-//! *mirrored* one has a copy on each. When P becomes overloaded, requests for mirrored segments are routed to
-//! C at once: data moves only if that is not enough.
+//! *mirrored* segment has a copy on each. When P becomes overloaded, requests for mirrored segments are
+//! routed to C at once. Data moves only if routing is not enough.
 //!
 //! | the paper | here |
 //! |---|---|
@@ -18,28 +18,27 @@
 //! | subpages with one valid copy are cleaned in the background, where many reads come for each write | `clean` |
 //! | counters of heat as in HeMem | [`Counters`] |
 //!
-//! Deviations, because the engine has one home for each extent, and extra copies on SSDs alone:
+//! Deviations, because the engine has one home for each extent, and extra copies on SSDs only:
 //! - A mirrored extent has its home on a disk and extra copies on an SSD. To mirror an extent of P, its home
-//!   migrates to the disk, and a round later its blocks are read from there and copied to the SSD: one read
-//!   of C, and one write of P, more than in the paper.
-//! - When the class shrinks, the copy on the SSD goes, whichever is fully valid: what is dirty is written
-//!   back first. In the paper it is the copy on C if that on P is fully valid.
-//! - A write of part of a block of which only the disk has the bytes goes to the disk, and one to a block of
-//!   which both are valid may go to both copies.
-//! - What is dirty survives a crash as all extra copies do; the paper's state is lost with power.
+//!   migrates to the disk. A round later its blocks are read from the disk and copied to the SSD: one read of
+//!   C and one write of P more than in the paper.
+//! - When the class shrinks, the copy on the SSD is dropped, whichever copy is fully valid: dirty blocks are
+//!   written back first. In the paper the copy on C is dropped if the copy on P is fully valid.
+//! - A write to a part of a block whose bytes only the disk has goes to the disk. A write to a part of a
+//!   block that is valid on both may go to both copies.
+//! - Dirty blocks survive a crash like all extra copies; the paper's state is lost with power.
 //!
-//! Deviations by choice, and what the paper leaves open:
-//! - A segment is an extent, 128 KiB by default; the paper's is 2 MB.
-//! - Which request goes to C is not drawn by chance: it is every so-manieth, so that runs can be repeated.
-//!   The share is the same.
-//! - The weight of a round in the average latency (`weight`), the reads for each write from which on an
-//!   extent is cleaned (`clean`), the threshold at which counters cool and that from which on an extent is
-//!   hot are not in the paper. The ratio is 0 at first.
-//! - Latencies are those of guests' reads and writes, not of moves; a tier without requests in a round is
-//!   probed.
-//! - No more moves than `rate` allows: 100 MB/s, which a public configuration of theirs sets.
-//! - Exchanges with P for tiering are of a hot extent of C against the coldest of P, if P has no room: both
-//!   directions, though only P gains.
+//! Deviations by choice, and choices that the paper leaves open:
+//! - A segment is an extent, 128 KiB by default; the paper's segment is 2 MB.
+//! - Requests for C are not drawn at random but taken at regular intervals, so that runs are repeatable. The
+//!   share is the same.
+//! - Not in the paper are the weight of a round in the average latency (`weight`) and the reads for each
+//!   write from which an extent is cleaned (`clean`). Nor are the threshold at which counters cool and the
+//!   threshold for a hot extent. The ratio is 0 at first.
+//! - Latencies are of guests' reads and writes, not of moves. A tier without requests in a round is probed.
+//! - Moves are limited to `rate`: 100 MB/s, as in a public configuration of the authors.
+//! - For tiering, a hot extent of C is exchanged with the coldest extent of P if P has no room. Both
+//!   directions move, though only P gains.
 
 mod mirror;
 mod settings;
@@ -56,10 +55,10 @@ use settings::Constants;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-/// Tiers, with a class of extents that lie on both.
+/// The policy: tiers, with a class of extents mirrored on both.
 pub struct Most {
     constants: Constants,
-    /// By device.
+    /// Class of each device.
     classes: Vec<DeviceClass>,
     performance: Tier,
     capacity: Tier,
@@ -67,21 +66,21 @@ pub struct Most {
     mirror: Mirror,
     /// The offload ratio.
     ratio: f64,
-    /// Requests that C owes.
+    /// Requests owed to C.
     owed: f64,
     last: Balance,
-    /// Extents whose home has come to a disk, and which get their copies next.
+    /// Extents whose home has reached a disk, and whose copies are made next.
     half_mirrored: VecDeque<ExtentId>,
-    /// The most extents in the mirrored class.
+    /// Maximum number of extents in the mirrored class.
     limit: usize,
 }
 
-/// What a comparison of latencies led to.
+/// Result of a comparison of latencies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Balance {
-    /// Nothing moves.
+    /// Equal latencies: the ratio stays, and no extent changes its tier.
     Equal,
-    /// Another ratio does.
+    /// The offload ratio has changed; no extent changes its tier.
     Routed,
     /// Data moves towards C: the mirrored class grows, or gets hotter.
     ToCapacity,
@@ -89,16 +88,16 @@ enum Balance {
     ToPerformance,
 }
 
-/// An extent with so many requests is hot: as in HeMem for reads.
+/// Requests that make an extent hot: as in HeMem for reads.
 const HOT: u16 = 8;
-/// Counters are halved when one has reached this.
+/// Counters are halved when a counter has reached this.
 const COOLS_AT: u8 = 200;
 
 impl Most {
-    /// With these settings, which `most/settings.rs` lists with their defaults.
+    /// Returns the policy with the given settings; `most/settings.rs` lists their defaults.
     ///
     /// # Errors
-    /// Without both classes of devices, and for settings that are none.
+    /// Without both classes of devices, and for invalid settings.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Most, BadSetting> {
         if !DeviceView::are_of_both_classes(devices) {
             return Err(BadSetting::new("policy most needs an SSD and a disk: use another policy"));
@@ -128,7 +127,7 @@ impl Most {
         view.homes.home(extent).is_some_and(|home| self.classes[home.index()] == class)
     }
 
-    /// Whether the next request that has the choice goes to C.
+    /// True if the next request with a choice goes to C.
     fn offloads(&mut self) -> bool {
         self.owed += self.ratio;
         let offloads = self.owed >= 1.0;
@@ -173,7 +172,7 @@ impl Most {
         }
     }
 
-    /// The loop of the paper.
+    /// The paper's loop: compares latencies and adjusts the ratio.
     fn balance(&mut self) -> Balance {
         let Constants { round, theta, step, most, weight, .. } = self.constants;
         self.performance.end_round(round.as_millis_f64(), weight);
@@ -191,7 +190,7 @@ impl Most {
         }
         if performance < (1.0 - theta) * capacity {
             if self.ratio > 0.0 {
-                // Sums of steps drift: what is less than a hundredth of one is nothing.
+                // Sums of steps drift: less than a hundredth of a step counts as 0.
                 self.ratio -= step;
                 if self.ratio < step / 100.0 {
                     self.ratio = 0.0;
@@ -203,7 +202,7 @@ impl Most {
         Balance::Equal
     }
 
-    /// The tiered extents of a tier that are warm, the hottest first.
+    /// Returns the warm tiered extents of a tier, the hottest first.
     fn hottest(&self, class: DeviceClass, view: &View) -> Vec<(u16, ExtentId)> {
         let of_tier = self
             .counters
@@ -214,7 +213,7 @@ impl Most {
         all
     }
 
-    /// The coldest mirrored extents, the coldest last.
+    /// Returns the mirrored extents with their heat, the coldest last.
     fn coldest_mirrored(&self) -> Vec<(u16, ExtentId)> {
         let heat = |extent| (self.counters.heat(extent), extent);
         let mut all: Vec<(u16, ExtentId)> = self.mirror.extents().map(heat).collect();
@@ -222,7 +221,7 @@ impl Most {
         all
     }
 
-    /// Mirrors the hottest tiered extents of P; at the limit, in place of the coldest mirrored ones.
+    /// Mirrors the hottest tiered extents of P. At the limit, each replaces a colder mirrored extent.
     fn grow(&mut self, budget: &mut i64, view: &View, moves: &mut Vec<Move>) {
         let mut mirrored = self.mirror.len() + self.half_mirrored.len();
         let mut coldest = None;
@@ -240,12 +239,12 @@ impl Most {
             }
             moves.push(Move::Migrate { extent, target });
             mirrored += 1;
-            // Its copies are made in the next round, and cost as much.
+            // The extent's copies follow in the next round, and cost the same again.
             *budget -= 2 * view.extent_size.0 as i64;
         }
     }
 
-    /// Gives the extents that have just come to a disk their copies on an SSD.
+    /// Copies extents that have just reached a disk to an SSD.
     fn complete_mirrors(&mut self, view: &View, moves: &mut Vec<Move>) {
         while let Some(extent) = self.half_mirrored.pop_front() {
             let Some(target) = roomiest(DeviceClass::Ssd, view) else { continue };
@@ -265,7 +264,7 @@ impl Most {
         moves.extend(drop.map(|&(_, extent)| Move::Demote { range: view.range_of_extent(extent) }));
     }
 
-    /// Makes both copies valid where that lasts.
+    /// Makes both copies valid in extents with many reads for each write.
     fn clean(&mut self, budget: &mut i64, view: &View, moves: &mut Vec<Move>) {
         for extent in self.mirror.next_to_clean() {
             if *budget <= 0 {
@@ -287,7 +286,7 @@ impl Most {
         }
     }
 
-    /// Tiering: hot extents of C come to P, against cold ones if P has no room.
+    /// Tiering: moves hot extents of C to P, in exchange for cold extents if P has no room.
     fn promote(&mut self, budget: &mut i64, view: &View, moves: &mut Vec<Move>) {
         let hot = self.hottest(DeviceClass::Hdd, view);
         let mut coldest = self.hottest(DeviceClass::Ssd, view);
@@ -308,7 +307,7 @@ impl Most {
         }
     }
 
-    /// A cold extent of P.
+    /// Returns a cold extent of P.
     fn cold(&mut self, view: &View, searched: &mut u32) -> Option<ExtentId> {
         let (homes, classes) = (view.homes, &self.classes);
         let is_there = |extent| {
@@ -318,13 +317,13 @@ impl Most {
     }
 }
 
-/// Free slots of the SSDs for homes.
+/// Number of free slots of the SSDs for homes.
 fn free_for_homes(view: &View) -> u32 {
     let ssds = view.devices.iter().filter(|device| device.class == DeviceClass::Ssd);
     ssds.map(|device| device.free.saturating_sub(spare(device))).sum()
 }
 
-/// The device of a class with the most room; none if all are full.
+/// Returns the device of a class with the most room; `None` if all are full.
 fn roomiest(class: DeviceClass, view: &View) -> Option<DeviceId> {
     view.with_room().filter(|device| device.class == class).max_by_key(|d| d.free).map(|d| d.id)
 }
@@ -381,7 +380,7 @@ impl Policy for Most {
         }
     }
 
-    /// A round. Moves that have not begun by the next one are given up.
+    /// Runs a round. Moves not begun by the next round are cancelled.
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         plan.revise = true;
         self.mirror.look(view);

@@ -2,8 +2,8 @@
 //!
 //! Wu, Guo, Hu, Tu, Alagappan, Sen, Park, Arpaci-Dusseau, Arpaci-Dusseau, "The Storage Hierarchy is Not a
 //! Hierarchy: Optimizing Caching on Modern Storage Devices with Orthus" (FAST 2021): non-hierarchical
-//! caching. Where devices are nearly as fast as each other, a cache that serves all hits is the bottleneck,
-//! and what is below it idles.
+//! caching. If devices are nearly as fast as each other, a cache that serves all hits is the bottleneck, and
+//! the devices below idle.
 //!
 //! | the paper | here |
 //! |---|---|
@@ -14,15 +14,16 @@
 //! | classic caching until the hit ratio is stable, then `data_admit` off and `load_admit` tuned by feedback; again from the beginning when the workload changes, or when the best is that the cache serves all | [`Tuner`] |
 //! | the target: throughput, or latency | `target` |
 //!
-//! The text of the paper was not at hand. Rules and numbers of the tuner are those of the authors' code for
-//! Open CAS, unless `tuner.rs` says otherwise.
+//! The text of the paper was not at hand. Rules and numbers of the tuner are from the authors' code for Open
+//! CAS, unless `tuner.rs` says otherwise.
 //!
 //! Deviations:
-//! - Which hits the disks serve is not drawn by chance: they are every so-manieth, so that runs can be
-//!   repeated. The share is the same.
-//! - A read that is cached in part is a miss, and comes from the disk as far as the disk is current.
-//! - The tail of the latency, which the paper has as a third target, is none here.
-//! - What is the cache's own is Braid's by default, as under `cache`: streams are passed by (`bypass`).
+//! - Hits for the disks are not drawn at random but taken at regular intervals, so that runs are repeatable.
+//!   The share is the same.
+//! - A partly cached read is a miss, and is read from the disk as far as the disk is current.
+//! - The paper's third target, the tail of the latency, is not implemented.
+//! - Settings of the cache itself have Braid's defaults, as under `cache`: streams bypass the cache
+//!   (`bypass`).
 
 mod tuner;
 
@@ -37,17 +38,17 @@ use tuner::Tuner;
 pub struct Orthus {
     cache: Cache,
     tuner: Tuner,
-    /// By device.
+    /// True for an SSD, by device.
     is_ssd: Vec<bool>,
-    /// Hits that the disks owe.
+    /// Hits owed to the disks.
     owed: f64,
 }
 
 impl Orthus {
-    /// Settings: those of [`Cache`] and of `orthus/tuner.rs`.
+    /// Returns the policy. Settings: the settings of [`Cache`] and of `orthus/tuner.rs`.
     ///
     /// # Errors
-    /// Without both classes of devices, and for settings that are none.
+    /// Without both classes of devices, and for invalid settings.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Orthus, BadSetting> {
         if !DeviceView::are_of_both_classes(devices) {
             return Err(BadSetting::new("policy orthus needs an SSD and a disk: use another policy"));
@@ -65,7 +66,7 @@ impl Orthus {
             self.tuner.read(is_hit);
         }
         if !is_hit {
-            // The order of eviction learns of it either way.
+            // The order of eviction counts the read in both cases.
             let filled = self.cache.place(occasion, view);
             return if self.tuner.admits_data() { filled } else { Placement::ALONE };
         }
@@ -77,7 +78,7 @@ impl Orthus {
         }
     }
 
-    /// Whether the next clean hit is left to the disks.
+    /// True if the next clean hit is left to the disks.
     fn leaves_to_disks(&mut self) -> bool {
         self.owed += 1.0 - self.tuner.load_admit();
         let leaves = self.owed >= 1.0;

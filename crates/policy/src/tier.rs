@@ -1,51 +1,51 @@
-//! A tier: the devices of a class together, and their latency by Little's law, L = O / R, as Colloid has it.
+//! A tier: the devices of a class together, and their latency by Little's law, L = O / R, as in Colloid.
 //!
-//! O is the mean number of requests in flight in a round, R the rate at which they complete. Both are
-//! averaged over rounds, and divided then: rounds with few requests make no spikes. The sum of the response
-//! times of what completes in a round is the integral of what is in flight, but for requests under way at its
-//! ends.
+//! O is the mean number of requests in flight in a round, R the rate of completions. Both are averaged over
+//! rounds and then divided, so that rounds with few requests make no spikes. The sum of the response times of
+//! a round's completions is the integral of the requests in flight, except for requests in flight at the
+//! round's ends.
 
 use crate::DeviceView;
 use braid_base::Nanos;
 
-/// What is known of a tier.
+/// Measurements of a tier.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tier {
-    /// Of this round: response times in ms, requests, and bytes.
+    /// Totals of this round: response times in ms, requests, and bytes.
     round_ms: f64,
     round_requests: f64,
     round_bytes: f64,
-    /// O, in requests, and R, in requests per millisecond; none before the first round with requests.
+    /// O, in requests, and R, in requests per millisecond; `None` before the first round with requests.
     smooth: Option<(f64, f64)>,
-    /// Bytes of a request, averaged likewise.
+    /// Bytes per request, averaged in the same way.
     request_bytes: f64,
-    /// Nothing completed in the last round, and a probe since took so long.
+    /// True if no request completed in the last round; then the latency of the last probe.
     is_idle: bool,
     probe_ms: Option<f64>,
 }
 
-/// One slot of a device in so many stays free of homes: an exchange needs a free slot first.
+/// One slot in `SPARE` of a device stays free of homes: an exchange needs a free slot first.
 const SPARE: u32 = 64;
 
-/// Slots of a device that stay free but for exchanges.
+/// Number of slots of a device reserved for exchanges.
 pub fn spare(device: &DeviceView) -> u32 {
     (device.slots / SPARE).max(1)
 }
 
 impl Tier {
-    /// A request of a guest has completed.
+    /// Counts a completed guest request.
     pub fn completed(&mut self, bytes: u64, latency: Nanos) {
         self.round_ms += latency.as_millis_f64();
         self.round_requests += 1.0;
         self.round_bytes += bytes as f64;
     }
 
-    /// A probe has completed.
+    /// Records the latency of a completed probe.
     pub fn probed(&mut self, latency: Nanos) {
         self.probe_ms = Some(latency.as_millis_f64());
     }
 
-    /// Ends a round of this length; a new one counts by `weight`. What is known stays if nothing completed.
+    /// Ends a round of `length_ms`; the round counts by `weight`. Averages stay if no request completed.
     pub fn end_round(&mut self, length_ms: f64, weight: f64) {
         self.is_idle = self.round_requests == 0.0;
         if !self.is_idle {
@@ -59,13 +59,14 @@ impl Tier {
         (self.round_ms, self.round_requests, self.round_bytes) = (0.0, 0.0, 0.0);
     }
 
-    /// L, in milliseconds: of a tier without requests what a probe took. None if neither is known.
+    /// Returns L, in milliseconds; for a tier without requests, the latency of a probe. `None` if neither is
+    /// known.
     pub fn latency_ms(&self) -> Option<f64> {
         let loaded = self.smooth.map(|(flight, rate)| flight / rate);
         if self.is_idle { self.probe_ms.or(loaded) } else { loaded }
     }
 
-    /// R, in requests per millisecond: nothing while it is idle.
+    /// Returns R, in requests per millisecond: 0 while the tier is idle.
     pub fn rate(&self) -> f64 {
         if self.is_idle { 0.0 } else { self.smooth.map_or(0.0, |(_, rate)| rate) }
     }
@@ -75,7 +76,7 @@ impl Tier {
         self.rate() * self.request_bytes
     }
 
-    /// Whether nothing completed in the last round: its latency has to be asked for.
+    /// True if no request completed in the last round: the tier needs a probe.
     pub fn is_idle(&self) -> bool {
         self.is_idle
     }

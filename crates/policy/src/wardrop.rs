@@ -1,8 +1,8 @@
-//! `wardrop`: balance devices until their response times are equal.
+//! `wardrop`: balances devices until their response times are equal.
 //!
 //! Wu and Reddy, "A Novel Approach to Manage A Hybrid Storage System", section II, in the order of the paper.
-//! In its timer routine, every sample period of 2 s, with R_d the average response time of device d and Q_d
-//! its share of the requests:
+//! The timer routine computes equation (1) every sample period of 2 s. R_d is the average response time of
+//! device d, and Q_d its share of the requests:
 //!
 //! ```text
 //! R̄ = Σ R_d Q_d        P_d = Q_d + α (R̄ − R_d) Q_d        tokens of d = |P_d − Q_d| β        (1)
@@ -26,19 +26,19 @@
 //! | the engine: a "cache of 100 recently read extents", read whole on a miss (`readahead=first` of the volume) | `request/cache.rs` |
 //! | the engine: "migration requires only the last operation", for memory has the extent | `moves/together.rs` |
 //!
-//! Where this differs, because it must:
-//! - N devices: each has its own P and tokens. A migration takes one of the device that gains and one of the
-//!   device that loses; what is new goes to the one that gains with most tokens. With two devices this is
-//!   equation (1). Tokens are rounded to whole ones.
-//! - α = 10 per ms takes P out of [0, 1] once response times are more than 0.1 ms apart. P is kept at or
-//!   above the lower bound, `floor`, for which the paper has no number (here 1 %), and what is above is
-//!   scaled so that the sum is 1.
-//! - Nor has it one for "filling up": below `free-low` of free slots a device sheds cold extents until it has
-//!   `free-high`.
+//! Deviations that are necessary:
+//! - N devices: each device has its own P and tokens. A migration takes one token of the gaining and one of
+//!   the losing device. A new extent goes to the gaining device with most tokens. With two devices the rule
+//!   equals equation (1). Tokens are rounded to whole numbers.
+//! - α = 10 per ms takes P out of [0, 1] once response times differ by more than 0.1 ms. P is kept at or
+//!   above the lower bound, `floor`, for which the paper has no number (here 1 %). The excess over the bound
+//!   is scaled to a sum of 1.
+//! - The paper has no number for "filling up": below `free-low` of free slots a device sheds cold extents
+//!   until `free-high` is free.
 //!
-//! Where the paper leaves it open, the weight of 0.01 is that of a request, or with `average=period` that of
-//! a period's mean. Flushes do not count: its ext2 sent none. `no-migration` and `allocation-only` are
-//! ablations.
+//! The paper leaves open whether the weight of 0.01 applies to a request or to a period's mean: here to a
+//! request, or with `average=period` to a period's mean. Flushes do not count: the paper's ext2 sent none.
+//! `no-migration` and `allocation-only` are ablations.
 
 mod device;
 mod settings;
@@ -51,21 +51,22 @@ use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 use device::Device;
 use settings::{Average, Constants, Moves};
 
-/// Allocation and migration towards Wardrop equilibrium.
+/// The policy: allocation and migration towards Wardrop equilibrium.
 pub struct Wardrop {
     constants: Constants,
     devices: Vec<Device>,
-    /// Where the search for cold extents goes on.
+    /// Position of the search for cold extents.
     hand: u32,
 }
 
-/// Cold extents that leave a device in one period, at most, and extents that are looked at to find them,
-/// which takes about a millisecond.
+/// Maximum of cold extents to leave a device in one period, and of extents examined in the search: about a
+/// millisecond.
 const COLD_BATCH: usize = 256;
 const COLD_SEARCHED: u32 = 1 << 16;
 
 impl Wardrop {
-    /// With these settings, which `wardrop/settings.rs` lists with their defaults.
+    /// Returns the policy with the given settings; `wardrop/settings.rs` lists their defaults. Fails on a bad
+    /// setting.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Wardrop, BadSetting> {
         let constants = Constants::read(settings, devices.len())?;
         let has_ssd = devices.iter().any(|d| d.class == DeviceClass::Ssd);
@@ -77,8 +78,8 @@ impl Wardrop {
         Ok(wardrop)
     }
 
-    /// R̄, P, tokens and direction for the next period. Those of the last one are gone. A period without
-    /// requests says nothing.
+    /// Computes R̄, P, tokens and direction for the next period. Tokens of the last period are dropped. A
+    /// period without requests leaves P unchanged.
     fn equation_1(&mut self) {
         let Constants { alpha, beta, average, weight, .. } = self.constants;
         self.devices.iter_mut().for_each(|d| d.tokens = 0);
@@ -103,7 +104,7 @@ impl Wardrop {
         }
     }
 
-    /// Makes P a distribution in which no device has less than the floor.
+    /// Makes P a distribution with at least the floor for each device.
     fn bound_targets(&mut self) {
         let Constants { floor, .. } = self.constants;
         let (count, above) = (self.devices.len() as f64, |d: &Device| (d.target - floor).max(0.0));
@@ -114,20 +115,20 @@ impl Wardrop {
         }
     }
 
-    /// The device of a new extent: the one that shall gain most, at the price of a token, or by P. None if
-    /// all are full.
+    /// Returns the device of a new extent: the device that shall gain most, at the price of a token, or by P
+    /// without tokens. `None` if all devices are full.
     fn place_new(&mut self, view: &View) -> Option<DeviceId> {
         let gains = self.lighter_loaded(view.with_room().map(|d| d.id));
         gains.inspect(|d| self.devices[d.index()].tokens -= 1).or_else(|| self.next_by_target(view))
     }
 
-    /// The device that shall gain most, of these.
+    /// Returns the device that shall gain most, of `devices`.
     fn lighter_loaded(&self, devices: impl Iterator<Item = DeviceId>) -> Option<DeviceId> {
         let tokens = |d: &DeviceId| self.devices[d.index()].tokens;
         devices.filter(|d| tokens(d) > 0).max_by_key(tokens)
     }
 
-    /// The device with room to which P owes most new extents, this one counted in.
+    /// Returns the device with room to which P owes most new extents, the present extent included.
     fn next_by_target(&mut self, view: &View) -> Option<DeviceId> {
         let sum: f64 = view.with_room().map(|d| self.devices[d.id.index()].target).sum();
         for device in view.with_room() {
@@ -140,8 +141,7 @@ impl Wardrop {
         Some(next)
     }
 
-    /// A write that hits an extent in memory takes it along, from a device that shall lose to one that shall
-    /// gain.
+    /// Moves the extent of a write, if in memory, from a losing device to a gaining device.
     fn place_write<'a>(&mut self, write: &Piece<'a>, view: &View) -> Placement<'a> {
         let Some(whole) = write.whole.filter(|_| self.constants.moves != Moves::None) else {
             return Placement::KEEP;
@@ -152,7 +152,7 @@ impl Wardrop {
         }
     }
 
-    /// Takes what the move of an extent to `target` costs, if its home shall lose.
+    /// Takes the tokens for a move of an extent to `target`. False if the extent's home shall not lose.
     fn take_tokens(&mut self, extent: ExtentId, target: DeviceId, view: &View) -> bool {
         let home = view.homes.home(extent).filter(|home| self.devices[home.index()].tokens < 0);
         if let Some(home) = home {
@@ -162,8 +162,7 @@ impl Wardrop {
         home.is_some()
     }
 
-    /// Hot data: with the tokens that allocation has left, the extents that memory holds, the last used
-    /// first.
+    /// Migrates hot data with the tokens left by allocation: extents in memory, the most recently used first.
     fn migrate_hot(&mut self, view: &View, moves: &mut Vec<Move>) {
         let mut free: Vec<u32> = view.devices.iter().map(|d| d.free).collect();
         view.homes.visit_memory(&mut |extent| {
@@ -176,8 +175,8 @@ impl Wardrop {
         });
     }
 
-    /// Cold data, which is what memory does not hold: off devices that fill up, to the lightest-loaded of
-    /// those that do not.
+    /// Migrates cold data, not in memory, off devices that are filling up, to the lightest-loaded device with
+    /// spare room.
     fn migrate_cold(&mut self, view: &View, moves: &mut Vec<Move>) {
         let Constants { free_low, free_high, .. } = self.constants;
         let spare = |d: &DeviceView| f64::from(d.free) - free_high * f64::from(d.slots);
@@ -230,7 +229,7 @@ impl Policy for Wardrop {
         }
     }
 
-    /// The timer routine. Moves that have not begun by its next turn are given up with their tokens.
+    /// The timer routine. Moves not begun by the next call are cancelled, and their tokens dropped.
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         plan.revise = true;
         if self.constants.moves == Moves::All {

@@ -1,5 +1,5 @@
-//! `working-set`: write everywhere at once; then, in idle time, what will be read goes to the SSDs, and what
-//! will be written to the disks.
+//! `working-set`: new data is spread over all devices; in idle time, extents read often go to the SSDs and
+//! extents written often to the disks.
 //!
 //! Chen, Liu, Roth, Chen, "Using Working Set Reorganization to Manage Storage Systems with Hard and Solid
 //! State Disks" (WS-ROS).
@@ -15,29 +15,31 @@
 //! | III-C: it runs when the system is idle and enough new data was written, or the working set changed enough | `trigger.rs`, [`WorkingSet::plan`] |
 //! | table II: threshold-H 3, threshold-L 2, SSD capacity threshold 20 GB | `settings.rs` |
 //!
-//! A stripe of the paper, 64 KiB (not GB, as table II has it), is an extent here, of 128 KiB: it lies and
-//! moves as a whole, and an item of a locality table is a part of one. Where the paper is silent, or this
-//! differs because it must:
+//! A stripe of the paper, 64 KiB (not GB, as table II has it), is an extent here, of 128 KiB. An extent lies
+//! and moves as a whole, and an item of a locality table is a part of an extent. Deviations that are
+//! necessary, and choices on which the paper is silent:
 //!
-//! - It does not say how τ is adjusted, what "idle" is, or how much is "enough": `window`, `idle`,
-//!   `new-data`, `change`.
-//! - What is hot in both tables is moved to an SSD and back in one run of algorithm 2. Here it moves once at
-//!   most, to where it would end (`both=hdd`), or to an SSD (`both=ssd`).
-//! - The text has cold items of the write region leave the SSDs too, the algorithm does not: here what is not
-//!   read counts as cold, whether it is written or not, and what is written often leaves at once.
-//! - A water mark of 20 GB is that of SSDs of 64 GB: smaller SSDs have 5/16 of their size.
+//! - The paper does not say how τ is adjusted, what "idle" is, or how much is "enough": settings `window`,
+//!   `idle`, `new-data`, `change`.
+//! - An extent hot in both tables is moved to an SSD and back in one run of algorithm 2. Here the extent
+//!   moves at most once: to its final place (`both=hdd`), or to an SSD (`both=ssd`).
+//! - In the text, cold items of the write region also leave the SSDs; in the algorithm they stay. Here an
+//!   extent with few reads (`threshold-l`) counts as cold, written or not, and an extent written often leaves
+//!   at once.
+//! - A water mark of 20 GB suits SSDs of 64 GB: smaller SSDs have 5/16 of their size.
 //! - Tables have bounded memory (`rows`), and a restart forgets marks.
-//! - It does not say what follows from the cost of moves between nodes. Here an extent leaves its node only
-//!   if that has no room for it on a device of the class.
-//! - No hot extent makes room for a hotter one: the paper has none leave for that.
+//! - The paper does not say what follows from the cost of moves between nodes. Here an extent leaves its node
+//!   only if no device of the target class on the node has room.
+//! - No hot extent makes room for a hotter extent: the paper has no such eviction.
 //!
-//! Where this differs by choice, unless `as-published` is set:
+//! Deviations by choice, unless `as-published` is set:
 //!
 //! - New data goes to each device by its share of the write bandwidth. The paper says that all bandwidth is
-//!   used, and stripes evenly, which uses as much as the slowest device allows (`stripe`).
-//! - All that is not read counts as cold, tabled or not, and is looked for when an SSD is below its mark.
-//!   Algorithm 2 marks cold items of the table of reads, and deletes them from the tables (`cold`); here they
-//!   leave with the window, as otherwise the working set would look changed because it was reorganized.
+//!   used, but stripes evenly, and the slowest device then limits the bandwidth in use (`stripe`).
+//! - All extents with few reads count as cold, in a table or not, and are searched when an SSD is below its
+//!   mark. Algorithm 2 marks cold items of the table of reads and deletes cold items from the tables
+//!   (`cold`). Here cold items leave with the window. Otherwise the reorganization itself would change the
+//!   working set.
 
 mod marks;
 mod reorganize;
@@ -72,46 +74,48 @@ pub struct WorkingSet {
     stripe: Stripe,
     trigger: Trigger,
     room: Room,
-    /// When a guest asked for something last.
+    /// Time of the last guest request.
     last_request: Nanos,
     round: Option<Running>,
     search: Search,
-    /// Rounds in a row that achieved nothing, though no guest came between.
+    /// Consecutive rounds without a finished move and without a guest request in between.
     in_vain: u8,
     moved: Vec<Moved>,
 }
 
-/// A round whose moves are being carried out.
+/// A round with moves in progress.
 struct Running {
     began: Nanos,
-    /// Which device each extent leaves, in the order of extents.
+    /// Source device of each extent, sorted by extent.
     leaves: Vec<(ExtentId, DeviceId)>,
     finished: usize,
 }
 
-/// What reorganizations did with a device.
+/// Effects of reorganizations on a device.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
     came: u64,
     left: u64,
-    /// What guests of this disk gain by what leaves it now, or did last, in milliseconds a second.
+    /// Expected gain of guests from the extents that the present or last round moves off this disk, in
+    /// milliseconds per second.
     gain_ms: f64,
 }
 
-/// How often it looks whether the system is idle, at least.
+/// Longest time between two checks for idleness.
 const LOOK: Nanos = Nanos::from_millis(100);
-/// The next round begins at once.
+/// Shortest time to the next call: the next round begins at once.
 const AT_ONCE: Nanos = Nanos::from_millis(1);
-/// While slots that were freed are awaited.
+/// Delay while freed slots are awaited.
 const WAIT: Nanos = Nanos::from_secs(1);
-/// After so many rounds in vain it is over: a flush may have ended one, or a device that fails.
+/// Fruitless rounds in a row before a reorganization ends: a flush may have ended a round, or a device that
+/// fails.
 const MOST_IN_VAIN: u8 = 3;
 
 impl WorkingSet {
-    /// With these settings, which `working_set/settings.rs` lists with their defaults.
+    /// Returns the policy with the given settings; `working_set/settings.rs` lists their defaults.
     ///
     /// # Errors
-    /// Without both classes of devices, and for settings that are none.
+    /// Without both classes of devices, and for invalid settings.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<WorkingSet, BadSetting> {
         let constants = Constants::read(settings)?;
         let classes: Vec<DeviceClass> = devices.iter().map(|device| device.class).collect();
@@ -136,7 +140,7 @@ impl WorkingSet {
         })
     }
 
-    /// Algorithm 1: an item in the locality table of its region.
+    /// Algorithm 1: counts a request in the locality table of its region.
     fn record(&mut self, direction: Direction, piece: &Piece, view: &View) {
         let WorkingSet { window, reads, writes, .. } = self;
         let half = window.half_at(view.now, || reads.take_lost() + writes.take_lost());
@@ -149,18 +153,18 @@ impl WorkingSet {
         window.count(asked, self.constants.threshold_h);
     }
 
-    /// When it looks again whether the system is idle.
+    /// Returns the time of the next check for idleness.
     fn next_look(&self, view: &View) -> Nanos {
         view.now + (self.constants.idle / 4).clamp(AT_ONCE, LOOK)
     }
 
-    /// Nobody has asked for anything for a while, and nobody waits.
+    /// True if no guest has sent a request for `idle`, and no request is in flight.
     fn is_idle(&self, view: &View) -> bool {
         view.now >= self.last_request + self.constants.idle
             && view.devices.iter().all(|device| device.in_flight == 0)
     }
 
-    /// Whether to reorganize now that the system is idle.
+    /// True if a reorganization should run in this idle time.
     fn is_due(&mut self, view: &View) -> bool {
         if self.trigger.under_way {
             return true;
@@ -194,8 +198,8 @@ impl WorkingSet {
         WorkingSets::of(reads, writes, window.half(), constants, lacking)
     }
 
-    /// The last round has ended. If it achieved something, or a guest came between, the next one may achieve
-    /// something, too.
+    /// Ends the last round. The next round may make progress if this round did, or if a guest sent a request
+    /// in between.
     fn end_round(&mut self) {
         let Some(Running { began, finished, .. }) = self.round.take() else { return };
         if finished > 0 {
@@ -205,7 +209,7 @@ impl WorkingSet {
         self.in_vain = if in_vain { self.in_vain + 1 } else { 0 };
     }
 
-    /// Algorithm 2, round by round. Returns when to ask again.
+    /// Algorithm 2, round by round. Returns the time of the next call.
     fn reorganize(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         let WorkingSet { constants, reads, writes, marks, window, room, search, .. } = self;
         let marks = (constants.cold == Cold::Marked).then_some(&*marks);
@@ -230,7 +234,7 @@ impl WorkingSet {
         self.next_look(view)
     }
 
-    /// What guests gain once these extents have left their disks.
+    /// Computes the expected gain of guests after the extents have left their disks.
     fn expect(&mut self, gains: &[(DeviceId, u8)], view: &View) {
         if !gains.is_empty() {
             self.moved.iter_mut().for_each(|device| device.gain_ms = 0.0);

@@ -1,5 +1,5 @@
-//! How much of the load shall move in a round: a binary search for the share p of the default tier at which
-//! latencies are equal, between two water marks that follow a load that changes.
+//! Load to move in a round: a binary search for the share p of the default tier at which latencies are equal.
+//! Two water marks bound the search and follow a changing load.
 //!
 //! ```text
 //! |L_D − L_A| < δ L_D                balanced: nothing moves
@@ -9,7 +9,7 @@
 //! Δp = |(p_lo + p_hi) / 2 − p|
 //! ```
 
-/// Where the search is.
+/// State of the search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watermarks {
     low: f64,
@@ -18,23 +18,23 @@ pub struct Watermarks {
     epsilon: f64,
 }
 
-/// What a round shall do.
+/// Decision of a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shift {
-    /// Whether the default tier shall gain accesses, or else the other one.
+    /// True if the default tier shall gain accesses, false if the alternate tier.
     pub to_default: bool,
-    /// The share of all accesses that shall move, Δp.
+    /// Δp: share of all accesses that shall move.
     pub share: f64,
 }
 
 impl Watermarks {
-    /// With these δ and ε.
+    /// Returns a search with the given δ and ε.
     pub fn new(delta: f64, epsilon: f64) -> Watermarks {
         Watermarks { low: 0.0, high: 1.0, delta, epsilon }
     }
 
-    /// What to do with this share of accesses to the default tier, and these latencies of both. None if they
-    /// are balanced.
+    /// Returns the decision for a share of accesses to the default tier and the latencies of both tiers.
+    /// `None` if balanced.
     pub fn next(&mut self, share: f64, default_ms: f64, other_ms: f64) -> Option<Shift> {
         if (default_ms - other_ms).abs() < self.delta * default_ms {
             return None;
@@ -61,16 +61,16 @@ mod tests {
     #[test]
     fn the_search_halves_what_is_left_of_the_range() {
         let mut marks = Watermarks::new(0.05, 0.01);
-        // All is on the default tier, which is slower: half of it goes.
+        // All accesses are on the slower default tier: half of them move.
         assert_eq!(marks.next(1.0, 4.0, 2.0), Some(Shift { to_default: false, share: 0.5 }));
-        // With half it is faster: the middle of 0.5 and 1.
+        // With half, the default tier is faster: the middle of 0.5 and 1.
         assert_eq!(marks.next(0.5, 1.0, 2.0), Some(Shift { to_default: true, share: 0.25 }));
         assert_eq!(marks.next(0.75, 3.0, 2.0), Some(Shift { to_default: false, share: 0.125 }));
         assert_eq!(marks.next(0.625, 2.0, 2.09), None, "less than 5 % apart");
     }
 
-    /// Both marks are at 0.7 or so, and now the default tier is slower at 0.6: the lower mark is no bound any
-    /// more.
+    /// Both marks are at about 0.7, and now the default tier is slower at 0.6: the lower mark is no longer a
+    /// bound.
     #[test]
     fn marks_that_cross_are_opened_again() {
         let mut marks = Watermarks::new(0.05, 0.01);

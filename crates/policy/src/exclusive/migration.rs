@@ -1,14 +1,12 @@
-//! Migration between tiers: pages that a ranking has moved from one tier to the other, extent by extent and
-//! at a limited rate.
+//! Migration between tiers: pages with a new tier in the ranking move extent by extent, at a limited rate.
 //!
 //! The paper limits "the transfer rate of migration between tiers to the HDD maximum transfer rate to 10%"
-//! (section 4.3) and does not say in which order pages migrate. Here the most asked for come first; what the
-//! rate leaves over, and all of it if the SSD tier is full, is for those that leave, the least asked for
-//! first. The rate is one in bytes for each disk, and not [`crate::Plan::limit`], which would hold back the
-//! write-back of the cache as well.
+//! (section 4.3) and gives no order of pages. Here pages for the SSD tier come first, the busiest page first.
+//! The rest of the rate, or all of it if the SSD tier is full, is for pages that leave the tier, the least
+//! busy page first. The rate is in bytes for each disk. [`crate::Plan::limit`] is not used: it would also
+//! limit the write-back of the cache.
 //!
-//! What does not come about, for a guest wrote to the extent meanwhile, is asked for again once the other
-//! pages are through.
+//! A stopped move, for example after a guest's write to the extent, is requested again after the other pages.
 
 use super::ranking::{Changes, Ranking};
 use super::split::Split;
@@ -16,44 +14,45 @@ use crate::{Move, View};
 use braid_base::{Bytes, DeviceClass, ExtentId, Nanos};
 use std::collections::{BTreeSet, VecDeque};
 
-/// What is still to be moved.
+/// Migrations still to be done.
 pub(super) struct Migration {
     /// Bytes per second that leave or reach a disk.
     rate: Bytes,
     coming: Pages,
     leaving: Pages,
-    /// By device: bytes that may move now. Below 0 after an extent that was larger than that.
+    /// By device: bytes that may move now. Below 0 after an extent larger than the budget.
     budgets: Vec<f64>,
-    /// Up to when these are counted.
+    /// Time up to which `budgets` is counted.
     counted: Nanos,
 }
 
-/// Pages that go to one tier.
+/// Pages that migrate to one tier.
 struct Pages {
     to: DeviceClass,
-    /// Each with its next extent.
+    /// Each page with the number of its next extent.
     queue: VecDeque<(u32, u32)>,
-    /// Those of which an extent did not move.
+    /// Pages with an extent that did not move.
     again: BTreeSet<u32>,
 }
 
-/// What one plan may still ask for.
+/// Limits of one plan.
 struct Rest<'a> {
     ranking: &'a Ranking,
     split: &'a Split,
     view: &'a View<'a>,
-    /// By device: extent slots.
+    /// By device: free extent slots.
     room: Vec<i64>,
     /// By device: bytes.
     budgets: &'a mut [f64],
     moves: &'a mut Vec<Move>,
 }
 
-/// The time between two plans while pages migrate: so short that a disk gives its part of the time evenly.
+/// Time between two plans while pages migrate: short, so that migration loads a disk evenly.
 pub(super) const TICK: Nanos = Nanos::from_millis(100);
-/// A plan that also writes back takes longer; after that much is made up for.
+/// Longest time credited between two plans. A plan that also writes back takes longer; the time is made up
+/// for to this limit.
 const LONGEST: Nanos = Nanos::from_secs(1);
-/// Pages of a tier that one plan looks at, to find work for each disk.
+/// Pages of a tier examined by one plan, to find work for each disk.
 const LOOKED_AT: usize = 64;
 
 impl Migration {
@@ -68,7 +67,7 @@ impl Migration {
         }
     }
 
-    /// A new ranking: what is left of the last one is forgotten.
+    /// Begins with the changes of a new ranking. Migrations left from the last ranking are dropped.
     pub fn begin(&mut self, Changes { leaving, coming }: Changes) {
         for (pages, numbers) in [(&mut self.coming, coming), (&mut self.leaving, leaving)] {
             pages.queue = numbers.into_iter().map(|number| (number, 0)).collect();
@@ -76,7 +75,7 @@ impl Migration {
         }
     }
 
-    /// Pages that are not where they belong yet.
+    /// Number of pages still to migrate.
     pub fn pages(&self) -> usize {
         let left = |pages: &Pages| pages.queue.len() + pages.again.len();
         left(&self.coming) + left(&self.leaving)
@@ -91,13 +90,13 @@ impl Migration {
         self.leaving.plan(&mut rest);
     }
 
-    /// A move of an extent of this page did not come about.
+    /// Records that an extent of a page did not move.
     pub fn stopped(&mut self, page: u32, to: DeviceClass) {
         let pages = if to == DeviceClass::Ssd { &mut self.coming } else { &mut self.leaving };
         pages.again.insert(page);
     }
 
-    /// What the rate has given since the last plan. Nothing is saved up.
+    /// Adds the budget earned since the last plan. Unspent budget does not carry over.
     fn earn(&mut self, now: Nanos) {
         let time = now.saturating_sub(std::mem::replace(&mut self.counted, now)).min(LONGEST);
         let earned = self.rate.0 as f64 * time.as_secs_f64();
@@ -120,8 +119,8 @@ impl Pages {
 }
 
 impl Rest<'_> {
-    /// Moves what is not there yet of a page, from its extent number `from` on; where to go on, if there is
-    /// no room or no budget for more.
+    /// Plans moves of a page's extents to the tier, beginning at number `from`. Returns the number to
+    /// continue at if room or budget is used up.
     fn move_page(&mut self, page: u32, from: u32, to: DeviceClass) -> Option<u32> {
         let extents = self.ranking.extents_of(page, self.view);
         for number in from..extents.len() as u32 {

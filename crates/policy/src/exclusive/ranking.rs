@@ -4,42 +4,42 @@
 //! NewTier_i = 1 (SSD tier)  if r_i ≤ N h,  else 2 (HDD tier)        (1)
 //! ```
 //!
-//! r_i is the rank of page i by its I/Os n_i, N the number of pages, and h the share of them for which the
-//! SSD tier has room. A page counts as the extents of it that have a home, which is all of it on a volume
-//! that is full. Of pages with the same n_i those on the SSD tier rank first.
+//! r_i is the rank of page i by its I/Os n_i, N the number of pages, and h the share of pages for which the
+//! SSD tier has room. A page counts by its extents with a home: by all of its extents on a full volume. Of
+//! pages with the same n_i, pages on the SSD tier rank first.
 //!
 //! At the end of a period the map is scanned in steps, so that no request waits for a volume of many
-//! terabytes; then pages are sorted, which takes about 0.1 s for a million of them that were asked for. A
-//! page takes 20 bytes: 2 MiB for each TiB with pages of 10 MB.
+//! terabytes. Pages are then sorted, about 0.1 s for a million pages with requests. A page takes 20 bytes: 2
+//! MiB for each TiB with pages of 10 MB.
 //!
-//! What is kept, as bytes: a version, the extents of a page (4 bytes), how long the present period has lasted
-//! in milliseconds (8), then for as many pages as fit, those with most I/Os first: its number, n_i of the
-//! last period and n_i of the present one (4 each), all little-endian.
+//! The saved state is a version, the extents of a page (4 bytes) and the age of the present period in
+//! milliseconds (8). Then follow as many pages as fit, the pages with most I/Os first: number, n_i of the
+//! last period and n_i of the present period (4 each). All numbers are little-endian.
 
 use crate::View;
 use braid_base::{Bytes, DeviceClass, ExtentId, Nanos};
 use std::cmp::Reverse;
 
-/// The pages for which the SSD tier is.
+/// Pages that the SSD tier takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fill {
-    /// Those that were asked for in the last period, and those that lie there.
+    /// Pages requested in the last period, and pages on the tier already.
     Asked,
-    /// So many as it has room for, as published: "all areas of this tier are allocated to pages".
+    /// As many pages as fit, as published: "all areas of this tier are allocated to pages".
     All,
 }
 
-/// What is known of the pages.
+/// Ranking of the pages, with their counters.
 pub(super) struct Ranking {
     page_size: Bytes,
     period: Nanos,
     fills: Fill,
-    /// When the present period ends; none before the policy has seen the volume.
+    /// End of the present period; `None` before the policy has seen the volume.
     ends: Option<Nanos>,
     /// Extents of a page; the last page may have fewer.
     extents: u32,
     pages: Vec<Page>,
-    /// While the map is scanned: the next extent.
+    /// Next extent of a scan of the map; `None` when no scan is in progress.
     scanned: Option<u32>,
 }
 
@@ -47,25 +47,25 @@ pub(super) struct Ranking {
 struct Page {
     /// n_i of the present period.
     now: u32,
-    /// n_i of the last one.
+    /// n_i of the last period.
     last: u32,
-    /// Extents that have a home, and those of them that have it on an SSD, as of the last scan.
+    /// Number of extents with a home, and with a home on an SSD, as of the last scan.
     homes: u32,
     on_ssd: u32,
-    /// Whether it belongs to the SSD tier, by the last ranking.
+    /// True if the page belongs to the SSD tier, by the last ranking.
     in_tier: bool,
 }
 
-/// What a ranking has changed, by page.
+/// Pages whose tier a ranking has changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// Pages that shall leave the SSD tier, the least asked for first.
+    /// Pages to leave the SSD tier, the least busy page first.
     pub leaving: Vec<u32>,
-    /// Pages that shall come there, the most asked for first.
+    /// Pages to come to the SSD tier, the busiest page first.
     pub coming: Vec<u32>,
 }
 
-/// Extents that one step of a scan looks at, which takes less than a millisecond.
+/// Extents examined by one step of a scan: less than a millisecond.
 const STEP: u32 = 1 << 16;
 const VERSION: u8 = 1;
 const HEADER: usize = 1 + 4 + 8;
@@ -80,7 +80,7 @@ impl Ranking {
         self.fills
     }
 
-    /// A guest asked for a piece of an extent.
+    /// Counts a guest's request to an extent.
     #[inline]
     pub fn count(&mut self, extent: ExtentId) {
         if let Some(page) = self.pages.get_mut((extent.0 / self.extents) as usize) {
@@ -88,34 +88,34 @@ impl Ranking {
         }
     }
 
-    /// The page of an extent.
+    /// Returns the page of an extent.
     pub fn page_of(&self, extent: ExtentId) -> u32 {
         extent.0 / self.extents
     }
 
-    /// The extents of a page.
+    /// Returns the extents of a page.
     pub fn extents_of(&self, page: u32, view: &View) -> std::ops::Range<u32> {
         let start = page * self.extents;
         start..start.saturating_add(self.extents).min(view.homes.extents())
     }
 
-    /// Whether a page belongs to the SSD tier.
+    /// True if a page belongs to the SSD tier.
     pub fn is_in_tier(&self, page: u32) -> bool {
         self.pages.get(page as usize).is_some_and(|page| page.in_tier)
     }
 
-    /// n_i of the last period and of the present one.
+    /// Returns n_i of the last and of the present period.
     pub fn requests(&self, page: u32) -> (u32, u32) {
         self.pages.get(page as usize).map_or((0, 0), |page| (page.last, page.now))
     }
 
-    /// How many pages belong to the SSD tier.
+    /// Number of pages that belong to the SSD tier.
     pub fn tier(&self) -> usize {
         self.pages.iter().filter(|page| page.in_tier).count()
     }
 
-    /// Does what is due; returns the changes once a new ranking has been made. `capacity` is how many homes
-    /// the SSD tier has room for, those that lie there included.
+    /// Does the work that is due. Returns the changes after a new ranking. `capacity` maps the number of
+    /// homes on the SSD tier to the number of homes the tier has room for, present homes included.
     pub fn advance(&mut self, view: &View, capacity: impl FnOnce(u64) -> u64) -> Option<Changes> {
         match self.ends {
             None => {
@@ -137,7 +137,7 @@ impl Ranking {
         Some(self.rank(capacity(on_ssd)))
     }
 
-    /// When it has something to do next.
+    /// Returns the time of the next work.
     pub fn due(&self, view: &View) -> Nanos {
         match (self.ends, self.scanned) {
             (Some(ends), None) => ends,
@@ -145,20 +145,20 @@ impl Ranking {
         }
     }
 
-    /// Begins a period of which some is over, with a ranking by what is known from before.
+    /// Begins a period of age `age`, and a ranking by the known counters.
     fn begin(&mut self, age: Nanos, now: Nanos) {
         self.ends = Some(now + self.period.saturating_sub(age));
         self.scanned = Some(0);
     }
 
-    /// Learns how large the volume is.
+    /// Adapts to the size of the volume.
     fn see(&mut self, view: &View) {
         self.extents = (self.page_size / view.extent_size).clamp(1, u32::MAX.into()) as u32;
         let pages = view.homes.extents().div_ceil(self.extents) as usize;
         self.pages.resize(pages, Page::default());
     }
 
-    /// One step of a scan of the map; returns where it goes on.
+    /// Does one step of a scan of the map. Returns the extent to continue at.
     fn scan(&mut self, from: u32, view: &View) -> Option<u32> {
         let all = view.homes.extents();
         // Whole pages: no page is counted in part.
@@ -175,7 +175,7 @@ impl Ranking {
         (end < all).then_some(end)
     }
 
-    /// Formula (1).
+    /// Ranks the pages: formula (1).
     fn rank(&mut self, capacity: u64) -> Changes {
         let rank = |(number, page): (u32, &Page)| (Reverse(page.last), page.on_ssd == 0, number);
         let all = self.fills == Fill::All;
@@ -204,7 +204,7 @@ impl Ranking {
         self.pages.capacity() * size_of::<Page>()
     }
 
-    /// At most so many bytes.
+    /// Returns the state to save, at most `most` bytes.
     pub fn save(&self, now: Nanos, most: usize) -> Vec<u8> {
         let age = self.ends.map_or(Nanos::ZERO, |ends| self.period.saturating_sub(ends.saturating_sub(now)));
         let mut known: Vec<(u32, &Page)> =
@@ -222,8 +222,8 @@ impl Ranking {
         bytes
     }
 
-    /// Takes back what [`Ranking::save`] returned, whatever the bytes are. Pages of another size are other
-    /// pages.
+    /// Restores the state of [`Ranking::save`]. Any bytes are accepted. A state with another page size is
+    /// ignored.
     pub fn restore(&mut self, state: &[u8], view: &View) {
         self.see(view);
         let Some((header, pages)) = state.split_at_checked(HEADER) else { return };

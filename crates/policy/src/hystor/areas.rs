@@ -1,4 +1,4 @@
-//! The two areas of an SSD: which extra copy is in which, and who leaves first.
+//! The two areas of an SSD: the area of each extra copy, and the order of eviction.
 //!
 //! | area | list | its copies | order |
 //! |---|---|---|---|
@@ -7,12 +7,13 @@
 //! | write-back area | [`List::Clean`] | written back, to be used again | when they became clean |
 //! | write-back area | [`List::Dirty`] | written by guests | that of addresses: [`WriteBack`] |
 //!
-//! A copy changes its area without being copied: a high-cost block that guests have written is chosen where
-//! it lies. What leaves the remap area is the next in its list of the write-back area, to be used again if it
-//! is clean, and to be written back with the others if it is not. So blocks leave the SSD by one way only.
+//! A copy changes its area without a copy of its bytes: a high-cost block that guests have written is chosen
+//! in place. A copy that leaves the remap area becomes the next of its list in the write-back area. A clean
+//! copy is then reused, a dirty copy written back with the list. Blocks therefore leave the SSD by one way
+//! only.
 //!
-//! The areas are parts of what an SSD may hold. Clean copies beyond the write-back area's part stay as long
-//! as nobody needs their room: dropping them early would gain nothing.
+//! The areas are parts of an SSD's capacity for extra copies. Clean copies beyond the write-back area's part
+//! stay until their room is needed: an early eviction would gain nothing.
 
 use crate::caching::WriteBack;
 use crate::{CellId, CellLists, DeviceView, ExtraCopy, View};
@@ -21,17 +22,17 @@ use braid_base::{BlockId, DeviceId};
 /// The lists of all devices.
 pub(super) struct Areas {
     cells: CellLists,
-    /// By cell.
+    /// List of each cell.
     lists: Vec<Option<List>>,
-    /// By device and list.
+    /// Number of copies, by device and list.
     counts: Vec<[u32; LISTS]>,
-    /// The write-back area's part of an SSD.
+    /// Share of an SSD for the write-back area.
     share: f64,
-    /// The blocks that are dirty in it.
+    /// Dirty blocks of the write-back area.
     pub write_back: WriteBack,
 }
 
-/// Which list an extra copy is in.
+/// List of an extra copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum List {
     HighCost,
@@ -41,16 +42,16 @@ pub(super) enum List {
 }
 
 const LISTS: usize = 4;
-/// The engine leaves so many of an SSD's block slots empty, for blocks to come before others have left.
+/// One part in `SPARE` of an SSD's block slots stays empty in the engine, for new blocks that arrive before
+/// evicted blocks have left.
 const SPARE: u64 = 64;
-/// Metadata has at most so much of the remap area, one part in so many: a volume's inode tables may be larger
-/// than the SSD.
+/// Metadata has at most one part in `METADATA` of the remap area: a volume's inode tables may exceed the SSD.
 const METADATA: u32 = 2;
-/// Copies that are looked at to find one that is clean.
+/// Copies examined in a search for a clean copy.
 const LOOKED_AT: usize = 16;
 
 impl Areas {
-    /// Empty areas on so many devices.
+    /// Returns empty areas on `devices` devices.
     pub fn new(devices: usize, share: f64, write_back: WriteBack) -> Areas {
         Areas {
             cells: CellLists::new(devices * LISTS),
@@ -61,44 +62,44 @@ impl Areas {
         }
     }
 
-    /// Copies that the write-back area of an SSD has room for.
+    /// Number of copies that the write-back area of an SSD holds.
     pub fn write_back_size(&self, device: &DeviceView, view: &View) -> u32 {
         (blocks_of(device, view) as f64 * self.share) as u32
     }
 
-    /// Copies that the remap area of an SSD has room for.
+    /// Number of copies that the remap area of an SSD holds.
     pub fn remap_size(&self, device: &DeviceView, view: &View) -> u32 {
         blocks_of(device, view) as u32 - self.write_back_size(device, view)
     }
 
-    /// Copies in the remap area of a device.
+    /// Number of copies in the remap area of a device.
     pub fn remapped(&self, device: DeviceId) -> u32 {
         self.count(device, List::HighCost) + self.count(device, List::Metadata)
     }
 
-    /// Copies in a list.
+    /// Number of copies in a list.
     pub fn count(&self, device: DeviceId, list: List) -> u32 {
         self.counts[device.index()][list as usize]
     }
 
-    /// Which list a copy is in.
+    /// Returns the list of a copy.
     pub fn list_of(&self, cell: CellId) -> Option<List> {
         self.lists.get(cell.0 as usize).copied().flatten()
     }
 
-    /// Makes the copy of a block the newest of a list, out of whichever it was in.
+    /// Makes the copy of a block the newest of `list`, and removes the copy from its previous list.
     pub fn put(&mut self, block: BlockId, copy: ExtraCopy, list: List) {
         self.enter(block, copy.device, copy.cell, list);
         self.cells.touch(key(copy.device, list), copy.cell);
     }
 
-    /// Takes the copy of a block out of its list.
+    /// Removes the copy of a block from its list.
     pub fn remove(&mut self, block: BlockId, copy: ExtraCopy) {
         self.leave(block, copy.device, copy.cell);
     }
 
-    /// Makes room for so many copies in the remap area of a device, at the expense of its oldest ones. False
-    /// if there will never be so much.
+    /// Makes room for `copies` copies in the remap area of a device by handing over the oldest copies. False
+    /// if the room cannot be made.
     pub fn make_room(&mut self, device: &DeviceView, copies: u32, view: &View) -> bool {
         let size = self.remap_size(device, view);
         if copies > size {
@@ -116,7 +117,7 @@ impl Areas {
         true
     }
 
-    /// The copy that is given up first: the oldest that is clean, of the write-back area if there is one.
+    /// Returns the copy to evict first: the oldest clean copy, from the write-back area if possible.
     pub fn evict(&self, device: DeviceId, view: &View) -> Option<CellId> {
         let is_clean = |cell: &CellId| !is_dirty(*cell, view);
         let lists = [List::Clean, List::HighCost, List::Metadata];
@@ -125,13 +126,13 @@ impl Areas {
             .find_map(|list| self.cells.oldest_first(key(device, list)).take(LOOKED_AT).find(is_clean))
     }
 
-    /// Bytes of memory that they take.
+    /// Memory in use, in bytes.
     pub fn memory(&self) -> usize {
         self.cells.memory() + self.lists.capacity() + self.write_back.memory()
     }
 
-    /// From the remap area to the write-back area, as the next that it gives up. False if the engine knows
-    /// nothing of the copy.
+    /// Moves a copy from the remap area to the write-back area, as the next copy to leave. False if the
+    /// engine does not know the copy.
     fn hand_over(&mut self, device: DeviceId, cell: CellId, view: &View) -> bool {
         let Some(block) = view.homes.block_in(cell) else { return false };
         let list = if is_dirty(cell, view) { List::Dirty } else { List::Clean };
@@ -164,7 +165,7 @@ impl Areas {
     }
 }
 
-/// Blocks that an SSD has room for.
+/// Number of blocks that an SSD holds.
 fn blocks_of(device: &DeviceView, view: &View) -> u64 {
     let all = u64::from(device.slots) * (view.extent_size / view.block_size);
     (all - all / SPARE).min(u32::MAX.into())
@@ -175,7 +176,7 @@ fn is_dirty(cell: CellId, view: &View) -> bool {
     copy.is_some_and(|copy| copy.dirty)
 }
 
-/// The number of a list of a device.
+/// Index of a device's list.
 fn key(device: DeviceId, list: List) -> usize {
     device.index() * LISTS + list as usize
 }

@@ -1,5 +1,4 @@
-//! The block table: what was accessed how often, by requests of which size, in three levels, as a page table
-//! has them.
+//! The block table: number and size of the accesses to each block, in three levels like a page table.
 //!
 //! | paper | here | what it stands for, with blocks of 4 KiB |
 //! |---|---|---|
@@ -7,43 +6,43 @@
 //! | block middle directory (BMD), a page of 512 entries | [`SubRegion`], in `subs` | a sub-region, 4 MiB |
 //! | block table entries (BTE), a page of 1024 | [`Entries`] | a block |
 //!
-//! A counter of 16 bits at each level grows by the inverse bitmap b of each request, for each block that it
-//! touches, so that the counter of a page's parent is the sum of the page's. A counter that would overflow
-//! halves those of its page: only what they are beside each other matters. `unique` is how many blocks below
-//! have a counter above 0.
+//! Each level has counters of 16 bits. A request adds its inverse bitmap b for each touched block, and the
+//! counter of a page's parent is the sum of the page. A counter about to overflow halves the counters of its
+//! page: only ratios within a page matter. `unique` is the number of blocks below with a counter above 0.
 //!
-//! Where this differs, because it must:
+//! Deviations that are necessary:
 //! - `unique` of a region has 32 bits: its 524,288 blocks would not fit into 16.
-//! - Memory has a bound, and not all entries. The upper levels are kept whole. A sub-region has entries if
-//!   the walk that looks for candidates would give it more blocks of the SSD than others: its *share*
-//!   ([`BlockTable::share`]). When there is no page left, the sixteenth of them with the smallest shares
-//!   goes, and a sub-region gets a page only with a share above theirs (`bar`).
+//! - Memory is bounded, so not every sub-region has entries. The upper levels are kept whole. A sub-region
+//!   has entries if its *share* ([`BlockTable::share`]) is large: the part of the SSD that the walk for
+//!   candidates would give to the sub-region. When no page is free, the sixteenth of the pages with the
+//!   smallest shares is dropped. A sub-region then gets a page only if its share exceeds the dropped shares
+//!   (`bar`).
 
 use braid_base::{BlockId, Bytes};
 
 /// Access history of a volume's blocks. `access` takes constant time for each page of entries that a request
-/// touches, and searches for pages to drop once for each [`DROPPED`]th of them that come.
+/// touches, and searches for pages to drop once for each [`DROPPED`]th part of all pages that arrives.
 pub(super) struct BlockTable {
     regions: Vec<Option<Box<Region>>>,
-    /// The sum of the regions' counters.
+    /// Sum of the regions' counters.
     total: u64,
     pages: Vec<Box<Entries>>,
-    /// The sub-region of each page.
+    /// Sub-region of each page.
     owners: Vec<u32>,
-    /// Pages that no sub-region has.
+    /// Pages without a sub-region.
     free: Vec<u32>,
     most_pages: usize,
     /// Once all pages are in use: the largest share for which no page is taken.
     bar: f32,
-    /// For the search of pages to drop, so that it allocates nothing.
+    /// Buffer of the search for pages to drop, kept to avoid an allocation.
     ranked: Vec<(f32, u32)>,
 }
 
-/// A page of the middle directory, with its entry in the global one.
+/// A page of the middle directory, with its entry in the global directory.
 pub(super) struct Region {
     pub unique: u32,
     pub counter: u16,
-    /// The sum of the counters below.
+    /// Sum of the sub-regions' counters.
     total: u32,
     pub subs: [SubRegion; SUBS],
 }
@@ -51,7 +50,7 @@ pub(super) struct Region {
 /// An entry of the middle directory.
 #[derive(Clone, Copy)]
 pub(super) struct SubRegion {
-    /// Its page of entries, or [`NONE`].
+    /// Index of the page of entries, or [`NONE`].
     page: u32,
     pub counter: u16,
     pub unique: u16,
@@ -63,30 +62,31 @@ pub(super) struct Entries {
     pub flags: [u16; BLOCKS],
 }
 
-/// Entries of a page of the middle directory.
+/// Entries in a page of the middle directory.
 pub(super) const SUBS: usize = 512;
-/// Entries of a page of the last level.
+/// Entries in a page of the last level.
 pub(super) const BLOCKS: usize = 1024;
 const NONE: u32 = u32::MAX;
-/// One page in so many goes when there is none left: often enough that few cold ones stay, and seldom enough
-/// that the search, which looks at all, costs each page that comes some 16 looks.
+/// One page in `DROPPED` is dropped when no page is free. More often would leave few cold pages; more seldom
+/// would cost more. The search looks at all pages, about 16 looks for each page that arrives.
 const DROPPED: usize = 16;
-/// What the middle directory has for a sub-region and for a block, in bytes: as published.
+/// Sizes of a middle directory's entry and of a block's entry, in bytes: as published.
 const _: () = assert!(size_of::<SubRegion>() == 8 && size_of::<Entries>() == 4 * BLOCKS);
-/// A page of entries with its places in the two lists.
+/// Memory of a page of entries with its places in the lists, in bytes.
 const PAGE: usize = size_of::<Entries>() + 8 + 4 + 4 + 8;
-/// A page of the middle directory with its place in the global one.
+/// Memory of a page of the middle directory with its place in the global directory, in bytes.
 const REGION: usize = size_of::<Region>() + 8;
 
-/// What an access to a block counts, by how many sectors the request had: the fewer, the more its seek costs
-/// each of them.
+/// Returns the count of an access to a block by the request's number of sectors: the fewer sectors, the more
+/// of a seek each sector costs.
 pub(super) fn inverse_bitmap(sectors: u64) -> u16 {
     let log = sectors.checked_ilog2().unwrap_or(0);
     1 << 7u32.saturating_sub(log)
 }
 
 impl BlockTable {
-    /// An empty table for a volume of so many blocks, in so much memory; at least one page of entries.
+    /// Returns an empty table for a volume of `blocks` blocks within `memory`, with at least one page of
+    /// entries.
     pub fn new(blocks: u64, memory: Bytes) -> BlockTable {
         let subs = blocks.div_ceil(BLOCKS as u64) as usize;
         let upper = subs.div_ceil(SUBS) * REGION;
@@ -103,7 +103,7 @@ impl BlockTable {
         }
     }
 
-    /// A request of so many sectors accesses these blocks.
+    /// Counts an access of `sectors` sectors to the blocks from `first` on.
     pub fn access(&mut self, first: BlockId, blocks: u64, sectors: u64) {
         let b = inverse_bitmap(sectors);
         let (mut at, end) = (first.0, first.0 + blocks);
@@ -116,7 +116,7 @@ impl BlockTable {
     }
 
     fn access_in(&mut self, sub: u32, blocks: std::ops::Range<usize>, b: u16) {
-        // At most 1024 if sectors and blocks belong together. A counter that was halved has room for so much.
+        // At most 1024 if sectors and blocks belong together. A halved counter has room for `added`.
         let added = (u32::from(b) * blocks.len() as u32).min(1 << 15) as u16;
         let (r, s) = split(sub);
         if r >= self.regions.len() {
@@ -148,7 +148,7 @@ impl BlockTable {
         region.unique -= u32::from(gone);
     }
 
-    /// Sets a flag of blocks. Those in a sub-region without entries get a page, whatever its share.
+    /// Sets a flag of blocks. A sub-region without entries gets a page, whatever its share.
     pub fn mark(&mut self, first: BlockId, blocks: u64, flag: u16) {
         for block in (first.0..first.0 + blocks).map(BlockId) {
             if self.flags_mut(block).is_none() {
@@ -166,49 +166,49 @@ impl BlockTable {
         self.pages.iter_mut().for_each(|page| page.flags.iter_mut().for_each(|flags| *flags &= !flag));
     }
 
-    /// The regions, with their numbers.
+    /// Returns the regions with their numbers.
     pub fn regions(&self) -> impl Iterator<Item = (u32, &Region)> {
         (0..).zip(&self.regions).filter_map(|(number, region)| Some((number, region.as_deref()?)))
     }
 
-    /// A region, if anything in it was ever accessed.
+    /// Returns a region; `None` if no block in the region was ever accessed.
     pub fn region(&self, number: u32) -> Option<&Region> {
         self.regions.get(number as usize)?.as_deref()
     }
 
-    /// The entries of a sub-region, if it has any.
+    /// Returns the entries of a sub-region; `None` if the sub-region has no page.
     pub fn entries(&self, sub: u32) -> Option<&Entries> {
         let (r, s) = split(sub);
         self.pages.get(self.region(r as u32)?.subs[s].page as usize).map(|page| &**page)
     }
 
-    /// The counter of a sub-region, if anything in its region was ever accessed.
+    /// Returns the counter of a sub-region; `None` if no block in the region was ever accessed.
     pub fn sub_counter(&self, sub: u32) -> Option<u16> {
         let (r, s) = split(sub);
         self.region(r as u32).map(|region| region.subs[s].counter)
     }
 
-    /// The flags of a block, to be changed; none if it has no entry.
+    /// Returns the flags of a block for a change; `None` without an entry.
     pub fn flags_mut(&mut self, block: BlockId) -> Option<&mut u16> {
         let (r, s) = split((block.0 / BLOCKS as u64) as u32);
         let page = self.regions.get(r)?.as_ref()?.subs[s].page;
         self.pages.get_mut(page as usize).map(|page| &mut page.flags[block.0 as usize % BLOCKS])
     }
 
-    /// The flags of a block; none set if it has no entry.
+    /// Returns the flags of a block; 0 without an entry.
     pub fn flags(&self, block: BlockId) -> u16 {
         let entries = self.entries((block.0 / BLOCKS as u64) as u32);
         entries.map_or(0, |entries| entries.flags[block.0 as usize % BLOCKS])
     }
 
-    /// The counter of a block; 0 if it has no entry.
+    /// Returns the counter of a block; 0 without an entry.
     pub fn counter(&self, block: BlockId) -> u16 {
         let entries = self.entries((block.0 / BLOCKS as u64) as u32);
         entries.map_or(0, |entries| entries.counters[block.0 as usize % BLOCKS])
     }
 
-    /// The share of the SSD that the counters give to a sub-region, as the walk for candidates divides it: by
-    /// region, then within.
+    /// Returns a sub-region's share of the SSD by the counters. As in the walk for candidates, the SSD is
+    /// divided among regions, then within a region.
     pub fn share(&self, sub: u32) -> f32 {
         let (r, s) = split(sub);
         let Some(region) = self.region(r as u32) else { return 0.0 };
@@ -216,14 +216,14 @@ impl BlockTable {
         part(region.counter, self.total) * part(region.subs[s].counter, region.total.into())
     }
 
-    /// The sub-regions that have entries, those with the largest share first.
+    /// Returns the sub-regions with entries, the largest share first.
     pub fn hottest_first(&self) -> Vec<u32> {
         let mut subs: Vec<(f32, u32)> = self.owned().map(|(_, sub)| (self.share(sub), sub)).collect();
         subs.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         subs.into_iter().map(|(_, sub)| sub).collect()
     }
 
-    /// Sets the bar by what the shares are now: they have changed since pages were last dropped.
+    /// Sets the bar by the present shares: shares have changed since pages were last dropped.
     pub fn set_bar(&mut self) {
         self.bar = match self.free.is_empty() && self.pages.len() == self.most_pages {
             true => self.rank_coldest().map_or(0.0, |(share, _)| share),
@@ -231,7 +231,7 @@ impl BlockTable {
         };
     }
 
-    /// Bytes of memory that it takes.
+    /// Memory in use, in bytes.
     pub fn memory(&self) -> usize {
         let regions = self.regions.iter().flatten().count() * size_of::<Region>();
         let lists = self.regions.capacity() * 8
@@ -241,8 +241,8 @@ impl BlockTable {
         regions + self.pages.len() * size_of::<Entries>() + lists
     }
 
-    /// For a table that is restored: the counters of a sub-region and of its blocks. What exceeds the bounds
-    /// is left out.
+    /// Sets the counters of a sub-region and of its blocks in a restored table. The blocks are left out if no
+    /// page is free.
     pub fn restore(&mut self, sub: u32, counter: u16, blocks: impl Iterator<Item = (usize, u16)>) {
         let (r, s) = split(sub);
         if r >= self.regions.len() {
@@ -264,7 +264,7 @@ impl BlockTable {
         region.subs[s].unique = unique as u16;
     }
 
-    /// The counter of a region, after its sub-regions were restored.
+    /// Sets the counter of a region, after its sub-regions were restored.
     pub fn restore_region(&mut self, number: u32, counter: u16) {
         if let Some(region) = self.regions.get_mut(number as usize).and_then(Option::as_mut) {
             self.total = self.total - u64::from(region.counter) + u64::from(counter);
@@ -272,7 +272,7 @@ impl BlockTable {
         }
     }
 
-    /// A page for a sub-region that has none, unless others deserve it more.
+    /// Takes a page for a sub-region without a page; `None` if the sub-region's share is not above the bar.
     #[cold]
     fn take_page(&mut self, sub: u32) -> Option<u32> {
         if self.free.is_empty() && self.pages.len() < self.most_pages {
@@ -307,8 +307,8 @@ impl BlockTable {
         }
     }
 
-    /// Sorts the pages so far that those with the smallest shares come first: how many these are, and the
-    /// largest share among them.
+    /// Moves the pages with the smallest shares to the front of `ranked`. Returns the largest share among
+    /// them and their number.
     fn rank_coldest(&mut self) -> Option<(f32, usize)> {
         let mut ranked = std::mem::take(&mut self.ranked);
         ranked.clear();
@@ -321,7 +321,7 @@ impl BlockTable {
         self.ranked.get(count.checked_sub(1)?).map(|&(share, _)| (share, count))
     }
 
-    /// Pages that are in use, with their sub-regions.
+    /// Returns the pages in use, with their sub-regions.
     fn owned(&self) -> impl Iterator<Item = (u32, u32)> {
         (0..).zip(&self.owners).filter(|&(_, &sub)| sub != NONE).map(|(page, &sub)| (page, sub))
     }
@@ -352,7 +352,8 @@ impl Region {
 impl Entries {
     const EMPTY: Entries = Entries { counters: [0; BLOCKS], flags: [0; BLOCKS] };
 
-    /// Adds to the counters of blocks: how many were 0 before, and how many are 0 since all had to be halved.
+    /// Adds `b` to the counters of blocks. Returns how many counters were 0 before, and how many became 0
+    /// because all had to be halved.
     fn count(&mut self, blocks: std::ops::Range<usize>, b: u16) -> (u16, u16) {
         let is_full = self.counters[blocks.clone()].iter().any(|&counter| counter > u16::MAX - b);
         let gone = if is_full { self.halve() } else { 0 };
@@ -372,7 +373,7 @@ impl Entries {
     }
 }
 
-/// The region of a sub-region, and its number in there.
+/// Returns the region of a sub-region, and the sub-region's number within the region.
 fn split(sub: u32) -> (usize, usize) {
     (sub as usize / SUBS, sub as usize % SUBS)
 }

@@ -6,7 +6,7 @@ fn access(table: &mut BlockTable, block: u64, times: usize) {
     (0..times).for_each(|_| table.access(BlockId(block), 1, 8));
 }
 
-/// `unique` of each level is the number of counters above 0 below, and the sums are sums.
+/// Checks that `unique` of each level is the number of counters above 0 below, and that sums are correct.
 fn check(table: &BlockTable) {
     let mut total = 0;
     for (number, region) in table.regions() {
@@ -31,7 +31,7 @@ fn the_inverse_bitmap_halves_with_each_doubling_of_the_request() {
     assert_eq!(sectors.map(inverse_bitmap), expected);
 }
 
-/// The open implementation counted the first block of a request alone, and its `unique` was 0 or 1 for ever.
+/// The open implementation counted only the first block of a request, and its `unique` stayed at 0 or 1.
 #[test]
 fn each_block_of_a_request_counts_at_every_level() {
     let mut table = BlockTable::new(1 << 20, MIB * 16);
@@ -44,8 +44,8 @@ fn each_block_of_a_request_counts_at_every_level() {
     check(&table);
 }
 
-/// In the open implementation the counter was at 65,520 after 12 accesses, for it masked the wrong half of
-/// the entry.
+/// In the open implementation the counter was at 65,520 after 12 accesses: the wrong half of the entry was
+/// masked.
 #[test]
 fn a_counter_that_would_overflow_halves_its_page_alone() {
     let mut table = BlockTable::new(1 << 20, MIB * 16);
@@ -67,7 +67,7 @@ fn a_block_whose_counter_comes_to_zero_is_not_unique_any_more() {
     check(&table);
 }
 
-/// A plain model of what a table with all pages holds: the counters of each block, halved by page.
+/// Compares with a plain model of a table with all pages: the counters of each block, halved by page.
 #[test]
 fn random_requests_are_counted_as_in_a_plain_map() {
     let (mut table, mut plain, mut rng) = (BlockTable::new(1 << 21, MIB * 16), HashMap::new(), Rng::new(3));
@@ -98,7 +98,7 @@ fn memory_is_bounded_and_the_coldest_pages_go() {
     let (tib, limit) = (1u64 << 28, MIB * 16);
     let (mut table, mut rng) = (BlockTable::new(tib, limit), Rng::new(1));
     assert!(table.most_pages as u64 * 4 > 13 << 10, "entries of {} pages of 4 MiB", table.most_pages);
-    // A hot set of 4 GiB, then as much again as there is room for in single accesses.
+    // A hot set of 4 GiB, then single accesses to as many regions again as there is room for.
     let hot = |i: u64| i * 101 % 1000 * 1024 + i % 8;
     (0..40_000).for_each(|i| table.access(BlockId(hot(i)), 1, 8));
     (0..200_000).for_each(|_| table.access(BlockId(rng.below(tib)), 1, 8));

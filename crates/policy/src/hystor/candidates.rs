@@ -1,32 +1,32 @@
-//! Which blocks deserve the SSD: the walk from the top of the block table to its entries, as the paper's
-//! programme 1 has it.
+//! Choice of the blocks for the SSD: the walk from the top of the block table to its entries, as in the
+//! paper's programme 1.
 //!
-//! Each level divides its quota of SSD blocks among its entries by their counters, those with the fewest
-//! unique blocks first, where accesses are most concentrated; what an entry has no use for goes to the next
-//! ones. In a page of table entries the largest counters win.
+//! Each level divides its quota of SSD blocks among its entries by their counters. Entries with the fewest
+//! unique blocks come first, because accesses are most concentrated there. Quota that an entry cannot use
+//! goes to the next entries. In a page of table entries the largest counters win.
 //!
-//! The whole walk of a large volume takes some 10 ms, and a guest must not wait for that: it goes on
-//! sub-region by sub-region whenever it is asked to. What the programme leaves open: an entry without unique
-//! blocks, or with a counter of 0, is passed over and has no part in the sums; shares are rounded down; of
-//! equal counters the lower address wins.
+//! The walk of a large volume takes about 10 ms, too long for a guest to wait, and is therefore done
+//! sub-region by sub-region on request. The programme leaves open: an entry without unique blocks, or with a
+//! counter of 0, is skipped and not part of the sums; shares are rounded down; of equal counters the lower
+//! address wins.
 
 use super::block_table::{BLOCKS, BlockTable, SUBS};
 use braid_base::BlockId;
 use std::cmp::Reverse;
 use std::vec::IntoIter;
 
-/// A walk that is under way.
+/// A walk in progress.
 pub(super) struct Search {
-    /// `quota`: SSD blocks that are left to be given.
+    /// `quota`: SSD blocks left to be given.
     quota: u64,
-    /// Regions, those that come first last.
+    /// Regions left, in the order of the walk.
     regions: IntoIter<u32>,
-    /// `bgd_count`: the counters of the regions that are left.
+    /// `bgd_count`: sum of the counters of the regions left.
     count: u64,
     region: Option<InRegion>,
 }
 
-/// Where it is within a region.
+/// Position of the walk within a region.
 struct InRegion {
     /// `bmd_quota`
     quota: u64,
@@ -47,9 +47,8 @@ impl Search {
         Search { quota, regions: regions.into_iter(), count, region: None }
     }
 
-    /// Goes on to the next sub-region that gets something, and puts the blocks that it chooses there into
-    /// `chosen`, in the order of their addresses. Blocks with one of the flags `without` are passed over.
-    /// False when the walk is over.
+    /// Continues to the next sub-region that gets blocks, and puts the chosen blocks into `chosen`, in the
+    /// order of addresses. Blocks with a flag of `without` are skipped. False at the end of the walk.
     pub fn next(&mut self, table: &BlockTable, without: u16, chosen: &mut Vec<BlockId>) -> bool {
         chosen.clear();
         loop {
@@ -65,7 +64,7 @@ impl Search {
             };
             let entry = table.region(sub / SUBS as u32).map(|r| r.subs[sub as usize % SUBS]);
             let counter = entry.map_or(0, |entry| u64::from(entry.counter));
-            // Guests go on meanwhile, so that a counter may have grown, or been halved.
+            // Guests continue meanwhile: a counter may have grown, or been halved.
             let quota = region.quota * counter.min(region.count) / region.count.max(1);
             region.count = region.count.saturating_sub(counter);
             choose(table, sub, quota as usize, without, chosen);
@@ -97,7 +96,7 @@ impl Search {
     }
 }
 
-/// The blocks of a sub-region with the largest counters, at most `quota`.
+/// Chooses the blocks of a sub-region with the largest counters, at most `quota`.
 fn choose(table: &BlockTable, sub: u32, quota: usize, without: u16, chosen: &mut Vec<BlockId>) {
     let Some(entries) = table.entries(sub).filter(|_| quota > 0) else { return };
     let known = entries.counters.iter().zip(&entries.flags).enumerate();
@@ -118,7 +117,8 @@ mod tests {
     use super::*;
     use braid_base::MIB;
 
-    /// Blocks of a sub-region of the first region, each accessed so often by requests of one block.
+    /// Accesses the first `blocks` blocks of a sub-region of the first region, each `times` times, by
+    /// requests of one block.
     fn access(table: &mut BlockTable, sub: u64, blocks: u64, times: u32) {
         for block in 0..blocks {
             (0..times).for_each(|_| table.access(BlockId(sub * 1024 + block), 1, 8));
@@ -138,7 +138,7 @@ mod tests {
         let mut table = BlockTable::new(1 << 20, MIB * 16);
         access(&mut table, 0, 100, 1);
         access(&mut table, 1, 40, 5);
-        // 100 accesses beside 200: a third of 30 blocks is for the first sub-region, and comes after the more
+        // 100 accesses beside 200: the first sub-region gets a third of 30 blocks, after the more
         // concentrated second.
         let chosen = all(&table, 30);
         assert_eq!(chosen, (1024..1044).chain(0..10).collect::<Vec<u64>>());
@@ -152,7 +152,7 @@ mod tests {
         access(&mut table, 0, 2, 200);
         access(&mut table, 512, 60, 1);
         access(&mut table, 513, 70, 1);
-        // The first region, of two blocks, has more than half of the counters, and no use for its quota.
+        // The first region, of two blocks, has more than half of the counters and cannot use its quota.
         let chosen = all(&table, 100);
         assert_eq!(chosen.len(), 100);
         assert_eq!(chosen[..2], [0, 1]);

@@ -1,5 +1,5 @@
-//! "Identifying Metadata Blocks": which they are, by what guests say of a request, or by the structures of a
-//! file system that are known.
+//! "Identifying Metadata Blocks": by a guest's flag of a request, or by the known structures of a file
+//! system.
 
 use super::areas::List;
 use super::structures::{self, Scan};
@@ -7,15 +7,16 @@ use super::{Hystor, METADATA};
 use crate::{ByteRange, Move, Plan, Request, View};
 use braid_base::{BlockId, Nanos, Op};
 
-/// How often file systems are looked for, and what has grown of them: a scan of 1 TiB of ext4 reads 0.6 MB.
+/// Time between two scans for file systems and their growth: a scan of 1 TiB of ext4 reads 0.6 MB.
 const SCAN_EVERY: Nanos = Nanos::from_secs(120);
-/// How soon, at the earliest, once a guest has written where superblocks lie: it may have made a file system,
-/// or one larger.
+/// Longest time to the next scan after a guest's write to the place of superblocks: the write may have made a
+/// file system, or enlarged one.
 const SCAN_AGAIN: Nanos = Nanos::from_secs(10);
-/// Ranges that a scan asks for at once.
+/// Ranges requested by a scan in one plan.
 const INSPECTED_AT_ONCE: usize = 16;
 impl Hystor {
-    /// Marks metadata blocks, which are remapped from now on, and the last of their kind to leave.
+    /// Marks metadata blocks. Marked blocks are remapped from now on, and become the last of their list to
+    /// leave.
     fn note_metadata(&mut self, first: BlockId, blocks: u64, view: &View) {
         self.table(view).mark(first, blocks, METADATA);
         for block in (first.0..first.0 + blocks).map(BlockId) {
@@ -26,8 +27,8 @@ impl Hystor {
         }
     }
 
-    /// Marks what a request touches of metadata: all, if the guest says so; otherwise as far as it lies in
-    /// structures that are known.
+    /// Marks the metadata that a request touches: all blocks if the guest's flag says metadata, otherwise the
+    /// part in known structures.
     pub(super) fn note_request(&mut self, request: &Request, view: &View) {
         let size = view.block_size;
         let touched = |part: ByteRange| {
@@ -49,7 +50,7 @@ impl Hystor {
         self.structures = structures;
     }
 
-    /// Goes on with the scan for file systems, or begins the next one when it is time.
+    /// Continues the scan for file systems, or begins the next scan when due.
     pub(super) fn look_for_structures(&mut self, view: &View, plan: &mut Plan) {
         if !self.settings.metadata {
             return;
@@ -67,7 +68,7 @@ impl Hystor {
             if structures != self.structures
                 && let Some(table) = &mut self.table
             {
-                // What was metadata of another file system may be data now.
+                // Metadata blocks of a previous file system may be data now.
                 table.clear_flag(METADATA);
             }
             self.structures = structures;

@@ -1,4 +1,4 @@
-//! From a search to the remap area: what it chose is marked, and the data mover brings it to the SSDs.
+//! From a search to the remap area: chosen blocks are marked, and the data mover copies them to the SSDs.
 
 use super::areas::List;
 use super::candidates::Search;
@@ -6,16 +6,15 @@ use super::{Hystor, METADATA, ROUND};
 use crate::{Move, Plan, View};
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId};
 
-/// Sub-regions that a search goes through before guests have their turn again: up to 8,192 blocks, in about
-/// 0.3 ms.
+/// Sub-regions searched before guests' requests are served again: up to 8,192 blocks, in about 0.3 ms.
 const SUB_REGIONS_IN_A_ROW: usize = 8;
-/// Ranges that are chosen and wait, at most: 128 KiB of memory. Blocks beyond them wait for a guest's access,
-/// or the next search.
+/// Maximum number of chosen ranges in the queue: 128 KiB of memory. Blocks beyond the limit wait for a
+/// guest's access or the next search.
 const LONGEST_QUEUE: usize = 8192;
-/// Ranges that the data mover gets at once: few, for the next plan may be to write back.
+/// Ranges that the data mover gets in one plan: few, because the next plan may be to write back.
 const PROMOTED_AT_ONCE: usize = 32;
 impl Hystor {
-    /// Goes on with the search, or begins the next one when it is time.
+    /// Continues the search, or begins the next search when due.
     pub(super) fn search(&mut self, view: &View) {
         if self.table.is_none() || self.search.is_none() && !self.begin_search(view) {
             return;
@@ -35,7 +34,7 @@ impl Hystor {
         (self.search, self.chosen) = (Some(search), chosen);
     }
 
-    /// False if it is not time, or nothing has been asked for since the last one.
+    /// Begins a search. False if no search is due, or if no request has come since the last search began.
     fn begin_search(&mut self, view: &View) -> bool {
         if !self.is_due(view) || self.requests == 0 {
             return false;
@@ -56,8 +55,8 @@ impl Hystor {
         true
     }
 
-    /// A block is on the update list: its copy comes to the head of the resident list, or it is to be moved
-    /// to an SSD.
+    /// Handles a block of the update list: an existing copy comes to the head of the resident list, another
+    /// block is queued for an SSD.
     fn choose(&mut self, block: BlockId, view: &View) {
         if let Some(copy) = view.homes.extra(block) {
             if self.areas.list_of(copy.cell) != Some(List::Metadata) {
@@ -89,7 +88,7 @@ impl Hystor {
         self.ssds.clone().into_iter().for_each(|device| self.keep_to_size(device, view));
     }
 
-    /// No guest has asked for anything for a period.
+    /// True if no guest has sent a request for a period.
     fn is_idle(&self, view: &View) -> bool {
         self.requests == 0 && self.is_due(view)
     }
@@ -98,7 +97,7 @@ impl Hystor {
         self.next_search.is_some_and(|next| view.now >= next)
     }
 
-    /// The data mover: what was chosen gets copies, within the budget while guests use the disk.
+    /// The data mover: plans copies of chosen blocks, within the budget while guests use the disk.
     pub(super) fn promote(&mut self, view: &View, plan: &mut Plan) {
         let mut coming = vec![0; view.devices.len()];
         for _ in 0..PROMOTED_AT_ONCE {
@@ -113,7 +112,7 @@ impl Hystor {
         for disk in view.devices.iter().filter(|d| d.class == DeviceClass::Hdd) {
             plan.limit(disk.id, if self.is_idle(view) { 1.0 } else { self.settings.budget });
         }
-        // Water marks are looked at meanwhile: what has not begun by then comes back.
+        // The next plan comes early, to check the water marks: moves not begun by then are returned.
         plan.revise = true;
     }
 }

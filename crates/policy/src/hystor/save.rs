@@ -1,9 +1,9 @@
-//! What a restart keeps of the block table, in the 255 KiB that a policy may save.
+//! The part of the block table that survives a restart, in the 255 KiB that a policy may save.
 //!
-//! A table takes 16 MiB for each TiB, but only what its counters are beside each other matters. So it is
-//! saved by value: hottest sub-regions first, as many as fit, each entry in 2 bytes, its counter in steps of
-//! a quarter of an octave. That is 127,000 blocks, the hottest 500 MB. A larger region on the devices would
-//! be written whole every five minutes, for entries that lie below these.
+//! A table takes 16 MiB for each TiB, but only ratios of counters matter. The table is therefore saved by
+//! value: hottest sub-regions first, as many as fit. Each entry takes 2 bytes, its counter in steps of a
+//! quarter of an octave: 127,000 blocks, the hottest 500 MB. A larger region on the devices would be written
+//! whole every five minutes, for entries that are colder still.
 //!
 //! ```text
 //! 1      version
@@ -15,11 +15,11 @@ use super::block_table::{BLOCKS, BlockTable};
 use crate::LONGEST_STATE;
 
 const VERSION: u8 = 1;
-/// Steps of an entry's counter: four to an octave, of which 16 bits have 16.
+/// Steps of an entry's counter: four to an octave, and 16 octaves in 16 bits.
 const STEPS: u16 = 64;
 const _: () = assert!(BLOCKS * STEPS as usize == 1 << 16);
 
-/// The hottest of a table, in at most [`LONGEST_STATE`].
+/// Returns the hottest part of a table, in at most [`LONGEST_STATE`].
 pub(super) fn save(table: &BlockTable) -> Vec<u8> {
     let regions: Vec<(u32, u16)> =
         table.regions().map(|(number, region)| (number, region.counter)).filter(|r| r.1 > 0).collect();
@@ -47,14 +47,14 @@ pub(super) fn save(table: &BlockTable) -> Vec<u8> {
     state
 }
 
-/// Fills an empty table of a volume with so many blocks with what was saved. Whatever the bytes are, it takes
-/// what it understands, and nothing that lies beyond the volume.
+/// Fills an empty table of a volume of `blocks` blocks from a saved state. Any bytes are accepted: unknown
+/// contents and places beyond the volume are ignored.
 pub(super) fn restore(table: &mut BlockTable, mut state: &[u8], blocks: u64) {
     let subs = blocks.div_ceil(BLOCKS as u64);
     restore_from(table, &mut state, subs);
 }
 
-/// None at the end, or where the bytes make no sense.
+/// `None` if the version is unknown or the state ends too early.
 fn restore_from(table: &mut BlockTable, state: &mut &[u8], subs: u64) -> Option<()> {
     if take::<1>(state)? != [VERSION] {
         return None;
@@ -92,14 +92,14 @@ fn take<const N: usize>(state: &mut &[u8]) -> Option<[u8; N]> {
     Some(*these)
 }
 
-/// The octave of a counter above 0, and which quarter of it.
+/// Returns the octave of a counter above 0, times four, plus the quarter of the octave.
 fn step_of(counter: u16) -> u16 {
     let octave = counter.ilog2() as u16;
     let quarter = (u32::from(counter) << 2 >> octave) as u16 - 4;
     octave * 4 + quarter
 }
 
-/// The least counter of a step; at least 1.
+/// Returns the smallest counter of a step; at least 1.
 fn counter_of(step: u16) -> u16 {
     let (octave, quarter) = (step / 4, step % 4);
     (((4 + u32::from(quarter)) << octave >> 2) as u16).max(1)

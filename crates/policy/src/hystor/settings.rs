@@ -1,37 +1,36 @@
-//! The settings of `hystor`. Those for which the paper has no value say so.
+//! The settings of `hystor`. A setting without a value in the paper says so.
 
 use crate::{BadSetting, Settings};
 use braid_base::{Bytes, GIB, KIB, MIB, Nanos};
 use std::fmt;
 
-/// What can be set.
+/// The policy's settings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Constants {
-    /// `write-back` (20%, as in the paper's chunk-size test): the write-back area's part of each SSD.
+    /// `write-back` (20%, as in the paper's chunk-size test): share of each SSD for the write-back area.
     pub write_back: f64,
-    /// `dirty-high` and `dirty-low` (75%, 50%; the paper has none): parts of the write-back area that are
-    /// dirty when writing back begins, and when it ends.
+    /// `dirty-high` and `dirty-low` (75%, 50%; the paper has none): dirty shares of the write-back area at
+    /// which writing back begins and ends.
     pub high: f64,
     pub low: f64,
-    /// `period` (10s; the paper has none): from one search for candidates to the next.
+    /// `period` (10s; the paper has none): time from one search for candidates to the next.
     pub period: Nanos,
-    /// `quota` (100%): the part of the remap area for which a search chooses blocks.
+    /// `quota` (100%): share of the remap area for which a search chooses blocks.
     pub quota: f64,
-    /// `budget` (1%; the paper has none): the part of a busy disk's time for reading blocks that a search
-    /// chose.
+    /// `budget` (1%; the paper has none): share of a busy disk's time for reading chosen blocks.
     pub budget: f64,
-    /// `metadata` (on): whether metadata blocks go to the remap area at first sight.
+    /// `metadata` (on): true if metadata blocks go to the remap area at the first access.
     pub metadata: bool,
-    /// `memory` (16MiB): for the block table, for each TiB that a volume has or has begun.
+    /// `memory` (16MiB): memory of the block table for each TiB of the volume, rounded up.
     pub memory: Bytes,
 }
 
-/// The policy as presented. What the talk has no number for is as by default.
+/// Settings of the policy as presented. Settings without a number in the talk keep their defaults.
 pub(super) const AS_PUBLISHED: &str =
     "write-back=20%,quota=100%,metadata=on,budget=100%,bypass=off,part-writes=cache";
 
 impl Constants {
-    /// Reads them.
+    /// Reads the settings.
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
         let mut share = |key, default| Ok(settings.take_share(key)?.unwrap_or(default));
         let (write_back, high, low) =
@@ -72,7 +71,7 @@ impl fmt::Display for Constants {
     }
 }
 
-/// As `take_share` reads it: rounded, for 0.07 × 100 is not 7.
+/// Formats a share as `take_share` reads it: rounded, because 0.07 × 100 is not 7.
 fn percent(share: f64) -> String {
     format!("{}%", (share * 1e8).round() / 1e6)
 }

@@ -1,5 +1,5 @@
-//! Where file systems keep their metadata, found from the bytes of the volume: for frontends that do not say
-//! which requests are metadata.
+//! Places of file-system metadata, found from the bytes of the volume, for frontends that do not mark
+//! metadata requests.
 //!
 //! | file system | what is recognised | what is not |
 //! |---|---|---|
@@ -7,14 +7,15 @@
 //! | XFS | headers of allocation groups; the trees of free space and of inodes; all inodes | directories, extent trees of large files |
 //! | btrfs | superblocks; all chunks of metadata and of the chunk tree, wherever they lie | nothing but the log of a log tree being replayed elsewhere |
 //!
-//! Alone on the volume, or in its partitions (GPT, or the four primary ones of an MBR).
+//! File systems are found alone on the volume, or in its partitions (GPT, or the four primary partitions of
+//! an MBR).
 //!
-//! A scan goes step by step: a [`Step`] says which bytes it needs, and these lead to ranges and further
-//! steps. Nothing here reads: the policy asks the engine. Scans are repeated, for file systems grow: XFS
-//! makes inodes as it needs them, btrfs chunks.
+//! A scan works step by step: a [`Step`] names a range of bytes, and the bytes lead to metadata ranges and
+//! further steps. The module does not read: the policy asks the engine. Scans are repeated because file
+//! systems grow: XFS makes inodes on demand, btrfs chunks.
 //!
-//! The bytes may be anything. A scan takes at most [`MOST_STEPS`] steps and [`MOST_RANGES`] ranges; what is
-//! beyond these is not recognised, and nor is what lies outside the volume.
+//! The bytes may be arbitrary. A scan takes at most [`MOST_STEPS`] steps and [`MOST_RANGES`] ranges.
+//! Structures beyond these limits, or outside the volume, are not recognised.
 
 mod btrfs;
 mod ext4;
@@ -28,14 +29,14 @@ use std::collections::VecDeque;
 /// Ranges of the volume that hold metadata.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct Structures {
-    /// In order, none of which touch.
+    /// Sorted and disjoint; no two ranges touch.
     ranges: Vec<ByteRange>,
-    /// A bit for each [`Structures::COARSE`] bytes that a range touches: most requests touch none, and need
+    /// One bit for each [`Structures::COARSE`] bytes with metadata: most requests touch no metadata and need
     /// no search.
     coarse: Vec<u64>,
 }
 
-/// A look at the whole volume that is under way.
+/// A scan of the volume in progress.
 pub(super) struct Scan {
     volume: Bytes,
     steps: VecDeque<Step>,
@@ -43,7 +44,7 @@ pub(super) struct Scan {
     taken: usize,
 }
 
-/// Which bytes a scan needs next, and what for.
+/// A range of bytes that a scan needs next, and its purpose.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub range: ByteRange,
@@ -60,26 +61,27 @@ enum Of {
     Btrfs(btrfs::Node),
 }
 
-/// What the bytes of a step lead to.
+/// Metadata ranges and further steps found in the bytes of a step.
 #[derive(Default)]
 struct Found {
     ranges: Vec<ByteRange>,
     steps: Vec<Step>,
 }
 
-/// Bytes of a step, at most.
+/// Maximum length of a step, in bytes.
 const LONGEST_STEP: Bytes = crate::LONGEST_INSPECTED;
-/// Where superblocks and tables of partitions lie: btrfs has its superblock at 64 KiB.
+/// End of the place of superblocks and partition tables: btrfs has its superblock at 64 KiB.
 pub(super) const BEGINNING: Bytes = Bytes(68 << 10);
-/// Steps of a scan: the inode trees of XFS with 16 million inodes take about as many.
+/// Maximum number of steps of a scan: about as many as the inode trees of XFS with 16 million inodes take.
 const MOST_STEPS: usize = 1 << 16;
-/// Ranges of a scan: 2 MiB of memory. 1 TiB of ext4 with `flex_bg` has 1,000, without it 16,000.
+/// Maximum number of ranges of a scan: 2 MiB of memory. 1 TiB of ext4 has 1,000 ranges with `flex_bg`, 16,000
+/// without.
 const MOST_RANGES: usize = 1 << 17;
 
 impl Structures {
     const COARSE: Bytes = Bytes(4 << 20);
 
-    /// The parts of a range that hold metadata. Constant time for most ranges that have none.
+    /// Returns the metadata parts of a range. Constant time for most ranges without metadata.
     pub fn within(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> {
         let (from, to) =
             (range.start / Structures::COARSE, range.end.align_up(Structures::COARSE) / Structures::COARSE);
@@ -97,12 +99,12 @@ impl Structures {
         })
     }
 
-    /// Bytes that hold metadata, or may.
+    /// Number of bytes that hold metadata, or may hold metadata.
     pub fn bytes(&self) -> Bytes {
         self.ranges.iter().fold(Bytes::ZERO, |sum, range| sum + range.len())
     }
 
-    /// Bytes of memory that they take.
+    /// Memory in use, in bytes.
     pub fn memory(&self) -> usize {
         self.ranges.capacity() * size_of::<ByteRange>() + self.coarse.capacity() * 8
     }
@@ -128,7 +130,7 @@ impl Structures {
 }
 
 impl Scan {
-    /// Begins a scan of a volume of this size.
+    /// Begins a scan of a volume of `volume` bytes.
     pub fn new(volume: Bytes) -> Scan {
         let mut scan = Scan { volume, steps: VecDeque::new(), ranges: Vec::new(), taken: 0 };
         let beginning = Step { range: ByteRange::new(Bytes::ZERO, BEGINNING), of: Of::Volume };
@@ -136,8 +138,8 @@ impl Scan {
         scan
     }
 
-    /// The next steps, at most so many; none at the end. They stay the next ones until they are taken or left
-    /// out.
+    /// Returns the ranges of the next steps, at most `most`; none at the end. A step stays among the next
+    /// steps until taken or left out.
     pub fn next(&self, most: usize) -> impl Iterator<Item = ByteRange> {
         self.steps.iter().take(most).map(|step| step.range)
     }
@@ -156,7 +158,7 @@ impl Scan {
         self.add(found);
     }
 
-    /// Leaves a step out: its bytes could not be read.
+    /// Leaves out a step with unreadable bytes.
     pub fn leave_out(&mut self, range: ByteRange) {
         self.remove(range);
     }
@@ -167,7 +169,7 @@ impl Scan {
         self.steps.remove(place).map(|step| step.of)
     }
 
-    /// What was found, at the end.
+    /// Returns the metadata found, at the end of the scan.
     pub fn finish(self) -> Structures {
         Structures::new(self.ranges)
     }
@@ -186,13 +188,13 @@ impl Scan {
     }
 }
 
-/// The file system that begins at a byte of the volume, if it is one that is known.
+/// Recognises the file system that begins at `start` of the volume.
 fn file_system(bytes: &[u8], start: Bytes) -> Found {
     let found = ext4::superblock(bytes, start).or_else(|| xfs::superblock(bytes, start));
     found.or_else(|| btrfs::superblock(bytes, start)).unwrap_or_default()
 }
 
-/// A range at a place within a file system, if it ends below 2^63.
+/// Returns a range within a file system, if the range ends at 2^62 or below.
 fn range_at(start: Bytes, offset: u64, len: u64) -> Option<ByteRange> {
     let from = start.0.checked_add(offset)?;
     let end = from.checked_add(len).filter(|&end| end <= 1 << 62)?;

@@ -1,44 +1,45 @@
 //! The mirrored class: extents with their home on a disk, and extra copies of their blocks on an SSD.
 //!
-//! A block is a subpage of the paper. A clean extra copy: both are valid. A dirty one: the copy on C is not.
-//! None: the copy on P is not.
+//! A block is a subpage of the paper. With a clean extra copy, both copies are valid. With a dirty extra
+//! copy, the copy on C is stale. Without an extra copy, the copy on P is invalid.
 
 use crate::{ByteRange, View};
 use braid_base::{BlockId, ExtentId};
 use std::collections::BTreeSet;
 
-/// Which extents are mirrored.
+/// The mirrored extents.
 #[derive(Default)]
 pub struct Mirror {
     extents: BTreeSet<ExtentId>,
-    /// Runs of `RUN` blocks of which some copy was made or has gone since the last look.
+    /// Runs of `RUN` blocks with an extra copy made or dropped since the last look.
     changed: BTreeSet<u64>,
-    /// The extent at which the next search for what to clean begins.
+    /// Extent at which the next search for extents to clean begins.
     hand: u32,
 }
 
-/// What is valid of a mirrored extent.
+/// Valid copies of a mirrored extent's blocks.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Validity {
-    /// Blocks that are valid on both.
+    /// Blocks valid on both.
     pub both: u32,
-    /// Blocks that are valid on the SSD alone.
+    /// Blocks valid only on the SSD.
     pub ssd: u32,
-    /// Blocks that are valid on the disk alone.
+    /// Blocks valid only on the disk.
     pub disk: u32,
 }
 
 const RUN: u64 = 32;
-/// Extents that a search for what to clean looks at.
+/// Extents examined in a search for extents to clean.
 const LOOKED_AT: usize = 256;
 
 impl Mirror {
-    /// A copy of a block was made, or has gone.
+    /// Records that an extra copy of a block was made or dropped.
     pub fn changed(&mut self, block: BlockId) {
         self.changed.insert(block.0 / RUN);
     }
 
-    /// Looks at what has changed: an extent is mirrored as long as a block of it has a copy.
+    /// Updates the class by the recorded changes: an extent is mirrored while a block of the extent has an
+    /// extra copy.
     pub fn look(&mut self, view: &View) {
         for run in std::mem::take(&mut self.changed) {
             let range = ByteRange::new(view.block_size * (run * RUN), view.block_size * RUN);
@@ -55,7 +56,7 @@ impl Mirror {
         }
     }
 
-    /// Whether an extent was mirrored at the last look.
+    /// True if an extent was mirrored at the last look.
     pub fn has(&self, extent: ExtentId) -> bool {
         self.extents.contains(&extent)
     }
@@ -65,12 +66,12 @@ impl Mirror {
         self.extents.iter().copied()
     }
 
-    /// How many there are.
+    /// Number of mirrored extents.
     pub fn len(&self) -> usize {
         self.extents.len()
     }
 
-    /// Some extents, each turn others.
+    /// Returns the next mirrored extents, in turns through the class.
     pub fn next_to_clean(&mut self) -> Vec<ExtentId> {
         let hand = ExtentId(self.hand);
         let rest = self.extents.range(hand..).chain(self.extents.range(..hand));
@@ -79,7 +80,7 @@ impl Mirror {
         next
     }
 
-    /// What is valid of an extent.
+    /// Counts the valid copies of an extent's blocks.
     pub fn validity(extent: ExtentId, view: &View) -> Validity {
         let mut validity = Validity::default();
         for block in view.blocks_of(view.range_of_extent(extent)) {
@@ -92,7 +93,7 @@ impl Mirror {
         validity
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Approximate memory in use, in bytes.
     pub fn memory(&self) -> usize {
         self.extents.len() * 2 * size_of::<ExtentId>() + self.changed.len() * 2 * size_of::<u64>()
     }

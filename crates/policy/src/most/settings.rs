@@ -1,5 +1,5 @@
-//! The constants of `most`: those of section 3 of the paper, those of its implementation, and what it leaves
-//! open.
+//! The constants of `most`: constants of section 3 of the paper, of its implementation, and constants that
+//! the paper leaves open.
 
 use crate::{BadSetting, Settings};
 use braid_base::{Bytes, KIB, Nanos};
@@ -8,29 +8,29 @@ use std::fmt;
 /// Settings of the policy, each with its default.
 #[derive(Clone, Copy, Debug)]
 pub struct Constants {
-    /// How often latencies are compared.
+    /// Time between two comparisons of latencies.
     pub round: Nanos,
-    /// θ: latencies that differ by less are equal.
+    /// θ: latencies with a smaller relative difference are equal.
     pub theta: f64,
-    /// By how much the offload ratio changes in a round.
+    /// Change of the offload ratio in a round.
     pub step: f64,
-    /// The highest offload ratio: a bound for the tail of the latency.
+    /// Highest offload ratio: a bound for the tail of the latency.
     pub most: f64,
-    /// The mirrored class, as a share of all slots.
+    /// Size of the mirrored class, as a share of all slots.
     pub mirror: f64,
-    /// Below this share of free slots the mirrored class shrinks.
+    /// Share of free slots below which the mirrored class shrinks.
     pub free: f64,
-    /// Bytes that move in a second.
+    /// Bytes moved per second, at most.
     pub rate: Bytes,
     /// Weight of a round in the average latency.
     pub weight: f64,
-    /// Reads between two writes from which on an extent is cleaned.
+    /// Reads between two writes from which an extent is cleaned.
     pub clean: f64,
 }
 
 impl Constants {
-    /// Settings: `round` (200ms), `theta` (0.05), `step` (2%), `offload` (100%), `mirror` (20%), `free`
-    /// (2.5%), `rate` (100MB), `weight` (0.25), `clean` (4).
+    /// Reads the settings: `round` (200ms), `theta` (0.05), `step` (2%), `offload` (100%), `mirror` (20%),
+    /// `free` (2.5%), `rate` (100MB), `weight` (0.25), `clean` (4).
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
         let step = settings.take_share("step")?.unwrap_or(0.02);
         if step == 0.0 {

@@ -1,4 +1,4 @@
-//! The two switches, and what turns them.
+//! The two switches, and their control.
 //!
 //! ```text
 //! fill   data_admit on, load_admit 1: a classic cache, until the miss ratio of two windows in a row differs by `stable` at most
@@ -7,19 +7,20 @@
 //!        fill again:  the miss ratio of a window is `change` from what it was when tuning began, or the best is 1 for the second time
 //! ```
 //!
-//! So a load that the cache serves best alone is filled and tuned in turns: the search returns as soon as the
-//! miss ratio is stable.
+//! A load that the cache alone serves best is therefore filled and tuned in turns: the search returns as soon
+//! as the miss ratio is stable.
 //!
 //! Deviations from the authors' code:
-//! - Its miss ratio is one of all time, which changes ever less. Here it is that of windows of `window`, and
-//!   `stable` is a whole percentage point, not 0.01: a window of some thousand reads is no more exact than
-//!   that. One with fewer than 100 reads goes on.
-//! - A neighbour must be better by `margin`: else noise alone would move x, step by step.
-//! - Its step is 1 %; ours is the 2 % that Tu et al. (FAST 2026) cite for such systems. Its kernel version
-//!   measures for 5 ms: not long enough for devices of some hundred requests a second.
-//! - Its kernel version does not tune while more than 20 % of reads miss, the other one does, and so does
-//!   this.
-//! - An interval in which nothing completed is measured again.
+//! - The authors' miss ratio covers all time, and changes ever less. Here the ratio is of windows of
+//!   `window`, and `stable` is a whole percentage point, not 0.01: a window of some thousand reads is no more
+//!   exact. A window with fewer than 100 reads is extended.
+//! - A neighbour must be better by `margin`: otherwise noise alone would move x, step by step.
+//! - The authors' step is 1 %; here the step is the 2 % that Tu et al. (FAST 2026) cite for such systems. The
+//!   authors' kernel version measures for 5 ms: not long enough for devices of some hundred requests a
+//!   second.
+//! - The authors' kernel version does not tune while more than 20 % of reads miss. The authors' other version
+//!   does, as does Braid.
+//! - An interval without a completion is measured again.
 
 use crate::{BadSetting, Settings};
 use braid_base::{Bytes, Nanos};
@@ -29,15 +30,15 @@ pub struct Tuner {
     constants: Constants,
     state: State,
     load_admit: f64,
-    /// When the present window and the present interval end; none before the first request.
+    /// End of the present window, `None` before the first request; end of the present interval.
     window_end: Option<Nanos>,
     interval_end: Nanos,
-    /// Reads of the window, and those of them that missed.
+    /// Reads of the window, and misses among them.
     reads: u64,
     misses: u64,
-    /// Of the last window.
+    /// Miss ratio of the last window.
     miss_ratio: Option<f64>,
-    /// Of the interval.
+    /// Totals of the interval.
     bytes: u64,
     completions: u64,
     latency_ns: u64,
@@ -53,12 +54,12 @@ struct Constants {
     margin: f64,
 }
 
-/// What is to be as good as possible.
+/// Measure to optimise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Target {
-    /// Bytes that both classes of devices serve to guests.
+    /// Bytes served to guests by both classes of devices.
     Throughput,
-    /// The mean response time of what they serve.
+    /// Mean response time of guests' requests.
     Latency,
 }
 
@@ -71,21 +72,22 @@ enum State {
 /// A search for the best `load_admit`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Climb {
-    /// The miss ratio when tuning began.
+    /// Miss ratio at the start of tuning.
     base: f64,
-    /// The best so far, and what was measured at it and beside it; none is not measured yet.
+    /// The best share so far, and the measurements at it and at its neighbours; `None` means not measured
+    /// yet.
     middle: f64,
     at: [Option<f64>; 3],
-    /// The best was 1 before.
+    /// True if the best share was 1 before.
     was_one: bool,
 }
 
-/// Places in `Climb::at`, in the order in which they are measured.
+/// Places in `Climb::at`, in the order of measurement.
 const MIDDLE: usize = 0;
 const ABOVE: usize = 1;
 const BELOW: usize = 2;
 
-/// A window with fewer reads says nothing: it lasts until it has so many.
+/// Least reads of a window: a window with fewer reads is extended.
 const FEWEST_READS: u64 = 100;
 const STEP: f64 = 0.02;
 const INTERVAL: Nanos = Nanos::from_millis(100);
@@ -95,8 +97,8 @@ const CHANGE: f64 = 0.2;
 const MARGIN: f64 = 0.01;
 
 impl Tuner {
-    /// Settings: `target` (throughput; or latency), `step` (2%), `interval` (100ms), `window` (1s), `stable`
-    /// (1%), `change` (20%), `margin` (1%).
+    /// Reads the settings: `target` (throughput; or latency), `step` (2%), `interval` (100ms), `window` (1s),
+    /// `stable` (1%), `change` (20%), `margin` (1%).
     pub fn take(settings: &mut Settings) -> Result<Tuner, BadSetting> {
         let target = match settings.take_text("target").as_deref() {
             None | Some("throughput") => Target::Throughput,
@@ -132,7 +134,7 @@ impl Tuner {
         })
     }
 
-    /// The settings as text.
+    /// Returns the settings as text.
     pub fn settings(&self) -> String {
         let Constants { target, step, interval, window, stable, change, margin } = &self.constants;
         let target = match target {
@@ -151,30 +153,30 @@ impl Tuner {
         )
     }
 
-    /// Whether a read that misses fills the cache.
+    /// True if a read that misses fills the cache.
     pub fn admits_data(&self) -> bool {
         self.state == State::Fill
     }
 
-    /// The share of clean hits that the cache serves.
+    /// Returns the share of clean hits that the cache serves.
     pub fn load_admit(&self) -> f64 {
         self.load_admit
     }
 
-    /// A guest reads what lies on a disk, and it is cached or not.
+    /// Counts a guest's read of an extent on a disk, as a hit or a miss.
     pub fn read(&mut self, is_hit: bool) {
         self.reads += 1;
         self.misses += u64::from(!is_hit);
     }
 
-    /// A device has served a guest.
+    /// Counts a guest's request finished by a device.
     pub fn completed(&mut self, len: Bytes, latency: Nanos) {
         self.bytes += len.0;
         self.completions += 1;
         self.latency_ns += latency.0;
     }
 
-    /// Ends windows and intervals that are over. To be asked at each request of a guest.
+    /// Ends windows and intervals that are over. To be called at each request of a guest.
     pub fn advance(&mut self, now: Nanos) {
         let end = *self.window_end.get_or_insert(now + self.constants.window);
         if now >= end && self.reads >= FEWEST_READS {
@@ -209,7 +211,7 @@ impl Tuner {
         }
     }
 
-    /// A classic cache again. Two further windows say whether it is stable.
+    /// Makes a classic cache again. Two further windows decide whether the miss ratio is stable.
     fn fill(&mut self) {
         (self.state, self.load_admit, self.interval_end) = (State::Fill, 1.0, Nanos::MAX);
         self.miss_ratio = None;
@@ -222,7 +224,7 @@ impl Tuner {
         }
     }
 
-    /// How good the interval was: more is better. None if nothing completed.
+    /// Returns the result of the interval: more is better. `None` without a completion.
     fn measured(&self) -> Option<f64> {
         (self.completions > 0).then(|| match self.constants.target {
             Target::Throughput => self.bytes as f64,
@@ -274,12 +276,12 @@ impl Tuner {
 }
 
 impl Climb {
-    /// Which is to be measured next.
+    /// Returns the place to measure next.
     fn next(&self) -> usize {
         self.at.iter().position(Option::is_none).expect("a search goes on until all are measured")
     }
 
-    /// What is beyond 0 and 1 is the worst.
+    /// Marks shares below 0 and above 1 as the worst.
     fn leave_out(&mut self, step: f64) {
         for place in [ABOVE, BELOW] {
             if !(0.0..=1.0).contains(&self.place(place, step)) {
@@ -288,7 +290,7 @@ impl Climb {
         }
     }
 
-    /// The share at a place; steps are counted, so that sums of them do not drift past 1.
+    /// Returns the share at a place. Steps are counted, so that sums of steps do not drift past 1.
     fn place(&self, place: usize, step: f64) -> f64 {
         let steps = |by: f64| (((1.0 - self.middle) / step).round() + by) * step;
         match place {
@@ -298,12 +300,12 @@ impl Climb {
         }
     }
 
-    /// What is measured next.
+    /// Returns the share to measure next.
     fn measured_next(&self, step: f64) -> f64 {
         self.place(self.next(), step)
     }
 
-    /// The neighbour becomes the middle, and what was the middle a neighbour.
+    /// Makes the neighbour the middle, and the old middle a neighbour.
     fn shift(&mut self, step: f64, to: usize) {
         let (middle, [at_middle, at_above, at_below]) = (self.place(to, step), self.at);
         self.middle = middle;

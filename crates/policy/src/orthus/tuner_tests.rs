@@ -1,13 +1,13 @@
-//! The tuner before a system of two devices, whose throughput is a formula.
+//! The tuner with a model of two devices, whose throughput is a formula.
 
 use super::*;
 
 struct System {
     tuner: Tuner,
     now: Nanos,
-    /// Of a hundred reads.
+    /// Misses in a hundred reads.
     misses: u64,
-    /// The share of hits that the cache served, by interval, and whether misses filled it.
+    /// Share of hits served by the cache, by interval, and whether misses filled the cache.
     seen: Vec<(f64, bool)>,
 }
 
@@ -18,8 +18,8 @@ impl System {
         System { tuner, now: Nanos::ZERO, misses: 5, seen: Vec::new() }
     }
 
-    /// Lets time pass by intervals of 100 ms, each with a thousand reads. A device serves so many bytes at a
-    /// share, each request in such a time.
+    /// Runs intervals of 100 ms, each with a thousand reads. `served` returns the bytes of an interval and
+    /// the response time in ms, by share.
     fn run(&mut self, intervals: usize, served: impl Fn(f64) -> (f64, f64)) {
         for _ in 0..intervals {
             let (bytes, ms) = served(self.tuner.load_admit());
@@ -36,14 +36,14 @@ impl System {
     }
 }
 
-/// A cache of 100 MB/s above a device of 60 MB/s, with 5 % of misses, under as many requests as they can
-/// serve: whichever is the bottleneck bounds all.
+/// A cache of 100 MB/s above a device of 60 MB/s, with 5 % of misses, saturated with requests: the bottleneck
+/// bounds the throughput.
 fn saturated(load_admit: f64) -> (f64, f64) {
     let to_cache = 0.95 * load_admit;
     ((100e6 / to_cache).min(60e6 / (1.0 - to_cache)), 1.0)
 }
 
-/// The devices are both busy at 100 of 160: 0.95 x = 0.625, x = 0.658. Steps of 2 % meet that at 0.66.
+/// Both devices are busy at 100 of 160: 0.95 x = 0.625, x = 0.658. Steps of 2 % meet the optimum at 0.66.
 #[test]
 fn the_search_ends_where_both_devices_are_busy() {
     let mut system = System::new("target=throughput");
@@ -52,13 +52,13 @@ fn the_search_ends_where_both_devices_are_busy() {
     system.run(200, saturated);
     let (load_admit, fills) = system.last();
     assert!((0.63..=0.69).contains(&load_admit) && !fills, "{load_admit}");
-    // From 1 down in steps, each measured once.
+    // From 1 down in steps, each share measured once.
     let falls = system.seen.windows(2).filter(|pair| pair[1].0 < pair[0].0).count();
     assert!(falls >= 17, "{falls}");
 }
 
-/// With less to do than the cache can serve each share gives the same throughput: the best is 1, twice, and
-/// the cache fills until the miss ratio of two windows says that it is stable. Then the search begins again.
+/// With a load that the cache can serve, each share gives the same throughput: the best is 1, twice. The
+/// cache fills until two windows have a stable miss ratio. Then the search begins again.
 #[test]
 fn a_load_that_the_cache_can_serve_is_filled_and_tuned_in_turns() {
     let mut system = System::new("target=throughput");
@@ -74,7 +74,7 @@ fn a_load_that_the_cache_can_serve_is_filled_and_tuned_in_turns() {
     assert!(system.seen.iter().all(|&(share, _)| share >= 0.98), "a step is tried, and no more");
 }
 
-/// Latency tells the two apart where throughput does not.
+/// Latency distinguishes shares with equal throughput.
 #[test]
 fn the_target_may_be_latency() {
     let latency = |load_admit: f64| 1.0 + (load_admit - 0.8).abs();
@@ -107,7 +107,7 @@ fn a_cache_that_is_not_stable_fills_on() {
     assert!(system.seen.iter().all(|&seen| seen == (1.0, true)));
 }
 
-/// Two windows of 100 reads at ten reads a second: 20 s, and not two.
+/// Two windows of 100 reads at ten reads a second: 20 s, not 2 s.
 #[test]
 fn a_window_lasts_until_it_has_enough_reads() {
     let mut system = System::new("target=throughput");

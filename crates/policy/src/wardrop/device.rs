@@ -1,7 +1,7 @@
-//! A device as `wardrop` knows it: R, Q and P of equation (1), and what of that is shown and kept.
+//! State of a device in `wardrop`: R, Q and P of equation (1), with figures and saved state.
 //!
-//! The paper says nothing of restarts. Here R and P are kept, as bytes: a version, then for each device both
-//! as little-endian numbers of 8 bytes, with NaN for an R that is not known.
+//! The paper says nothing of restarts. Here R and P are saved: a version, then P and R of each device as
+//! little-endian numbers of 8 bytes. An unknown R is NaN.
 
 use crate::View;
 use braid_base::ExtentId;
@@ -9,33 +9,34 @@ use braid_base::ExtentId;
 /// A device in equation (1).
 #[derive(Clone, Debug, Default)]
 pub struct Device {
-    /// R, in milliseconds; none before the first request.
+    /// R, in milliseconds; `None` before the first request.
     pub response_ms: Option<f64>,
-    /// Q.
+    /// Q: share of the requests.
     pub share: f64,
-    /// P.
+    /// P: target share of the requests.
     pub target: f64,
     /// Requests of the present period.
     pub requests: u64,
-    /// What they took together.
+    /// Sum of the response times of these requests, in milliseconds.
     pub requests_ms: f64,
-    /// Extents that may still come in this period, or, below 0, leave.
+    /// Extents still allowed to arrive in this period; if negative, allowed to leave.
     pub tokens: i64,
-    /// New extents that P owes it.
+    /// New extents that P owes the device.
     pub owed: f64,
-    /// Whether it sheds cold extents.
+    /// True if the device sheds cold extents.
     pub is_filling_up: bool,
 }
 
 impl Device {
-    /// The exponential average: `(1 − weight) previous average + weight current sample`. The first sample is
-    /// the first average.
+    /// Updates the exponential average: `(1 − weight) previous average + weight current sample`. The first
+    /// sample is the first average.
     pub fn average(&mut self, sample_ms: f64, weight: f64) {
         let previous = self.response_ms.unwrap_or(sample_ms);
         self.response_ms = Some((1.0 - weight) * previous + weight * sample_ms);
     }
 
-    /// R. A device of which it is not known has no share of the requests either, so that any number will do.
+    /// Returns R. An unknown R is 0: the device then has no share of the requests, so the value has no
+    /// effect.
     pub fn known_ms(&self) -> f64 {
         self.response_ms.unwrap_or(0.0)
     }
@@ -55,8 +56,8 @@ pub fn save(devices: &[Device]) -> Vec<u8> {
     [VERSION].into_iter().chain(numbers.flat_map(f64::to_le_bytes)).collect()
 }
 
-/// Takes back P and R, whatever the bytes are: those of another version, or of another number of devices, are
-/// not taken, nor is a number that cannot be.
+/// Restores P and R. Any bytes are accepted: a state of another version or number of devices is ignored, and
+/// so is an impossible number.
 pub fn restore(devices: &mut [Device], state: &[u8]) {
     let Some((&VERSION, numbers)) = state.split_first() else { return };
     if numbers.len() != SAVED * devices.len() {
@@ -75,7 +76,7 @@ pub fn restore(devices: &mut [Device], state: &[u8]) {
     }
 }
 
-/// Why an extent lies where it lies.
+/// Explains the place of an extent.
 pub fn explain(devices: &[Device], extent: ExtentId, view: &View) -> String {
     let each = view.devices.iter().map(|d| {
         let Device { response_ms, share, target, tokens, .. } = &devices[d.id.index()];

@@ -1,5 +1,5 @@
-//! The constants of `wardrop`: those of sections II and III-B of the paper, those that it leaves open, and
-//! its ablations.
+//! The constants of `wardrop`: constants of sections II and III-B of the paper, constants that the paper
+//! leaves open, and ablations.
 
 use crate::{BadSetting, Settings};
 use braid_base::Nanos;
@@ -16,46 +16,47 @@ pub struct Constants {
     pub beta: f64,
     /// Weight of one sample in the average response time.
     pub weight: f64,
-    /// What a sample is.
+    /// Unit of a sample.
     pub average: Average,
     /// Least P of a device.
     pub floor: f64,
-    /// Below this share of free slots a device sheds cold extents …
+    /// Share of free slots below which a device starts to shed cold extents.
     pub free_low: f64,
-    /// … until it has this share.
+    /// Share of free slots at which a device stops shedding cold extents.
     pub free_high: f64,
-    /// What moves that has a home.
+    /// Extents that may move after their allocation.
     pub moves: Moves,
 }
 
-/// What a sample of the response time is.
+/// A sample of the response time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Average {
-    /// That of one request.
+    /// Response time of one request.
     Request,
-    /// The mean of a period.
+    /// Mean response time of a period.
     Period,
 }
 
-/// Which extents that have a home may move.
+/// Allocated extents that may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moves {
     /// All, as in the paper.
     All,
-    /// Those that memory holds, with a write to them.
+    /// Extents in memory, together with a write to the extent.
     OnWrite,
     /// None: only allocation balances.
     None,
 }
 
-/// The policy as published: its defaults. What the paper leaves open is as by default.
+/// The policy as published: its defaults. Constants that the paper leaves open keep their defaults.
 const AS_PUBLISHED: &str = "period=2s,alpha=10,beta=100,weight=0.01";
 
 impl Constants {
-    /// Settings: `period` (2s), `alpha` (10 per ms), `beta` (100), `weight` (0.01), `average` (request; or
-    /// period), `floor` (0.01), `free-low` (0.05), `free-high` (0.1). Flags: `as-published` (sets what is
-    /// published), `no-migration` (nothing moves in the background), `allocation-only` (nothing that has a
-    /// home moves).
+    /// Reads the settings: `period` (2s), `alpha` (10 per ms), `beta` (100), `weight` (0.01), `average`
+    /// (request; or period), `floor` (0.01), `free-low` (0.05), `free-high` (0.1).
+    ///
+    /// Flags: `as-published` (sets the published constants), `no-migration` (no moves in the background),
+    /// `allocation-only` (no moves of allocated extents).
     pub fn read(settings: &mut Settings, devices: usize) -> Result<Constants, BadSetting> {
         settings.take_preset("as-published", AS_PUBLISHED)?;
         let constants = Constants {

@@ -1,9 +1,9 @@
-//! Algorithm 2's "delayed strategy" (`cold=marked`): what a reorganization finds cold leaves the tables; on
-//! an SSD it "is left in place but marked for reorganization. Later, if the SSD's free space falls below a
-//! low water mark, this data is moved".
+//! Algorithm 2's "delayed strategy" (`cold=marked`): items found cold by a reorganization leave the tables.
+//! An item on an SSD "is left in place but marked for reorganization. Later, if the SSD's free space falls
+//! below a low water mark, this data is moved".
 //!
-//! An item that a later reorganization finds in the table of reads, and not cold, loses its mark. A restart
-//! forgets the marks.
+//! An item loses its mark if a later reorganization finds the item in the table of reads, and not cold. A
+//! restart forgets the marks.
 
 use super::settings::Constants;
 use super::table::Table;
@@ -11,12 +11,12 @@ use crate::View;
 use braid_base::{DeviceClass, ExtentId};
 use std::collections::BTreeSet;
 
-/// The marked extents: at most as many as a table has rows.
+/// The marked extents: at most as many as the rows of a table.
 #[derive(Default)]
 pub struct Marks(BTreeSet<ExtentId>);
 
 impl Marks {
-    /// The loops of algorithm 2, as far as they are about cold items.
+    /// The loops of algorithm 2, for cold items only.
     pub fn reorganize(
         &mut self,
         (reads, writes): (&mut Table, &mut Table),
@@ -34,20 +34,20 @@ impl Marks {
                 self.0.insert(extent);
             }
         }
-        // What the table has still is not cold.
+        // Extents still in the table are not cold.
         for extent in reads.rows() {
             self.0.remove(&extent);
         }
         writes.delete_below(constants.threshold_l, half);
     }
 
-    /// Whether an extent is marked.
+    /// True if an extent is marked.
     pub fn has(&self, extent: ExtentId) -> bool {
         self.0.contains(&extent)
     }
 
-    /// Bytes of memory that they take, about: a node of the tree has room for eleven, and is mostly half full
-    /// or more.
+    /// Approximate memory in use, in bytes: a node of the tree has room for eleven extents, and is mostly at
+    /// least half full.
     pub fn memory(&self) -> usize {
         self.0.len() * 2 * size_of::<ExtentId>()
     }

@@ -1,4 +1,4 @@
-//! Algorithm 2: which extents go where (section III-C).
+//! Algorithm 2: the target of each extent (section III-C).
 //!
 //! ```text
 //! for each item in the read region's table:   hotness > H, on a disk: to an SSD.
@@ -6,21 +6,22 @@
 //! for each item in the write region's table:  hotness > H, on an SSD: to a disk.
 //! ```
 //!
-//! It works in rounds, each of which compares where extents lie with where the tables want them. A round
-//! first makes room, then fills it: extents that are often written leave the SSDs, then cold ones as far as
-//! an SSD is below its water mark, and what is often read comes, the hottest if not all of it has room. It is
-//! over when a round finds nothing to do, and it must end: of
+//! The algorithm works in rounds. Each round compares the homes of extents with the targets from the tables.
+//! A round first makes room, then fills it. Extents written often leave the SSDs, then cold extents while an
+//! SSD is below its water mark. Then extents read often come to the SSDs, the hottest first if not all have
+//! room. The reorganization ends when a round finds nothing to do. The end is certain, because each move
+//! reduces a potential by at least one:
 //!
 //! ```text
 //! potential = 2 × (extents that are hot and on the wrong class of device) + Σ over SSDs (free slots that it lacks to its water mark)
 //! ```
 //!
-//! each move takes at least one. What comes to an SSD takes 2 and adds 1 at most; what is hot and leaves one
-//! takes 2; what is cold leaves only while the mark is lacking, and takes 1.
+//! A move to an SSD subtracts 2 and adds at most 1. A hot extent that leaves an SSD subtracts 2. A cold
+//! extent leaves only while free slots are below the mark, and subtracts 1.
 //!
 //! In the paper a cold item is marked, and moves once its SSD is below the mark (`cold=marked`: `marks.rs`).
-//! With `cold=unread` cold extents are looked for at that time, in the order of their addresses: an extent
-//! that is in no table is cold, too, for its hotness is 0.
+//! With `cold=unread` cold extents are searched at that time, in the order of their addresses. An extent
+//! without a row in any table is cold, too: its hotness is 0.
 
 use super::marks::Marks;
 use super::settings::{Both, Constants};
@@ -29,86 +30,86 @@ use crate::{DeviceView, Move, View};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos, NodeId};
 use std::collections::BTreeMap;
 
-/// What a round knows.
+/// Input of a round.
 pub struct Tables<'a> {
     pub constants: &'a Constants,
     pub reads: &'a Table,
     pub writes: &'a Table,
-    /// The half of the window that both count as the last.
+    /// Present half of the window, for both tables.
     pub half: u32,
-    /// The extents that may leave as cold ones, if not all may.
+    /// Extents allowed to leave as cold; `None` if all cold extents may leave.
     pub marks: Option<&'a Marks>,
 }
 
-/// Where the tables want an extent.
+/// Target of an extent, by the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// It is read often.
+    /// Read often.
     Ssd,
-    /// It is written often.
+    /// Written often.
     Hdd,
-    /// It is cold: it leaves an SSD that is below its water mark.
+    /// Cold: leaves an SSD that is below its water mark.
     HddInNeed,
-    /// It is lukewarm.
+    /// Neither hot nor cold.
     Anywhere,
 }
 
-/// Slots that moves have freed and that are not free yet: they are once the change is durable and, on some
-/// devices, at the next checkpoint. Without this, cold extents would leave an SSD for as long as its free
-/// slots are not seen to grow.
+/// Slots freed by moves but not yet free. A freed slot becomes free after the change is durable and, on some
+/// devices, at the next checkpoint. Without this count, cold extents would leave an SSD until its free slots
+/// are seen to grow.
 pub struct Room {
     devices: Vec<Expected>,
-    /// When slots were freed last, or became free.
+    /// Last time that a move freed a slot, or that a freed slot became free.
     changed: Nanos,
-    /// When it was looked at last.
+    /// Time of the last look.
     looked: Nanos,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Expected {
-    /// Free slots when they were seen last.
+    /// Free slots at the last look.
     seen: u32,
-    /// What moves have freed beyond these.
+    /// Slots freed by moves, beyond `seen`.
     freed: u32,
 }
 
-/// The search for cold extents, which goes on from round to round.
+/// Position of the search for cold extents, kept from round to round.
 #[derive(Default)]
 pub struct Search {
     hand: u32,
-    /// Extents seen since it was made to begin anew.
+    /// Extents examined since the last restart of the search.
     seen: u32,
 }
 
-/// A round's moves, and what it could not finish.
+/// Moves of a round, and work left over.
 #[derive(Default)]
 pub struct Round {
     pub moves: Vec<Move>,
-    /// Which device each extent leaves, in the order of extents.
+    /// Source device of each extent, sorted by extent.
     pub leaves: Vec<(ExtentId, DeviceId)>,
-    /// What comes to the SSDs in it, with the disk that it leaves and its hotness.
+    /// Extents to be moved to the SSDs: source disk and hotness of each.
     pub gains: Vec<(DeviceId, u8)>,
-    /// An SSD lacks free slots, and the search for cold extents has not seen all of the volume.
+    /// True if an SSD lacks free slots and the search for cold extents has not covered the volume.
     pub searches: bool,
-    /// Slots that have been freed are awaited by what is to come.
+    /// True if further moves wait for slots already freed.
     pub awaits_room: bool,
 }
 
-/// A device that extents may go to.
+/// A possible target device.
 struct Target {
     free: u32,
     device: DeviceId,
 }
 
-/// Extents that a round looks at in search of cold ones: about a millisecond.
+/// Extents examined by a round in search of cold extents: about a millisecond.
 const SEARCHED: u32 = 1 << 14;
-/// A slot that a move has freed is free by then: after two checkpoints.
+/// Longest time until a slot freed by a move is free: two checkpoints.
 const LATEST: Nanos = Nanos::from_secs(60);
-/// So many bytes side by side go to the same device, so that they are one run.
+/// Bytes of adjacent extents that go to the same device and form one run.
 const RUN: Bytes = Bytes(256 << 10);
 
 impl Tables<'_> {
-    /// Where an extent belongs.
+    /// Returns the target of an extent.
     pub fn wanted(&self, extent: ExtentId) -> Wanted {
         let (read, write) = (self.reads.hotness(extent, self.half), self.writes.hotness(extent, self.half));
         match self.wanted_by(read, write) {
@@ -128,7 +129,7 @@ impl Tables<'_> {
         }
     }
 
-    /// The next round.
+    /// Returns the next round.
     pub fn round(&self, view: &View, room: &Room, search: &mut Search) -> Round {
         let mut round = Round::default();
         let mut off = self.written_often(view);
@@ -143,7 +144,7 @@ impl Tables<'_> {
         round
     }
 
-    /// Extents on SSDs that are hot in the write region.
+    /// Returns extents on SSDs that are hot in the write region.
     fn written_often(&self, view: &View) -> Vec<(DeviceId, ExtentId)> {
         let on_ssd = self.hot(self.writes).filter_map(|(extent, write)| {
             home_on(DeviceClass::Ssd, extent, view).map(|ssd| (ssd, extent, write))
@@ -154,8 +155,8 @@ impl Tables<'_> {
         on_ssd.filter(leaves).map(|(ssd, extent, _)| (ssd, extent)).collect()
     }
 
-    /// Cold extents on each SSD, as many as it lacks free slots when all these have left it. Whether some are
-    /// lacking still.
+    /// Adds cold extents of each SSD to `off`, until the SSD has no lack of free slots once all extents of
+    /// `off` have left. True if slots are still lacking.
     fn find_cold(
         &self,
         view: &View,
@@ -179,7 +180,7 @@ impl Tables<'_> {
         all > 0
     }
 
-    /// The hottest extents on disks in the read region for which the SSDs have room.
+    /// Returns the hottest extents on disks in the read region, as many as the SSDs have room for.
     fn read_often(&self, view: &View, room: &Room, round: &mut Round) -> Vec<(u8, DeviceId, ExtentId)> {
         let on_disk = self.hot(self.reads).filter_map(|(extent, read)| {
             home_on(DeviceClass::Hdd, extent, view).map(|disk| (read, disk, extent))
@@ -201,7 +202,7 @@ impl Tables<'_> {
         table.working_set(self.half).filter(|(_, hotness)| *hotness > self.constants.threshold_h)
     }
 
-    /// Free slots that a device lacks to its water mark. A disk has none.
+    /// Number of free slots missing up to a device's water mark. Always 0 on a disk.
     pub fn lacking(&self, device: &DeviceView, room: &Room, view: &View) -> u32 {
         if device.class != DeviceClass::Ssd {
             return 0;
@@ -213,12 +214,12 @@ impl Tables<'_> {
 }
 
 impl Search {
-    /// Has it look at all extents once more, from where it is.
+    /// Restarts the search from its present position, for all extents.
     pub fn begin(&mut self) {
         self.seen = 0;
     }
 
-    /// The next extent; none if it has seen all.
+    /// Returns the next extent; `None` after all extents.
     fn next(&mut self, extents: u32) -> Option<ExtentId> {
         if self.seen >= extents {
             return None;
@@ -230,10 +231,10 @@ impl Search {
 }
 
 impl Round {
-    /// Gives each extent a device of a class, the roomiest first and neighbours the same one, as long as
-    /// there is room. A move between nodes costs the network beside what one inside a node costs: only what
-    /// has no room on its own node leaves it, after all that has. All are in the order in which they leave
-    /// their devices.
+    /// Gives each extent a target device of a class while there is room: the roomiest device first,
+    /// neighbours on the same device. A move between nodes costs the network in addition to a move within a
+    /// node. An extent therefore leaves its node only if the node has no room for the extent, and after all
+    /// moves within nodes. Moves are in the order of the source devices.
     fn spread(&mut self, mut extents: Vec<(DeviceId, ExtentId)>, class: DeviceClass, view: &View) {
         let mut targets: BTreeMap<Option<NodeId>, Vec<Target>> = BTreeMap::new();
         for device in view.devices.iter().filter(|device| device.class == class) {
@@ -251,7 +252,7 @@ impl Round {
         }
     }
 
-    /// Has extents of a run go to the roomiest of these devices. Returns how many it has room for.
+    /// Moves extents of a run to the roomiest of the targets. Returns how many extents have room.
     fn place<'t>(
         &mut self,
         run: &[(DeviceId, ExtentId)],
@@ -273,7 +274,7 @@ impl Room {
         Room { devices: vec![Expected::default(); devices], changed: Nanos::ZERO, looked: Nanos::ZERO }
     }
 
-    /// Looks at what is free now.
+    /// Updates the counts by the slots free now.
     pub fn look(&mut self, view: &View) {
         self.looked = view.now;
         let is_late = view.now >= self.changed + LATEST;
@@ -287,19 +288,19 @@ impl Room {
         }
     }
 
-    /// A move has freed a slot.
+    /// Records that a move has freed a slot.
     pub fn frees(&mut self, device: DeviceId) {
         self.devices[device.index()].freed += 1;
         self.changed = self.looked;
     }
 
-    /// Slots of a device that will be free.
+    /// Number of slots of a device that will become free.
     pub fn awaited(&self, device: DeviceId) -> u32 {
         self.devices[device.index()].freed
     }
 }
 
-/// Extents that leave the same device, so many that they are one run.
+/// Splits extents into runs with the same source device, of at most [`RUN`].
 fn runs<'e>(
     extents: &'e [(DeviceId, ExtentId)],
     view: &View,
@@ -308,7 +309,7 @@ fn runs<'e>(
     extents.chunk_by(|a, b| a.0 == b.0).flat_map(move |from_one| from_one.chunks(longest))
 }
 
-/// The device of an extent, if it is of this class.
+/// Returns the home of an extent, if on a device of `class`.
 fn home_on(class: DeviceClass, extent: ExtentId, view: &View) -> Option<DeviceId> {
     view.homes.home(extent).filter(|home| view.devices[home.index()].class == class)
 }

@@ -1,6 +1,6 @@
-//! What is kept over a restart, of which the paper says nothing: τ, the bandwidths of the devices, what the
-//! last reorganization left, and the rows that are not cold, those asked for last coming first, as many as
-//! there is room for. All is little-endian:
+//! State kept over a restart; the paper says nothing about restarts. Saved are τ, the bandwidths of the
+//! devices, the working sets after the last reorganization, and as many rows as fit. Rows that are not cold
+//! are saved, the most recently requested row first. All numbers are little-endian:
 //!
 //! ```text
 //! u8   version                              u64  τ in ns                    u16  devices, then for each an f64 with its bandwidth, NaN if unknown
@@ -8,7 +8,7 @@
 //! for reads, then writes:                   u32  rows                       then for each a u32 with the extent and a u8 with its hotness
 //! ```
 //!
-//! A row comes back as one of the half before the present one: it counts for half of the window more.
+//! A restored row belongs to the half before the present half, and counts for another half of the window.
 
 use super::WorkingSet;
 use super::trigger::{HOTTEST, WorkingSets};
@@ -36,7 +36,7 @@ pub fn save(policy: &WorkingSet) -> Vec<u8> {
     let half = policy.window.half();
     let is_kept = |row: &(ExtentId, u8)| row.1 >= policy.constants.threshold_l.max(1);
     let tables = [&policy.reads, &policy.writes];
-    // One half of the room for each; what reads leave is for writes.
+    // Half of the room for each table; room left by reads is for writes.
     let room = (LONGEST_STATE.as_usize() - bytes.len()) / ROW - 2;
     let mut left = room;
     for (table, part) in tables.into_iter().zip([room / 2, room]) {
@@ -61,10 +61,10 @@ fn save_settled(settled: &WorkingSets, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Takes back what can be understood, whatever the bytes are.
+/// Restores all understandable parts of a saved state. Any bytes are accepted.
 pub fn restore(policy: &mut WorkingSet, state: &[u8], view: &View) {
     let mut reader = Reader(state);
-    // What is missing ends it; what was read until then holds.
+    // A missing part ends the restore; parts read before stay in force.
     let _end = read(policy, &mut reader, view);
 }
 
@@ -90,7 +90,7 @@ fn read(policy: &mut WorkingSet, reader: &mut Reader, view: &View) -> Option<()>
     for table in [&mut policy.reads, &mut policy.writes] {
         let rows = reader.number::<4>()? as usize;
         let rows = reader.take(rows.checked_mul(ROW)?)?;
-        // Those asked for first are the first to go.
+        // The oldest rows come first: they are the first to be dropped.
         for row in rows.chunks_exact(ROW).rev() {
             let extent = ExtentId(u32::from_le_bytes([row[0], row[1], row[2], row[3]]));
             if extent.0 < view.homes.extents() {
@@ -115,7 +115,7 @@ fn read_settled(reader: &mut Reader) -> Option<WorkingSets> {
     Some(settled)
 }
 
-/// Bytes that may end anywhere.
+/// Reader of bytes that may end anywhere.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         Some(taken)
     }
 
-    /// A number of `N` bytes.
+    /// Reads a number of `N` bytes.
     fn number<const N: usize>(&mut self) -> Option<u64> {
         let mut bytes = [0; 8];
         bytes[..N].copy_from_slice(self.take(N)?);

@@ -1,4 +1,5 @@
-//! The constants of `working-set`: those of table II, and those that the paper leaves to the administrator.
+//! The constants of `working-set`: the constants of table II, and constants that the paper leaves to the
+//! administrator.
 
 use crate::{BadSetting, Settings};
 use braid_base::{Bytes, Nanos};
@@ -7,80 +8,80 @@ use std::fmt;
 /// Settings of the policy, each with its default.
 #[derive(Clone, Copy, Debug)]
 pub struct Constants {
-    /// τ.
+    /// τ: length of the sliding window.
     pub window: Length,
-    /// An extent is hot if it was asked for more often than this in the window.
+    /// An extent is hot if requested more often than this in the window.
     pub threshold_h: u8,
-    /// It is cold if it was asked for less often than this.
+    /// An extent is cold if requested less often than this in the window.
     pub threshold_l: u8,
-    /// What a counter of a locality table is of.
+    /// Unit of a locality table's counter.
     pub count: Count,
-    /// Where an extent goes that is hot in both tables.
+    /// Target of an extent that is hot in both tables.
     pub both: Both,
-    /// Which extents are cold.
+    /// Rule for cold extents.
     pub cold: Cold,
-    /// How new extents are spread.
+    /// Distribution of new extents.
     pub stripe: Spread,
-    /// Below so much free room, cold extents leave an SSD.
+    /// Free room of an SSD below which cold extents leave.
     pub water_mark: Option<Amount>,
-    /// The system is idle if nobody has asked for anything for so long.
+    /// Time without a guest request after which the system is idle.
     pub idle: Nanos,
-    /// So much new data is a reason to reorganize: a share is one of the SSDs.
+    /// Amount of new data that starts a reorganization; a share is a share of the SSDs.
     pub new_data: Amount,
-    /// A working set has changed enough if one of its measures has changed by this share.
+    /// Relative change of a measure after which the working set has changed enough.
     pub change: f64,
-    /// Extents that a locality table knows at most.
+    /// Maximum number of extents in a locality table.
     pub rows: usize,
-    /// How often data is reorganized, at most: the paper's "simple counter".
+    /// Maximum number of reorganizations: the paper's "simple counter".
     pub runs: Option<u64>,
 }
 
-/// The width of the sliding window.
+/// Length of the sliding window.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Length {
-    /// As the working set needs it.
+    /// Adapted to the working set.
     Adaptive,
-    /// Always the same.
+    /// Constant.
     Fixed(Nanos),
-    /// A share of the time that has passed since the volume was opened, as in the evaluation.
+    /// A share of the time since the volume was opened, as in the evaluation.
     Share(f64),
 }
 
-/// What a counter is of.
+/// Unit of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
-    /// A block: an extent is as hot as its hottest one.
+    /// A block: an extent is as hot as its hottest block.
     Block,
-    /// An extent, all requests to which count.
+    /// An extent: all of its requests count.
     Extent,
 }
 
-/// Where an extent goes that is read and written often.
+/// Target of an extent that is read and written often.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Both {
     Hdd,
     Ssd,
 }
 
-/// Which extents leave an SSD that is below its water mark.
+/// Extents that leave an SSD below its water mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cold {
-    /// Those that are read too seldom, in a table or not.
+    /// Extents with few reads, in a table or not.
     Unread,
-    /// Those that a reorganization found in the table of reads, read too seldom, and marked.
+    /// Extents that a reorganization found in the table of reads, with few reads, and marked.
     Marked,
 }
 
-/// How new extents are spread over the devices.
+/// Distribution of new extents over the devices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spread {
-    /// By share of their write bandwidth.
+    /// By share of the write bandwidth.
     Bandwidth,
     /// Round robin, as PVFS2 does.
     Even,
 }
 
-/// Room, as bytes or as a share.
+/// An amount of room, in bytes or as a share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Amount {
     Bytes(Bytes),
@@ -92,11 +93,14 @@ const AS_PUBLISHED: &str =
     "window=adaptive,threshold-h=3,threshold-l=2,count=block,both=hdd,cold=marked,stripe=even";
 
 impl Constants {
-    /// Settings: `window` (adaptive; or a time, or a share of the run time such as 10%), `threshold-h` (3),
-    /// `threshold-l` (2), `count` (block; or extent), `both` (hdd; or ssd), `cold` (unread; or marked),
-    /// `stripe` (bandwidth; or even), `water-mark` (20GB, but 5/16 of an SSD at most; or a size, or a share
-    /// of each SSD), `idle` (500ms), `new-data` (1% of the SSDs; or a size), `change` (25%), `rows` (64K),
-    /// `reorganizations` (unlimited; or a number); and `as-published`, which sets them as the paper has them.
+    /// Reads the settings:
+    /// - `window` (adaptive; or a time, or a share of the run time such as 10%), `threshold-h` (3),
+    ///   `threshold-l` (2), `count` (block; or extent), `both` (hdd; or ssd), `cold` (unread; or marked).
+    /// - `stripe` (bandwidth; or even), `water-mark` (20GB, but at most 5/16 of an SSD; or a size, or a share
+    ///   of each SSD).
+    /// - `idle` (500ms), `new-data` (1% of the SSDs; or a size), `change` (25%), `rows` (64K),
+    ///   `reorganizations` (unlimited; or a number).
+    /// - `as-published`: sets them as in the paper.
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
         settings.take_preset("as-published", AS_PUBLISHED)?;
         let constants = Constants {
@@ -130,7 +134,8 @@ impl Constants {
         Ok(constants)
     }
 
-    /// The water mark of an SSD of this size: what is given, or that of table II, which is 20 of 64 GB.
+    /// Returns the water mark of an SSD of size `ssd`: the setting, or by default the mark of table II, 20 of
+    /// 64 GB.
     pub fn water_mark_of(&self, ssd: Bytes) -> Bytes {
         let published = || TABLE_II_MARK.min(Bytes((ssd.0 as f64 * TABLE_II_SHARE) as u64));
         self.water_mark.map_or_else(published, |mark| mark.of(ssd).min(ssd))
@@ -138,7 +143,7 @@ impl Constants {
 }
 
 impl Amount {
-    /// So much of a whole.
+    /// Returns the amount in bytes, of a whole of `whole` bytes.
     pub fn of(self, whole: Bytes) -> Bytes {
         match self {
             Amount::Bytes(bytes) => bytes,
@@ -147,13 +152,14 @@ impl Amount {
     }
 }
 
-/// The water mark of table II, …
+/// Water mark of table II.
 const TABLE_II_MARK: Bytes = Bytes(20_000_000_000);
-/// … and which share of its SSDs that is: an SSD that is smaller than the mark would never be above it.
+/// Share of the SSDs of table II that the mark is: an SSD smaller than the mark would never be above the
+/// mark.
 const TABLE_II_SHARE: f64 = 20.0 / 64.0;
-/// Counters end at 255.
+/// Largest threshold: counters end at 255.
 const MOST_HOT: u64 = 254;
-/// A row takes 100 to 180 bytes.
+/// Largest table: a row takes 100 to 180 bytes.
 const MOST_ROWS: u64 = 16_000_000;
 const LONGEST_IDLE: Nanos = Nanos::from_secs(3600);
 const LONGEST_WINDOW: Nanos = Nanos::from_secs(30 * 86_400);
@@ -242,14 +248,14 @@ impl fmt::Display for Amount {
     }
 }
 
-/// A share that is the same again when it is read.
+/// Formats a share without loss for [`Constants::read`].
 fn percent(share: f64) -> String {
     let text = format!("{:.10}", share * 100.0);
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 impl fmt::Display for Constants {
-    /// As [`Constants::read`] takes them, the default water mark left out.
+    /// Formats the settings as [`Constants::read`] takes them, without the default water mark.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Constants { threshold_h, threshold_l, new_data, rows, .. } = self;
         let window = match self.window {

@@ -1,70 +1,71 @@
 //! New data is spread over all devices (section III-A): "to take advantage of all of the available write
 //! bandwidth".
 //!
-//! Its place in the volume says where an extent goes, not the order in which guests write: a stream is spread
-//! alike whichever client writes which part of it first, and can be read from all devices at once. The
-//! devices stand in an order that repeats itself: each once (`even`, the round robin of section IV), or as
-//! often as its share of the write bandwidth says.
+//! An extent's address in the volume determines its device; the order of guests' writes does not. A stream is
+//! therefore spread evenly regardless of the order in which clients write its parts, and can be read from all
+//! devices at once. Devices stand in a repeating order: each device once (`even`, the round robin of section
+//! IV), or in proportion to its share of the write bandwidth.
 //!
-//! That bandwidth is what a device writes for guests in the time in which it is active (section II-A:
-//! activeness "is the amount of time a storage device spends servicing read/write requests"), looked at some
-//! fifty times a second while new data comes. Devices that are written at the same time are then active
-//! equally much. That alone leaves a fast device short that has always something to do, but never enough:
-//! behind a network, its only request may be on the way. The slower ones have the queues then, and a device
-//! counts as a little faster or slower than it was measured if its queue is shorter or longer than the mean.
-//! Until a device has been measured, it counts as the mean of the others.
+//! The bandwidth is the bytes written for guests in a device's active time (section II-A: activeness "is the
+//! amount of time a storage device spends servicing read/write requests"). Activity is sampled about fifty
+//! times a second while new data arrives. Devices written at the same time are then equally active.
+//!
+//! Active time alone gives too little to a fast device that is always busy but never full: behind a network,
+//! its only request may be in transit. The queues are then on slower devices. A device therefore counts as a
+//! little faster than measured if its queue is shorter than the mean, and as a little slower if longer. A
+//! device without a measurement counts as the mean of the measured devices.
 
 use super::settings::Spread;
 use crate::{Completion, DeviceView, Direction, Origin, View};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 
-/// Where new extents go.
+/// Distribution of new extents.
 pub struct Stripe {
     spread: Spread,
-    /// Extent `i` goes to the device in place `i`, modulo the length.
+    /// Extent `i` goes to the device at place `i`, modulo the length.
     order: Vec<DeviceId>,
     devices: Vec<Activity>,
-    /// When the present measurement began.
+    /// Start of the present measurement.
     since: Nanos,
     looks: u32,
-    /// New extents since the last look.
+    /// New extents since the last sample.
     new: u32,
-    /// Looks since one that found new extents.
+    /// Samples in a row without new extents.
     quiet: u32,
 }
 
-/// What a device has done of late.
+/// Recent activity of a device.
 #[derive(Clone, Copy, Debug, Default)]
 struct Activity {
     written: Bytes,
     read: Bytes,
-    /// Looks that found it at work.
+    /// Samples that found the device active.
     active: u32,
-    /// The requests that looks found there, added up.
+    /// Sum of the requests in flight over the samples.
     in_flight: u64,
-    /// Bytes in a second in which it is active.
+    /// Bytes per second of active time.
     bandwidth: Option<f64>,
 }
 
-/// How often devices are looked at while new data comes.
+/// Time between two samples while new data arrives.
 pub const LOOK: Nanos = Nanos::from_millis(20);
-/// After so many without new data none comes any more. Fewer may lie between two extents: guests wait for the
-/// slowest device of a request, and begin others at the same time.
+/// Samples without new data after which no more new data is expected. Fewer samples may lie between two
+/// extents: guests wait for a request's slowest device before they send the next requests.
 const MOST_QUIET: u32 = 10;
-/// After so many looks the measurement counts, …
+/// Samples of a measurement.
 const LOOKS: u32 = 50;
-/// … for a device that wrote as much as this. One that was never found at work counts as if it had been once:
-/// it gets more, and is measured again.
+/// Least bytes written by a device for a valid measurement. A device never found active counts as active
+/// once: the device then gets more data, and is measured again.
 const LEAST_WRITTEN: Bytes = Bytes(1 << 20);
-/// Reads may have this share of the bytes: with more, it is not the bandwidth of writes that is measured.
+/// Largest share of reads in the bytes: with more reads, the measurement is not of the write bandwidth.
 const MOST_READ: f64 = 0.05;
-/// The weight of a measurement.
+/// Weight of a new measurement in the average.
 const WEIGHT: f64 = 0.5;
-/// By how much a queue counts, at most: more, and the shares of equal queues would never settle.
+/// Largest influence of a queue: with more, the shares of equal devices would never settle.
 const QUEUE_WEIGHT: f64 = 0.2;
-/// Places of the order in which room is looked for.
+/// Places of the order in which room is searched.
 const TRIED: usize = 16;
-/// Places of the order for each device, and at least.
+/// Places of the order for each device, and in total at least.
 const PLACES: usize = 16;
 const LEAST_PLACES: usize = 256;
 
@@ -83,20 +84,20 @@ impl Stripe {
         stripe
     }
 
-    /// The device of a new extent: the first with room from its place in the order on, or the roomiest. None
-    /// if all are full.
+    /// Returns the device of a new extent: the first device with room from the extent's place in the order,
+    /// or the roomiest device. `None` if all devices are full.
     pub fn place_new(&mut self, extent: ExtentId, view: &View) -> Option<DeviceId> {
         self.new += 1;
         let mut next = (0..TRIED).map(|i| self.order[(extent.index() + i) % self.order.len()]);
         next.find(|device| view.devices[device.index()].free > 0).or_else(|| view.roomiest())
     }
 
-    /// The device that an extent goes to if it has room.
+    /// Returns the device of an extent if the device has room.
     pub fn device_of(&self, extent: ExtentId) -> DeviceId {
         self.order[extent.index() % self.order.len()]
     }
 
-    /// A device did something.
+    /// Counts the bytes of a guest's finished request.
     #[inline]
     pub fn completed(&mut self, io: &Completion) {
         if io.origin == Origin::Guest {
@@ -109,8 +110,8 @@ impl Stripe {
         }
     }
 
-    /// Looks at what devices are doing; returns whether new data comes, so that they should be looked at
-    /// again soon.
+    /// Samples the activity of the devices. True if new data arrives and the next sample should come after
+    /// [`LOOK`].
     pub fn look(&mut self, view: &View) -> bool {
         self.quiet = match std::mem::take(&mut self.new) {
             0 => (self.quiet + 1).min(MOST_QUIET),
@@ -132,7 +133,7 @@ impl Stripe {
         true
     }
 
-    /// A new measurement begins.
+    /// Begins a new measurement.
     fn begin(&mut self, now: Nanos) {
         (self.since, self.looks) = (now, 0);
         for device in &mut self.devices {
@@ -160,7 +161,7 @@ impl Stripe {
         self.set_order();
     }
 
-    /// Each device in as many places as its share says, its places as far apart as can be.
+    /// Computes the order: each device in as many places as its share, evenly spaced.
     fn set_order(&mut self) {
         let count = self.devices.len();
         let shares: Vec<f64> = (0..count).map(|device| self.share(DeviceId(device as u16))).collect();
@@ -170,7 +171,7 @@ impl Stripe {
         };
         let mut order: Vec<(f64, DeviceId)> = Vec::with_capacity(places);
         for (share, device) in shares.into_iter().zip(0..) {
-            // Whoever has no place is not measured again.
+            // At least one place: a device without a place would not be measured again.
             let own = (share * places as f64).round().max(1.0);
             order.extend((0..own as usize).map(|i| ((i as f64 + 0.5) / own, DeviceId(device))));
         }
@@ -178,7 +179,7 @@ impl Stripe {
         self.order = order.into_iter().map(|(_, device)| device).collect();
     }
 
-    /// The share of new data that a device gets.
+    /// Returns a device's share of new data.
     pub fn share(&self, device: DeviceId) -> f64 {
         let known: Vec<f64> = self.devices.iter().filter_map(|d| d.bandwidth).collect();
         let count = self.devices.len() as f64;
@@ -190,12 +191,12 @@ impl Stripe {
             / (known.iter().sum::<f64>() + mean * (count - known.len() as f64))
     }
 
-    /// Bytes that a device writes in a second in which it is active, if that has been measured.
+    /// Returns a device's write bandwidth in bytes per second of active time; `None` before a measurement.
     pub fn bandwidth(&self, device: DeviceId) -> Option<f64> {
         self.devices[device.index()].bandwidth
     }
 
-    /// Takes the bandwidths of an earlier opening.
+    /// Restores the bandwidths of an earlier opening.
     pub fn restore(&mut self, bandwidths: impl Iterator<Item = Option<f64>>) {
         for (device, bandwidth) in self.devices.iter_mut().zip(bandwidths) {
             device.bandwidth = bandwidth;

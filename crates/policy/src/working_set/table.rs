@@ -1,20 +1,20 @@
-//! A locality table: how often each block was asked for in the sliding window (table I, sections III-B.2 and
+//! A locality table: number of requests to each block in the sliding window (table I, sections III-B.2 and
 //! III-B.3).
 //!
-//! The paper keeps an item for each request, and divides a request that overlaps an earlier one: what both
-//! asked for has a counter of two, what one of them asked for a counter of one. So the hotness of a
-//! sub-request is how many requests of the window asked for all of it, and a counter for each block says the
-//! same of all sub-requests at once, in constant time, without items that multiply as they are divided. A
-//! test divides as the paper does, and compares.
+//! The paper keeps an item for each request, and divides a request that overlaps an earlier request: the
+//! common part has a counter of two, the other parts a counter of one. The hotness of a sub-request is
+//! therefore the number of requests in the window for all of the sub-request. A counter for each block gives
+//! the same number for all sub-requests at once, in constant time, without items that multiply by division. A
+//! test divides as in the paper, and compares.
 //!
-//! A row holds the counters of an extent, which moves as a whole: its location is that of the extent, and its
-//! hotness that of its hottest block. (A block is one of the volume here, but at least 1/32 of an extent.)
-//! The counters of the two halves of the window are kept apart: when the window advances by half of its
-//! length, the older ones are cleared. So what was asked for in the last τ/2 counts, what is older than τ
-//! does not, and the half of the last request is the row's timestamp.
+//! A row holds the counters of an extent, which moves as a whole. The row's location is the extent's, and its
+//! hotness is the hotness of its hottest block. (A block is the volume's block here, but at least 1/32 of an
+//! extent.) The two halves of the window have separate counters. When the window advances by half of its
+//! length, the older counters are cleared. Requests of the last τ/2 therefore count, and requests older than
+//! τ do not. The row's timestamp is the half of its last request.
 //!
-//! The table is bounded: a new row then takes the place of the one that was first asked for longest ago, as
-//! if the window were shorter.
+//! The table is bounded: in a full table a new row replaces the row whose first request in a half is oldest,
+//! as if the window were shorter.
 
 use crate::lru::Lru;
 use crate::{Piece, View};
@@ -24,32 +24,31 @@ use std::ops::Range;
 /// The counters of a region, by extent.
 pub struct Table {
     rows: Lru<ExtentId, Row>,
-    /// How many there may be.
+    /// Maximum number of rows.
     most: usize,
-    /// Rows that gave their place away while they were in the window, since the last time that somebody
-    /// asked.
+    /// Rows evicted while in the window, since the last [`Table::take_lost`].
     lost: u64,
 }
 
-/// Counters for an extent, at most.
+/// Maximum number of counters for an extent.
 const BLOCKS: usize = 32;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
-    /// The half of the window in which the extent was last asked for.
+    /// Half of the window with the extent's last request.
     half: u32,
-    /// How often each block was asked for in that half, …
+    /// Requests to each block in the half `half`.
     latest: [u8; BLOCKS],
-    /// … and in the one before it.
+    /// Requests to each block in the half before `half`.
     before: [u8; BLOCKS],
 }
 
-/// What a request came upon.
+/// Counters of a request's first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// How often the block has been asked for in the window, this time included.
+    /// Requests to the block in the window, the present request included.
     pub in_window: u8,
-    /// The same in the last half of it.
+    /// Requests to the block in the last half of the window.
     pub in_half: u8,
 }
 
@@ -58,7 +57,7 @@ impl Table {
         Table { rows: Lru::default(), most, lost: 0 }
     }
 
-    /// A request asked for these blocks in this half of the window. Constant time.
+    /// Counts a request for `blocks` in the half `half`. Constant time.
     pub fn record(&mut self, extent: ExtentId, blocks: Range<usize>, half: u32) -> Asked {
         let row = match self.rows.value_mut(extent) {
             Some(row) if row.half == half => row,
@@ -67,7 +66,7 @@ impl Table {
         row.count(blocks, half)
     }
 
-    /// The row of an extent, first asked for in this half.
+    /// Returns the row of an extent with its first request in this half.
     fn touch(&mut self, extent: ExtentId, half: u32) -> &mut Row {
         if self.rows.len() >= self.most && !self.rows.contains(extent) {
             let oldest = self.rows.oldest().and_then(|oldest| self.rows.value(oldest));
@@ -76,24 +75,24 @@ impl Table {
         self.rows.touch_value(extent, self.most)
     }
 
-    /// The hotness of an extent; 0 if it is not in the working set.
+    /// Returns the hotness of an extent; 0 outside the working set.
     pub fn hotness(&self, extent: ExtentId, half: u32) -> u8 {
         self.rows.value(extent).map_or(0, |row| row.hotness(half))
     }
 
-    /// The working set with the hotness of each extent, in no order.
+    /// Returns the extents of the working set with their hotness, unordered.
     pub fn working_set(&self, half: u32) -> impl Iterator<Item = (ExtentId, u8)> {
         let in_window = self.rows.values().filter(move |(_, row)| row.is_in_window(half));
         in_window.map(move |(extent, row)| (extent, row.hotness(half)))
     }
 
-    /// The same, those first asked for last coming first.
+    /// Returns the extents of the working set with their hotness, the row touched last first.
     pub fn newest_first(&self, half: u32) -> impl Iterator<Item = (ExtentId, u8)> {
         let in_window = self.rows.values_newest_first().filter(move |(_, row)| row.is_in_window(half));
         in_window.map(move |(extent, row)| (extent, row.hotness(half)))
     }
 
-    /// Deletes the rows whose hotness is lower, those that have left the window among them; returns their
+    /// Deletes the rows with a lower hotness, including rows that have left the window. Returns their
     /// extents.
     pub fn delete_below(&mut self, hotness: u8, half: u32) -> Vec<ExtentId> {
         let is_below = |(extent, row): (ExtentId, &Row)| (row.hotness(half) < hotness).then_some(extent);
@@ -104,23 +103,23 @@ impl Table {
         deleted
     }
 
-    /// The extents that have a row, in no order.
+    /// Returns the extents with a row, unordered.
     pub fn rows(&self) -> impl Iterator<Item = ExtentId> {
         self.rows.values().map(|(extent, _)| extent)
     }
 
-    /// Gives an extent a hotness, as of the half before this one: from an earlier opening.
+    /// Restores an extent's hotness from an earlier opening, for the half before `half`.
     pub fn restore(&mut self, extent: ExtentId, hotness: u8, half: u32) {
         let row = self.rows.touch_value(extent, self.most);
         *row = Row { half: half.wrapping_sub(1), latest: [hotness; BLOCKS], before: [0; BLOCKS] };
     }
 
-    /// How many rows gave their place away before their time since this was asked last.
+    /// Returns and resets the number of rows evicted while in the window.
     pub fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Approximate memory in use, in bytes.
     pub fn memory(&self) -> usize {
         self.rows.memory()
     }
@@ -162,11 +161,11 @@ impl Row {
     }
 }
 
-/// The blocks of its extent that a piece asks for.
+/// Returns the blocks of its extent that a piece requests.
 pub fn blocks_of(piece: &Piece, view: &View) -> Range<usize> {
     let size = view.block_size.max(view.extent_size / BLOCKS as u64);
     let block = |at: Bytes| ((at.0 >> size.0.trailing_zeros()) as usize).min(BLOCKS - 1);
-    // A request for nothing asks for the block in which it begins.
+    // An empty request counts for the block at its start.
     let last = piece.range.end.saturating_sub(Bytes(1)).max(piece.range.start);
     block(piece.range.start)..block(last) + 1
 }
@@ -178,8 +177,8 @@ mod tests {
 
     const E: ExtentId = ExtentId(7);
 
-    /// A locality table as the paper describes it: an item for each sub-request, which a request divides
-    /// where it overlaps it.
+    /// A locality table as in the paper: an item for each sub-request, divided by each request that overlaps
+    /// it.
     #[derive(Default)]
     struct Items(Vec<(Range<usize>, u8)>);
 
@@ -272,7 +271,7 @@ mod tests {
         }
         assert_eq!(table.newest_first(1).map(|(extent, _)| extent.0).collect::<Vec<_>>(), [3, 2]);
         assert_eq!((table.take_lost(), table.take_lost()), (1, 0));
-        // What has left the window is no loss.
+        // A row that has left the window does not count as lost.
         table.record(ExtentId(4), 0..1, 3);
         assert_eq!(table.take_lost(), 0);
     }

@@ -1,52 +1,54 @@
-//! When data is reorganized (section III-C): the system is idle, and since the last reorganization either
-//! enough new data was written, or the working set has changed enough. Nothing is even considered until a
-//! guest has asked for something, so that the same state never starts two.
+//! Start of a reorganization (section III-C): the system is idle, and since the last reorganization either
+//! enough new data was written or the working set has changed enough. A decision is made only after a new
+//! guest request, so the same state never starts two reorganizations.
 //!
-//! The working set has changed enough if one of these differs by more than the share `change`: how many
-//! extents each of its tables has, how many of them are hot and how many cold, and which are the hottest. The
-//! paper names these measures, and leaves open how much is enough.
+//! The working set has changed enough if a measure differs by more than the share `change`. The measures are
+//! the numbers of extents, hot extents and cold extents in each table, and the set of the hottest extents.
+//! More free slots missing on the SSDs than before also count as a change. The paper names these measures and
+//! leaves the threshold open.
 //!
-//! One that a guest interrupts is not over: it goes on in the next idle time, by what is hot then.
+//! A reorganization interrupted by a guest is not over: it continues in the next idle time, with the extents
+//! hot at that time.
 
 use super::settings::Constants;
 use super::table::Table;
 use braid_base::{ExtentId, Nanos};
 
-/// What a decision needs to know.
+/// State for the decision.
 #[derive(Default)]
 pub struct Trigger {
-    /// The working set as the last reorganization left it.
+    /// The working sets after the last reorganization.
     settled: Option<WorkingSets>,
-    /// The last request when it was looked at; none yet at time 0.
+    /// Time of the last request at the last look; time 0 means no request yet.
     looked: Nanos,
-    /// Whether a reorganization is under way.
+    /// True if a reorganization is in progress.
     pub under_way: bool,
-    /// Extents that were allocated since the last one.
+    /// Extents allocated since the last reorganization.
     pub new_extents: u64,
-    /// Reorganizations that may still begin.
+    /// Reorganizations that may still begin; `None` means no limit.
     left: Option<u64>,
 }
 
-/// The working sets of reads and of writes, and what the SSDs lack.
+/// The working sets of reads and of writes, and the free slots missing on the SSDs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkingSets {
     pub reads: WorkingSet,
     pub writes: WorkingSet,
-    /// Slots below the water mark.
+    /// Slots missing up to the water mark.
     pub lacking: u64,
 }
 
-/// A working set in a few numbers.
+/// Summary of a working set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkingSet {
     pub size: u64,
     pub hot: u64,
     pub cold: u64,
-    /// The hottest extents, in the order of their addresses.
+    /// The hottest extents, sorted by address.
     pub hottest: Vec<ExtentId>,
 }
 
-/// Extents that are compared one by one.
+/// Number of hottest extents compared one by one.
 pub const HOTTEST: usize = 32;
 
 impl Trigger {
@@ -54,13 +56,14 @@ impl Trigger {
         Trigger { left: runs, ..Trigger::default() }
     }
 
-    /// Whether a reorganization may begin at all, asked in idle time: if one is left, and a guest has asked
-    /// for something since the last look.
+    /// True if a reorganization may begin in this idle time: a run is left, and a guest has sent a request
+    /// since the last look.
     pub fn considers(&mut self, last_request: Nanos) -> bool {
         self.left != Some(0) && std::mem::replace(&mut self.looked, last_request) != last_request
     }
 
-    /// Whether a reorganization begins. `enough` is how many new extents are.
+    /// Begins a reorganization if there is a reason, and returns true then. `enough` is the number of new
+    /// extents that is a reason.
     pub fn begins(&mut self, enough: u64, change: f64, now: &WorkingSets) -> bool {
         let has_new_data = self.new_extents > 0 && self.new_extents >= enough;
         let has_changed = |settled: &WorkingSets| settled.has_changed(now, change);
@@ -71,17 +74,17 @@ impl Trigger {
         self.under_way
     }
 
-    /// The reorganization has done all that was worth doing, and left this.
+    /// Ends the reorganization, which has left the working sets `left`.
     pub fn settle(&mut self, left: WorkingSets) {
         (self.settled, self.under_way, self.new_extents) = (Some(left), false, 0);
     }
 
-    /// What the last reorganization left, if there was one.
+    /// Returns the working sets after the last reorganization, if any.
     pub fn settled(&self) -> Option<&WorkingSets> {
         self.settled.as_ref()
     }
 
-    /// Takes what the last reorganization of an earlier opening left.
+    /// Restores the working sets after the last reorganization of an earlier opening.
     pub fn restore(&mut self, settled: WorkingSets) {
         self.settled = Some(settled);
     }
@@ -132,7 +135,7 @@ impl WorkingSet {
     }
 }
 
-/// The hottest of these, among equals those with the lowest addresses.
+/// Keeps the hottest extents; among equals, the lowest addresses.
 fn keep_hottest(extents: &mut Vec<(u8, ExtentId)>) {
     extents.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
     extents.truncate(HOTTEST);
@@ -148,7 +151,7 @@ mod tests {
         WorkingSets { reads, ..WorkingSets::default() }
     }
 
-    /// Whether it begins again after it had settled.
+    /// True if a reorganization begins again after a settled reorganization.
     fn again(before: WorkingSets, after: WorkingSets, new_extents: u64) -> bool {
         let mut trigger = Trigger::new(None);
         assert!(trigger.begins(10, 0.25, &before));

@@ -1,53 +1,55 @@
-//! The sliding window (section III-B.1): `ws(t0, τ)` is what was asked for from `t0 − τ` to `t0`, the time of
-//! the last request.
+//! The sliding window (section III-B.1): `ws(t0, τ)` is the set of requested blocks from `t0 − τ` to `t0`,
+//! the time of the last request.
 //!
-//! It advances by half of its length. Between requests it stands still, so that a reorganization that takes
-//! long still knows what was hot when it began.
+//! The window advances by half of its length. Between requests the window stands still, so a long
+//! reorganization keeps the hotness from its start.
 //!
 //! "The sliding window size τ is dynamically adjusted to strike a balance between working set completeness
 //! and the cost of maintaining" it; the paper does not say how. Here the window is adjusted at the end of
-//! each half, by what the requests of that half came upon:
+//! each half, by the requests of the half:
 //!
-//! - A table had to give rows up: half of the window is all that it can hold.
-//! - Most came upon what was not hot: the working set is incomplete, and the window is doubled.
-//! - Nearly all that was hot had become so within one half: half of the window would do, and costs less.
+//! - A table has evicted rows in the window: the window is halved, to fit the table.
+//! - Most requests were for blocks that are not hot: the working set is incomplete, and the window is
+//!   doubled.
+//! - Nearly all hot blocks became hot within one half: the window is halved, because half would do and costs
+//!   less.
 
 use super::settings::Length;
 use super::table::Asked;
 use braid_base::Nanos;
 
-/// Where the window is, and how long.
+/// Position and length of the window.
 #[derive(Clone, Debug)]
 pub struct Window {
     length: Length,
     tau: Nanos,
-    /// The number of the present half.
+    /// Number of the present half.
     half: u32,
-    /// When it began.
+    /// Start of the present half.
     since: Nanos,
     tally: Tally,
 }
 
-/// What the requests of a half came upon.
+/// Counts of a half's requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     requests: u64,
-    /// Those that came upon what was hot, …
+    /// Requests to hot blocks.
     hot: u64,
-    /// … and would have been by the half alone.
+    /// Requests to blocks that the present half alone makes hot.
     hot_by_half: u64,
 }
 
-/// Before anything is known: some applications' phases.
+/// First length of an adaptive window: phases of some applications.
 const FIRST: Nanos = Nanos::from_secs(60);
-/// A window that adapts itself stays within these.
+/// Bounds of an adaptive window.
 const LEAST: Nanos = Nanos::from_secs(1);
 const MOST: Nanos = Nanos::from_secs(86_400);
-/// Fewer requests say nothing.
+/// Least requests for an adjustment by hotness.
 const ENOUGH: u64 = 256;
-/// The working set is incomplete if less of the requests than this share come upon what is hot, …
+/// The working set is incomplete if the share of requests to hot blocks is below this.
 const COMPLETE: f64 = 0.5;
-/// … and the window too long if of those that do, this share would in half of it.
+/// The window is too long if at least this share of hot requests would be hot within one half.
 const TOO_LONG: f64 = 0.9;
 
 impl Window {
@@ -60,18 +62,18 @@ impl Window {
         Window { length, tau, half: 1, since: Nanos::ZERO, tally: Tally::default() }
     }
 
-    /// τ.
+    /// Returns τ, the length of the window.
     pub fn tau(&self) -> Nanos {
         self.tau
     }
 
-    /// The half of the last request.
+    /// Returns the half of the last request.
     pub fn half(&self) -> u32 {
         self.half
     }
 
-    /// The half of a request at this time. `lost` says how many rows tables have given up since the last
-    /// half.
+    /// Returns the half of a request at `now`. `lost` returns the number of rows that tables have evicted
+    /// since the last half.
     #[inline]
     pub fn half_at(&mut self, now: Nanos, lost: impl FnOnce() -> u64) -> u32 {
         if now >= self.since + self.tau / 2 {
@@ -80,7 +82,7 @@ impl Window {
         self.half
     }
 
-    /// A request of the present half came upon this.
+    /// Counts a request of the present half.
     #[inline]
     pub fn count(&mut self, asked: Asked, threshold_h: u8) {
         let Asked { in_window, in_half } = asked;
@@ -89,7 +91,7 @@ impl Window {
         self.tally.hot_by_half += u64::from(in_half > threshold_h);
     }
 
-    /// Takes the length of an earlier opening, if this is one that adapts itself.
+    /// Restores the length of an earlier opening, if the window is adaptive.
     pub fn restore(&mut self, tau: Nanos) {
         if self.length == Length::Adaptive {
             self.tau = tau.clamp(LEAST, MOST);
@@ -100,7 +102,7 @@ impl Window {
     fn advance(&mut self, now: Nanos, lost: u64) {
         let half = (self.tau / 2).max(Nanos(1));
         let passed = (now - self.since).0 / half.0;
-        // Two halves on, the window is empty, however long ago that was.
+        // After two halves the window is empty; more halves make no difference.
         self.half = self.half.wrapping_add(passed.min(2) as u32);
         self.since += Nanos(half.0 * passed);
         let tally = std::mem::take(&mut self.tally);
@@ -116,7 +118,7 @@ impl Window {
 }
 
 impl Tally {
-    /// The window that these requests would have needed.
+    /// Returns the length of the window that these requests would have needed.
     fn adjust(self, tau: Nanos, lost: u64) -> Nanos {
         let Tally { requests, hot, hot_by_half } = self;
         let is_incomplete = (hot as f64) < COMPLETE * requests as f64;
@@ -134,8 +136,8 @@ impl Tally {
 mod tests {
     use super::*;
 
-    /// Requests, one each `gap`, that come again after `period` of them; how long the window is after so
-    /// many.
+    /// Sends `requests` requests, one each `gap`, repeating after `period` requests. Returns the final length
+    /// of the window.
     fn tau_after(requests: u64, period: u64, gap: Nanos) -> Nanos {
         let mut window = Window::new(Length::Adaptive);
         let mut seen = vec![(0_u32, 0_u8, 0_u8); period as usize];
@@ -156,10 +158,11 @@ mod tests {
     #[test]
     fn an_adaptive_window_becomes_long_enough_to_see_what_comes_again() {
         let gap = Nanos::from_millis(10);
-        // Each comes again after 100 s: five times in 500 s, and within one half in no less than 800 s.
+        // Repeated after 100 s: five times in 500 s, and within one half in no less than 800 s.
         let tau = tau_after(400_000, 10_000, gap);
         assert!(tau >= Nanos::from_secs(240) && tau <= Nanos::from_secs(960), "{tau}");
-        // After 100 ms: seconds are enough to see it often, and less have too few requests to say more.
+        // Repeated after 100 ms: seconds are enough to see many repeats, and shorter windows have too few
+        // requests to adjust.
         let tau = tau_after(400_000, 10, gap);
         assert!(tau >= LEAST && tau <= Nanos::from_secs(8), "{tau}");
     }

@@ -1,5 +1,4 @@
-//! `as-published`: a preset of each of the five systems, spelled out, and overridden by what is set beside
-//! it.
+//! `as-published`: a preset of each of the five systems, spelled out, and overridden by explicit settings.
 
 use crate::volume::devices;
 use braid_base::DeviceClass;
@@ -9,7 +8,7 @@ fn pair() -> Vec<DeviceView> {
     devices(&[(DeviceClass::Ssd, 1000), (DeviceClass::Hdd, 4000)])
 }
 
-/// What each paper says, where the default says something else or a number is published.
+/// Published values that differ from the default, or are published as numbers.
 const PUBLISHED: [(&str, &[&str]); 6] = [
     ("wardrop", &["period=2s", "alpha=10", "beta=100", "weight=0.01"]),
     ("working-set", &["threshold-h=3", "threshold-l=2", "cold=marked", "stripe=even", "both=hdd"]),

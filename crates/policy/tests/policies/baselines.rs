@@ -1,4 +1,4 @@
-//! The baselines: what they place where, and which settings they refuse.
+//! The baselines: their placements, and invalid settings.
 
 use crate::volume::{HDD, SSD, Volume, devices, extra_of};
 use braid_base::{BlockId, DeviceClass, DeviceId, Nanos};
@@ -30,8 +30,8 @@ fn each_baseline_splits_as_it_says() {
     assert_eq!(place("static,ssd=0%", &mut mixed(1), 100), [0, 100]);
 }
 
-/// What had been removed, or was about to be, counted in its class: the only SSD could be removed, and new
-/// extents went in turn to a device that had gone.
+/// Regression: removed devices, and devices about to be removed, counted in their class. The only SSD could
+/// be removed, and new extents were placed on a removed device in turn.
 #[test]
 fn devices_without_slots_are_none_of_their_class() {
     let of = |classes: &[(DeviceClass, u32)]| Volume::new(&devices(classes), 1000);
@@ -50,7 +50,7 @@ fn devices_without_slots_are_none_of_their_class() {
     assert_eq!(place("stripe", &mut with_gone(), 99), [0, 33, 33, 0, 33]);
     assert_eq!(place("static,ssd=80%", &mut with_gone(), 100), [0, 80, 10, 0, 10]);
     assert_eq!(place("exclusive,cache=0%", &mut with_gone(), 100), [0, 100, 0, 0, 0]);
-    // The cache of what lies on a disk is on an SSD that is there.
+    // The cache for extents on a disk is on the SSD that has slots.
     for policy in ["cache", "exclusive", "inclusive"] {
         let mut volume = with_gone();
         volume.settle(0, DeviceId(2));
@@ -61,7 +61,7 @@ fn devices_without_slots_are_none_of_their_class() {
     }
 }
 
-/// A share by name for each of more devices than have names was a panic.
+/// Regression: a share by name for each device caused a panic with more devices than names.
 #[test]
 fn a_split_over_many_devices_is_by_class_and_can_be_read_again() {
     let many = mixed(39);
@@ -119,7 +119,7 @@ fn ssd_first_gives_up_what_was_used_least_before_a_restart() {
     let mut before = parse("ssd-first", &volume.devices).unwrap();
     [5, 3, 9, 1].into_iter().for_each(|block| cache(&mut *before, block));
     let saved = before.save(&volume.view());
-    // One is gone, one is new, and the others come in another order.
+    // One block is gone, one block is new, and the rest arrive in another order.
     let restarted = |state: &[u8]| {
         let mut after = parse("ssd-first", &volume.devices).unwrap();
         [1, 5, 7, 9].into_iter().for_each(|block| cache(&mut *after, block));
@@ -180,7 +180,8 @@ fn settings_written_out_make_the_same_policy_again() {
     }
 }
 
-/// A third of nine tenths was 30.000000000000004 %: so many digits stood in tables and in the superblock.
+/// Regression: a third of nine tenths was 30.000000000000004 %, with all digits in tables and in the
+/// superblock.
 #[test]
 fn shares_are_written_short_and_read_again_as_the_same() {
     let volume = mixed(3);

@@ -1,5 +1,5 @@
-//! What policies that cache share, in a cache of a thousand blocks without an engine: what is evicted, passed
-//! by, and written back.
+//! Shared behaviour of caching policies, in a cache of a thousand blocks without an engine: eviction, bypass
+//! and write-back.
 
 use crate::volume::{HDD, SSD, devices};
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op, Rng};
@@ -11,10 +11,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 const BLOCK: Bytes = Bytes(4 << 10);
 const EXTENT: Bytes = Bytes(128 << 10);
-/// Blocks of the cache: those of 32 slots.
+/// Blocks of the cache, in 32 slots.
 pub const ROOM: usize = 1024;
 
-/// All homes on the disk, and a cache on the SSD as the engine keeps it.
+/// A cache on the SSD as the engine keeps it, with all homes on the disk.
 pub struct Cache {
     policy: Box<dyn Policy>,
     devices: Vec<DeviceView>,
@@ -47,7 +47,7 @@ impl Homes for Copies {
     }
 }
 
-/// All of a block.
+/// A piece of one whole block.
 pub fn piece(block: u64) -> Piece<'static> {
     let start = BLOCK * (block % 32);
     let (extent, range) = (ExtentId((block / 32) as u32), start..start + BLOCK);
@@ -80,7 +80,7 @@ impl Cache {
         self.ask(|policy, view| policy.place(&occasion, view))
     }
 
-    /// Reads a block; whether it was cached.
+    /// Reads a block. True if the block was cached.
     pub fn read(&mut self, block: u64) -> bool {
         let hit = self.copies.by_block.contains_key(&BlockId(block));
         if self.place(block, false).promoted_to().is_some() && !hit {
@@ -89,13 +89,13 @@ impl Cache {
         hit
     }
 
-    /// Writes a block; whether the disk did not have to.
+    /// Writes a block. True if the write went to the SSD only.
     pub fn write(&mut self, block: u64) -> bool {
         let to_ssd = matches!(self.place(block, true).write_target(), WriteTarget::Extra(_));
         to_ssd && self.set(block, Some(true))
     }
 
-    /// A block gets a copy, clean or dirty, or none. False if there is no room.
+    /// Gives a block a copy, clean or dirty, or drops the copy. False if there is no room.
     pub fn set(&mut self, block: u64, dirty: Option<bool>) -> bool {
         let block = BlockId(block);
         let before = self.copies.extra(block);
@@ -129,7 +129,7 @@ impl Cache {
         self.set(victim.0, None)
     }
 
-    /// Carries out the next plan: the blocks that were written back, in that order.
+    /// Carries out the next plan. Returns the blocks written back, in order.
     pub fn write_back(&mut self) -> Vec<u64> {
         let mut plan = Plan::default();
         let next = self.ask(|policy, view| policy.plan(view, &mut plan));
@@ -157,7 +157,7 @@ impl Cache {
     }
 }
 
-/// A hot set of half the cache, and between its rounds blocks that are asked for once. The share of hits in
+/// Reads a hot set of half the cache, with one-time blocks between its rounds. Returns the share of hits in
 /// the hot set.
 fn hot_hits(policy: &str, once: impl Fn(u64) -> u64) -> f64 {
     let mut cache = Cache::new(policy);
@@ -195,7 +195,7 @@ fn a_long_stream_flushes_a_hot_set_under_lru_and_not_with_a_bypass() {
 #[test]
 fn streams_side_by_side_are_passed_by_and_short_ones_and_random_requests_are_not() {
     let mut cache = Cache::new("cache,bypass=128KiB");
-    // Two streams, the requests of each a little out of order.
+    // Two streams, each with slightly reordered requests.
     for i in (0..256).map(|i: u64| i ^ 1) {
         cache.read(i);
         cache.read(100_000 + i);
@@ -205,14 +205,14 @@ fn streams_side_by_side_are_passed_by_and_short_ones_and_random_requests_are_not
     };
     assert!((30..=33).contains(&cached(&cache, 0, 256)), "what came before they were long is cached");
     assert_eq!(cached(&cache, 0, 256), cached(&cache, 100_000, 100_256));
-    // In a small range there is no stream, however often it is asked for.
+    // A small range is not a stream, however often it is read.
     let mut rng = Rng::new(3);
     (0..4_000).for_each(|_| _ = cache.read(500_000 + rng.below(24)));
     assert_eq!(cached(&cache, 500_000, 500_024), 24);
 }
 
-/// Trace iozone, writes of 256 KiB to 4 MiB here and there, was up to 8.8 times slower than on the disk
-/// alone: what was no stream went to the SSD, piece by piece.
+/// Regression: trace iozone, with scattered writes of 256 KiB to 4 MiB, was up to 8.8 times slower than on
+/// the disk alone. Writes outside a stream went to the SSD, piece by piece.
 #[test]
 fn a_write_that_is_as_long_as_the_bypass_goes_past_the_cache_with_all_its_pieces() {
     let place = |cache: &mut Cache, start: u64, blocks: u64| -> Vec<WriteTarget> {
@@ -234,14 +234,14 @@ fn a_write_that_is_as_long_as_the_bypass_goes_past_the_cache_with_all_its_pieces
         let (past, ssd) = (WriteTarget::HomeAlone, WriteTarget::Extra(SSD));
         assert_eq!(place(&mut cache, 10_016, 129), [past; 5], "{policy}: the last piece is a single block");
         assert_eq!(place(&mut cache, 20_000, 64), [ssd; 2], "{policy}");
-        // Four of half the length in a row are a stream; requests of it may overtake each other.
+        // Four consecutive requests of half the length are a stream, even if reordered.
         let row: Vec<_> = [1, 0, 3, 2].iter().map(|i| place(&mut cache, 30_016 + 64 * i, 64)).collect();
         assert!(row[0].iter().all(|target| *target == ssd), "{policy}");
         assert!(row[3].iter().all(|target| *target == past), "{policy}: {row:?}");
     }
 }
 
-/// As the authors' code has it, with plain queues.
+/// S3-FIFO as in the authors' code, with plain queues.
 #[derive(Default)]
 struct Published {
     small: VecDeque<u64>,
@@ -259,12 +259,12 @@ impl Published {
         while self.hits.len() >= ROOM {
             self.evict();
         }
-        // One block is gone already for the one that comes.
+        // One block has already been evicted for the new block.
         let most = (self.hits.len() * 9 / 10).max(1);
         let known = self.ghosts.iter().rev().take(most).position(|&ghost| ghost == block);
         match known {
             Some(place) => {
-                // Its place stays: the length is counted in blocks that were remembered.
+                // The place stays: the length is counted in remembered blocks.
                 let place = self.ghosts.len() - 1 - place;
                 self.ghosts[place] = u64::MAX;
                 self.main.push_back(block);
@@ -310,7 +310,7 @@ fn s3_fifo_hits_as_often_as_plain_queues_do() {
         ours += u32::from(cache.read(block));
         theirs += u32::from(published.read(block));
     }
-    // Ours forgets a few names early.
+    // Braid's table forgets a few names early.
     assert!(ours.abs_diff(theirs) * 50 < theirs, "{ours} hits, {theirs} with plain queues");
     let held: HashSet<u64> = cache.copies.by_block.keys().map(|block| block.0).collect();
     let alike = published.hits.keys().filter(|block| held.contains(block)).count();
@@ -330,8 +330,8 @@ fn writes_go_to_the_ssd_under_write_back_alone_and_new_extents_to_the_disk() {
     }
 }
 
-/// A block that is not cached would have to be read from the disk first, which takes the write in less time
-/// unless a flush follows.
+/// An uncached block would have to be read from the disk first. The disk takes the write in less time, unless
+/// a flush follows.
 #[test]
 fn a_block_that_is_written_in_part_goes_to_the_ssd_if_it_is_a_logs() {
     let mut cache = Cache::new("cache,mode=write-back");
@@ -385,7 +385,7 @@ fn dirty_blocks_are_written_back_in_the_order_of_addresses_between_the_water_mar
     }
     let written = rounds.concat();
     assert!(written.is_sorted() && (103..=205).contains(&written.len()), "{written:?}");
-    // In idle time all of it goes, from where the last plan ended.
+    // In idle time all dirty blocks are written back, from the end of the last plan.
     cache.now += Nanos::from_secs(2);
     let rest = cache.write_back();
     assert!(rest.first() > written.last() && rest.is_sorted());
@@ -394,8 +394,8 @@ fn dirty_blocks_are_written_back_in_the_order_of_addresses_between_the_water_mar
     }
 }
 
-/// With write-back at the engine's pace, and each write wherever there was room at that moment, dbench was 17
-/// % slower than on the disk alone.
+/// Regression: with write-back at the engine's pace, and each write placed by the room at the moment, dbench
+/// was 17 % slower than on the disk alone.
 #[test]
 fn guests_write_to_the_disks_from_when_a_cache_is_full_of_dirty_blocks_until_its_low_mark() {
     let mut cache = Cache::new("cache,mode=write-back,dirty-high=50%,dirty-low=20%");
@@ -421,7 +421,7 @@ fn guests_write_to_the_disks_from_when_a_cache_is_full_of_dirty_blocks_until_its
     assert_eq!(plan.share(HDD), None);
 }
 
-/// A cache full of dirty blocks had no victim: what came after that was not cached until somebody wrote back.
+/// Regression: a cache full of dirty blocks had no victim, and new blocks were not cached until a write-back.
 #[test]
 fn a_busy_cache_always_has_a_clean_copy_that_can_go() {
     for evict in ["lru", "s3-fifo"] {
@@ -437,7 +437,7 @@ fn a_busy_cache_always_has_a_clean_copy_that_can_go() {
                 through += u32::from(!cache.write(block));
             }
             assert!(cache.dirty() <= ROOM * 7 / 8);
-            // The disk is slow: a plan in four hundred requests.
+            // The disk is slow: one plan per four hundred requests.
             if i % 400 == 0 {
                 cache.write_back();
             }
@@ -446,7 +446,7 @@ fn a_busy_cache_always_has_a_clean_copy_that_can_go() {
     }
 }
 
-/// Dirty copies of an earlier policy were never evicted, and stayed for ever.
+/// Regression: dirty copies of an earlier policy were never evicted, and stayed for ever.
 #[test]
 fn what_became_dirty_under_another_policy_is_written_back() {
     for policy in ["cache", "ssd-first"] {
@@ -456,7 +456,7 @@ fn what_became_dirty_under_another_policy_is_written_back() {
     }
 }
 
-/// A device that failed was asked again a thousand times a second.
+/// Regression: a failing device was tried a thousand times a second.
 #[test]
 fn after_a_failure_nothing_is_written_back_for_a_while() {
     let mut cache = Cache::new("cache");
@@ -481,7 +481,7 @@ fn what_s3_fifo_keeps_is_kept_after_a_restart() {
     let mut before = Cache::new("cache,evict=s3-fifo,bypass=off");
     run(&mut before);
     let saved = before.ask(|policy, view| policy.save(view));
-    // What is cached is there again, in another order, and nothing is known of it but what was saved.
+    // The same blocks are cached again, in another order, without any state except the saved state.
     let mut after = Cache::new("cache,evict=s3-fifo,bypass=off");
     let mut blocks: Vec<u64> = before.copies.by_block.keys().map(|block| block.0).collect();
     blocks.sort_unstable();

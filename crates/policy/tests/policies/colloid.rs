@@ -1,10 +1,10 @@
-//! `colloid` before the devices of a formula.
+//! `colloid` with modelled devices.
 
 use crate::volume::{HDD, SSD, Volume, complete, devices, figure};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
 use braid_policy::{Completion, Direction, Move, Origin, Policy, parse};
 
-/// An SSD of 100 slots and a disk of 400.
+/// An SSD of `ssd_slots` slots and a disk of 400.
 fn volume(ssd_slots: u32) -> (Volume, Box<dyn Policy>) {
     let devices = devices(&[(DeviceClass::Ssd, ssd_slots), (DeviceClass::Hdd, 400)]);
     let policy = parse("colloid,weight=1,latency=all", &devices).expect("it is right");
@@ -25,8 +25,8 @@ fn migrate(extent: u32, target: DeviceId) -> Move {
     Move::Migrate { extent: ExtentId(extent), target }
 }
 
-/// All is on the SSD, which takes 4 ms, and the disk would take 1 ms: half of the accesses shall go. Of 55
-/// these are 27.5: extents with 10, 9 and 8. Half of the demand of 100 requests of 8 KiB is 400 KiB, three
+/// All extents are on the SSD at 4 ms, and the disk would take 1 ms: half of the accesses shall move. Half of
+/// 55 is 27.5: extents with 10, 9 and 8. Half of the demand of 100 requests of 8 KiB is 400 KiB, three
 /// extents.
 #[test]
 fn the_hottest_extents_leave_the_slower_tier_as_far_as_the_shifted_demand_allows() {
@@ -59,7 +59,7 @@ fn nothing_moves_between_tiers_that_take_equally_long() {
     assert_eq!(volume.tick(&mut *policy), []);
 }
 
-/// The SSD has a single free slot, for exchanges: a hot extent comes against one that nobody asks for.
+/// The SSD has a single free slot, for exchanges: a hot extent is exchanged with an extent without requests.
 #[test]
 fn a_hot_extent_comes_to_a_full_ssd_against_a_cold_one() {
     let (mut volume, mut policy) = volume(10);

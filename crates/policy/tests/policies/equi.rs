@@ -1,4 +1,4 @@
-//! `equi`: what it moves, what it leaves alone, and when it stops.
+//! `equi`: moves, extents left alone, and the end of moves.
 
 use crate::volume::{HDD, SSD, Volume, complete_write, devices, extra_of};
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
@@ -14,7 +14,7 @@ fn equi(volume: &Volume, text: &str) -> Equi {
     Equi::new(&mut settings, &volume.devices).expect("the settings are right")
 }
 
-/// An SSD and a disk with all extents on the disk.
+/// An SSD of `ssd` slots and a disk with all extents.
 fn on_disk(ssd: u32) -> Volume {
     let mut volume =
         Volume::new(&devices(&[(DeviceClass::Ssd, ssd), (DeviceClass::Hdd, 2 * EXTENTS)]), EXTENTS as usize);
@@ -22,14 +22,13 @@ fn on_disk(ssd: u32) -> Volume {
     volume
 }
 
-/// A read of a guest ends.
+/// Completes a guest's read.
 fn has_read(policy: &mut dyn Policy, device: DeviceId, len: Bytes, millis: f64) {
     let latency = Nanos((millis * 1e6) as u64);
     policy.completed(&Completion { device, direction: Direction::Read, len, latency, origin: Origin::Guest });
 }
 
-/// Reads of 4 KiB from extents that are far from each other, each of which takes its device as long as it
-/// should.
+/// Reads of 4 KiB from distant extents, each with its device's usual latency.
 fn scattered(volume: &Volume, policy: &mut dyn Policy, extents: &[u32]) {
     for &extent in extents {
         volume.access(policy, extent, Direction::Read);
@@ -38,7 +37,7 @@ fn scattered(volume: &Volume, policy: &mut dyn Policy, extents: &[u32]) {
     }
 }
 
-/// Reads of whole extents, one after the other.
+/// Sequential reads of whole extents.
 fn in_a_row(volume: &Volume, policy: &mut dyn Policy, extents: std::ops::Range<u32>) {
     for extent in extents {
         volume.access_blocks(policy, extent, 32, Direction::Read);
@@ -46,7 +45,7 @@ fn in_a_row(volume: &Volume, policy: &mut dyn Policy, extents: std::ops::Range<u
     }
 }
 
-/// The extents that move in this tick, after probes, and where to. The moves are done.
+/// Runs one tick. Returns the extents moved, after probes, with their targets.
 fn moved(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<(u32, DeviceId)> {
     let mut all = Vec::new();
     for job in volume.tick(policy) {
@@ -65,7 +64,7 @@ fn moved(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<(u32, DeviceId)> {
 
 #[test]
 fn extents_of_scattered_reads_take_the_ssd_from_those_of_sequential_ones() {
-    // One more, since the disk seeks to the first of those that are read in a row.
+    // One slot more: the disk seeks to the first extent of a sequential run.
     let mut volume = on_disk(21);
     let mut policy = equi(&volume, "equi");
     let hot: Vec<u32> = (0..20).map(|i| i * 97).collect();
@@ -79,7 +78,7 @@ fn extents_of_scattered_reads_take_the_ssd_from_those_of_sequential_ones() {
     assert!((3001..3020).all(|extent| volume.home(extent) == Some(HDD)), "{all:?}");
 }
 
-/// Every extent is read once. What was read says nothing of what will be.
+/// Every extent is read once: past reads do not predict future reads.
 #[test]
 fn a_load_of_which_nothing_comes_again_stops_being_moved() {
     let mut volume = on_disk(EXTENTS);
@@ -101,16 +100,15 @@ fn a_load_of_which_nothing_comes_again_stops_being_moved() {
     assert!(last * 4 < first, "{by_round:?}");
 }
 
-/// Every extent is read again, but so seldom that no move pays within the horizon. A disk on which guests
-/// wait all the time has no pause in which the free room of an SSD could be filled: without this it would
-/// stay empty for ever.
+/// Every extent is read again, but so seldom that no move pays within the horizon. On a saturated disk there
+/// is no pause for filling the free room of an SSD: without this rule the room would stay empty for ever.
 #[test]
 fn free_room_is_filled_once_a_disk_has_been_saturated_for_long() {
     let mut volume = on_disk(EXTENTS);
     let mut policy = equi(&volume, "equi");
     volume.devices[HDD.index()].in_flight = 8;
     let (mut next, mut filled) = (0, Vec::new());
-    // 8 extents in half a second, each once in 250 s, for 20 minutes. Of 8 requests 7 wait.
+    // 8 extents in half a second, each once in 250 s, for 20 minutes. 7 of 8 requests wait.
     for _ in 0..20 {
         for _ in 0..120 {
             for extent in (next..next + 8).map(|i| i * 31 % EXTENTS) {
@@ -131,7 +129,7 @@ fn on_a_full_ssd_what_nobody_asks_for_leaves_and_what_is_as_hot_stays() {
     let mut volume = on_disk(20);
     (0..20).for_each(|extent| volume.settle(extent * 50, SSD));
     let mut policy = equi(&volume, "equi");
-    // Ten of those on the SSD are as hot as twenty on the disk.
+    // Ten extents on the SSD are as hot as twenty on the disk.
     let hot: Vec<u32> = (0..10).map(|i| i * 50).chain((0..20).map(|i| 1500 + i * 50)).collect();
     for _ in 0..200 {
         scattered(&volume, &mut policy, &hot);
@@ -143,8 +141,8 @@ fn on_a_full_ssd_what_nobody_asks_for_leaves_and_what_is_as_hot_stays() {
     assert_eq!((come, volume.devices[0].free), (10, 0));
 }
 
-/// What is left on the SSD, by plans, of 200 extents that are written again and again: a write takes the SSD
-/// so long, and the disk 8 ms.
+/// Writes 200 extents on the SSD again and again: a write takes `millis` on the SSD, and 8 ms on the disk.
+/// Returns the extents left on the SSD, by plan.
 fn left_on_ssd(in_flight: u32, millis: f64) -> Vec<usize> {
     let mut volume = on_disk(1000);
     let hot: Vec<u32> = (0..200).map(|i| i * 19).collect();
@@ -170,7 +168,7 @@ fn an_ssd_gives_load_to_a_disk_where_requests_wait_for_it() {
     assert!(left_on_ssd(20, 60.0).last().is_some_and(|&left| left < 200));
 }
 
-/// An SSD that is slower than the disk by nature, without a queue.
+/// An SSD slower than the disk by nature, without a queue.
 #[test]
 fn an_ssd_that_is_several_times_slower_gives_back_step_by_step() {
     let left = left_on_ssd(0, 60.0);
@@ -179,8 +177,8 @@ fn an_ssd_that_is_several_times_slower_gives_back_step_by_step() {
     assert!(steps.clone().max().is_some_and(|most| most <= 20), "a tenth in a plan at most: {left:?}");
 }
 
-/// Two disks and two SSDs: what is hot goes to both SSDs, and nothing from disk to disk, though one is always
-/// a little slower by chance.
+/// Two disks and two SSDs: hot extents go to both SSDs, and no extent moves from disk to disk, though one
+/// disk is always a little slower by chance.
 #[test]
 fn devices_of_a_class_share_what_comes_and_exchange_nothing() {
     let ssd = (DeviceClass::Ssd, 100);
@@ -204,8 +202,8 @@ fn devices_of_a_class_share_what_comes_and_exchange_nothing() {
     assert!(to[0] >= 30 && to[1] >= 30, "{to:?}");
 }
 
-/// The SSD is missing: it has no room, and it never answers. A full SSD that answers gets what is hot in
-/// place of what is not.
+/// The SSD is missing: it has no room, and never answers. A full SSD that answers gets hot extents in
+/// exchange for cold extents.
 #[test]
 fn a_device_that_never_answered_gets_nothing_that_needs_room_first() {
     for answers in [false, true] {
@@ -232,7 +230,7 @@ fn what_has_moved_rests() {
     let mut policy = equi(&volume, "equi");
     let mut moves: Vec<(Nanos, u32)> = Vec::new();
     for round in 0..400 {
-        // The SSD and the disk take turns in being slow.
+        // The SSD and the disk are slow in turns.
         volume.devices[0].in_flight = if round / 20 % 2 == 0 { 0 } else { 30 };
         for extent in (0..10).map(|i| i * 100) {
             volume.access(&mut policy, extent, Direction::Read);
@@ -261,7 +259,7 @@ fn new_extents_go_to_where_what_guests_ask_for_takes_less_time() {
     let mut counts = [[0; 2]; 4];
     let mut next = 0;
     for (phase, counts) in counts.iter_mut().enumerate() {
-        // In the first two phases the SSD is quick, then it is slow; the disk's cache takes writes.
+        // In the first two phases the SSD is fast, then slow; the disk's cache takes writes.
         for _ in 0..100 {
             for _ in 0..8 {
                 let piece = Piece {
@@ -305,23 +303,22 @@ fn settings_have_bounds_and_come_out_as_they_went_in() {
         parse("equi,research.memory=30s,research.horizon=50ms", &volume.devices).expect("they are right");
     assert_eq!(written(&*policy), "equi,research.memory=30s,research.horizon=50ms");
     assert!(parse(&format!("equi,{}", policy.settings()), &volume.devices).is_ok());
-    // A constant is a setting too, which is written if it is not the usual one.
+    // A constant is a setting too, and is shown if different from its default.
     let shown = |text: &str| written(&*parse(text, &volume.devices).expect("they are right"));
     assert_eq!(shown("equi,research.group=16,research.margin=2"), "equi,research.group=16");
-    // As volumes of earlier versions have them.
+    // The form in volumes of earlier versions.
     assert_eq!(shown("equi,memory=16s,horizon=9s,group=16"), "equi,research.horizon=9s,research.group=16");
     assert!(parse("equi,memory=20s,research.memory=30s", &volume.devices).is_err());
 }
 
-/// 2000 extents fill the SSD.
+/// An SSD filled by 2000 extents.
 fn full_ssd() -> Volume {
     let mut volume = on_disk(2000);
     (0..2000).for_each(|extent| volume.settle(extent, SSD));
     volume
 }
 
-/// The slots of the SSD that hold homes, once copies have come as long as there was room for them, and plans
-/// were made.
+/// Adds copies while there is room, with a plan each time. Returns the slots of the SSD that hold homes.
 fn homes_beside_copies(volume: &mut Volume, policy: &mut dyn Policy) -> u32 {
     let mut copies = 0;
     loop {
@@ -347,7 +344,7 @@ fn homes_leave_the_ssd_as_copies_come_as_far_as_the_mode_says() {
     }
 }
 
-/// A switch to another mode does not send away what is hot.
+/// A change of the mode does not move hot extents away.
 #[test]
 fn homes_leave_only_as_copies_come_and_those_first_that_nobody_asks_for() {
     let mut volume = full_ssd();
@@ -412,7 +409,7 @@ fn the_mode_that_a_guard_found_outlives_an_opening() {
     }
 }
 
-/// It is the default: a volume without SSDs has it, too.
+/// `equi,mode=auto` is the default, and also valid for a volume without SSDs.
 #[test]
 fn devices_of_one_class_leave_no_mode_to_choose() {
     for class in [DeviceClass::Ssd, DeviceClass::Hdd] {
@@ -440,7 +437,7 @@ fn blocks_of_what_lies_on_a_disk_have_copies_and_streams_pass_by() {
     assert_eq!(write(&mut tier, 100), Placement::KEEP);
 }
 
-/// Here all blocks have copies on the SSD, which serve what is read: hot extents stay where they are.
+/// All blocks have copies on the SSD here, which serve all reads: hot extents stay.
 #[test]
 fn what_a_copy_serves_is_no_reason_to_move_a_home() {
     for (mode, moves) in [("tier", true), ("mixed", false)] {

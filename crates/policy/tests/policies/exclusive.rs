@@ -1,4 +1,4 @@
-//! `exclusive` and `inclusive`: which pages the SSD tier gets, how fast, and what the cache holds.
+//! `exclusive` and `inclusive`: pages of the SSD tier, rate of migration, and contents of the cache.
 
 use crate::volume::{HDD, SSD, Volume, devices, extra_of};
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos, Rng};
@@ -7,10 +7,10 @@ use braid_policy::{Direction, Home, LONGEST_STATE, Move, Outcome, Plan, Policy, 
 /// Extents in a page of 512 KiB.
 const PAGE: u32 = 4;
 const EXTENTS: u32 = 400;
-/// Fast enough for a page in one tick.
+/// A rate that moves a page in one tick.
 const SETTINGS: &str = "page=512KiB,period=10s,rate=100MB";
 
-/// An SSD with room for 40 extents, and a disk with all of the volume.
+/// An SSD with room for 40 extents, and a disk with the whole volume.
 fn volume() -> Volume {
     let classes = [(DeviceClass::Ssd, 40), (DeviceClass::Hdd, 2 * EXTENTS)];
     let mut volume = Volume::new(&devices(&classes), EXTENTS as usize);
@@ -35,7 +35,7 @@ fn read_page(volume: &Volume, policy: &mut dyn Policy, page: u32, times: u32) {
     });
 }
 
-/// Lets time pass, and all that is asked for come about; returns what that was.
+/// Lets time pass and carries out all moves. Returns the moves.
 fn run(volume: &mut Volume, policy: &mut dyn Policy, time: Nanos) -> Vec<Move> {
     let (end, mut all) = (volume.now + time, Vec::new());
     while volume.now < end {
@@ -51,7 +51,7 @@ fn run(volume: &mut Volume, policy: &mut dyn Policy, time: Nanos) -> Vec<Move> {
     all
 }
 
-/// Pages that lie on the SSD as a whole, and the number of extents there.
+/// Pages entirely on the SSD, and the number of extents on the SSD.
 fn on_ssd(volume: &Volume) -> (Vec<u32>, usize) {
     let is_there = |extent: u32| volume.home(extent) == Some(SSD);
     let whole = |page: &u32| (page * PAGE..(page + 1) * PAGE).all(is_there);
@@ -111,7 +111,7 @@ fn the_cache_keeps_its_share_of_the_ssd_from_the_tier() {
     assert_eq!(on_ssd(&volume), ((0..5).collect(), 20));
 }
 
-/// The cache has taken its half of the SSD, as the engine does: then another split needs that half.
+/// The cache has taken its half of the SSD, as in the engine; another split then needs the half.
 #[test]
 fn another_split_moves_pages_at_once_and_without_another_period() {
     let mut volume = volume();
@@ -181,7 +181,7 @@ fn the_exclusive_cache_admits_what_lies_on_a_disk_and_the_inclusive_one_all() {
     }
 }
 
-/// What the cache still has of an extent that has come to the tier took a second write to the SSDs.
+/// Regression: a cached copy of an extent on the SSD tier caused a second write to the SSDs.
 #[test]
 fn a_write_to_the_ssd_tier_leaves_no_copy_in_the_exclusive_cache() {
     for (name, home) in [
@@ -194,7 +194,7 @@ fn a_write_to_the_ssd_tier_leaves_no_copy_in_the_exclusive_cache() {
         let mut policy = in_charge(&mut volume, name);
         let placed = volume.access(&mut *policy, 0, Direction::Write);
         assert_eq!((placed.home, placed.extra), (home, None), "{name}");
-        // On a disk: written through to the copy that there may be.
+        // On a disk: written through to a copy, if any.
         let placed = volume.access(&mut *policy, 1, Direction::Write);
         assert_ne!(placed.home, Home::Alone, "{name}");
     }
@@ -236,7 +236,7 @@ fn a_restart_keeps_the_counts_and_the_age_of_the_period() {
     (0..10).for_each(|page| read_page(&volume, &mut *policy, 40 + page, 2));
     volume.now = Nanos::from_secs(7);
     let learned = policy.save(&volume.view());
-    // The clock begins anew.
+    // The clock restarts.
     volume.now = Nanos::ZERO;
     let mut policy = self::policy(&volume, "exclusive,cache=0%");
     policy.restore(&learned, &volume.view());

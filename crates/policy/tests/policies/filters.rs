@@ -1,4 +1,4 @@
-//! Filters of the caching policies: what enters a cache of a thousand blocks, and when.
+//! Filters of the caching policies: admission to a cache of a thousand blocks.
 
 use crate::caching::Cache;
 use braid_base::{BlockId, Nanos, Rng};
@@ -7,7 +7,7 @@ fn is_cached(cache: &Cache, block: u64) -> bool {
     cache.copies.by_block.contains_key(&BlockId(block))
 }
 
-/// The setting of each policy with a filter, without a bypass: what is read here is no stream.
+/// Settings of each policy with a filter, without a bypass: the reads are not streams.
 const LARC: [&str; 2] = ["cache,admit=larc,bypass=off", "exclusive,cache=100%,admit=larc,bypass=off"];
 
 #[test]
@@ -28,14 +28,14 @@ fn with_larc_a_write_goes_to_the_disk_until_its_block_is_known_and_to_the_cache_
         assert!(cache.write(5) && is_cached(&cache, 5), "{policy}");
         assert!(cache.write(5), "{policy}: it is cached");
     }
-    // Under write-through no write makes a copy, nor counts.
+    // Under write-through a write makes no copy, and does not count.
     let mut cache = Cache::new("cache,admit=larc");
     (0..3).for_each(|_| assert!(!cache.write(5)));
     assert!(!cache.read(5) && !is_cached(&cache, 5));
 }
 
-/// The paper's promise: fewer writes to the SSD, and no fewer hits, under a skewed load with many blocks that
-/// are asked for once.
+/// The paper's promise: fewer writes to the SSD and no fewer hits, under a skewed load with many one-time
+/// blocks.
 #[test]
 fn larc_writes_less_to_the_ssd_and_hits_as_often_under_a_skewed_load() {
     let run = |policy: &str| {
@@ -54,7 +54,7 @@ fn larc_writes_less_to_the_ssd_and_hits_as_often_under_a_skewed_load() {
     assert!(larc.0 > all.0 && larc.1 * 5 < all.1, "hits and copies: {all:?} without, {larc:?} with larc");
 }
 
-/// 9 misses in the imprecise table, of which the last is the first of 4 in the precise one.
+/// 9 misses in the imprecise table; the last counts as the first of 4 in the precise table.
 #[test]
 fn with_sievestore_a_block_enters_at_its_twelfth_miss_within_the_window() {
     let mut cache = Cache::new("cache,admit=sievestore,bypass=off");

@@ -17,7 +17,7 @@ struct Rig {
     now: Nanos,
     devices: Vec<DeviceView>,
     copies: Copies,
-    /// What the volume holds; behind its end zeros.
+    /// Contents of the volume; zeros after the end.
     bytes: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ impl Homes for Copies {
 }
 
 impl Rig {
-    /// With so many extent slots on the SSD, of 32 blocks each.
+    /// An SSD with `slots` extent slots of 32 blocks each.
     fn new(text: &str, slots: u32) -> Rig {
         let devices = devices(&[(DeviceClass::Ssd, slots), (DeviceClass::Hdd, EXTENTS)]);
         let policy = parse(text, &devices).expect(text);
@@ -102,7 +102,7 @@ impl Rig {
         self.request(Op::Write, block, 1, Flags::default())
     }
 
-    /// An extra copy comes, goes, or becomes clean or dirty.
+    /// Makes, drops, cleans or dirties an extra copy.
     fn set(&mut self, block: BlockId, dirty: Option<bool>) {
         let before = self.copies.extra(block);
         match dirty {
@@ -113,7 +113,7 @@ impl Rig {
         self.policy.extra_changed(block, before, now);
     }
 
-    /// Asks for a plan when the policy wants to be asked, and carries it out.
+    /// Advances to the policy's next plan, and carries out the plan.
     fn tick(&mut self) -> Vec<Move> {
         let mut plan = Plan::default();
         self.now = self.with(|policy, view| policy.plan(view, &mut plan));
@@ -146,7 +146,7 @@ impl Rig {
         plan.moves
     }
 
-    /// Plans once the next search is due, with the usual period, until nothing is left to be done.
+    /// Plans from the next search on, with the default period, until no work is left.
     fn search(&mut self) -> Vec<Move> {
         let mut moves = self.tick();
         self.now += Nanos::from_secs(10);
@@ -154,7 +154,7 @@ impl Rig {
         moves
     }
 
-    /// Plans until nothing is left to be done, not further than the next search.
+    /// Plans until no work is left, but not beyond the next search.
     fn settle(&mut self) -> Vec<Move> {
         (0..50).flat_map(|_| self.tick()).collect()
     }
@@ -176,7 +176,7 @@ fn promoted(moves: &[Move]) -> Vec<u64> {
     moves.iter().flat_map(of).collect()
 }
 
-/// The remap area of an SSD of so many slots, without a write-back area: a 64th is the engine's.
+/// Blocks in the remap area of an SSD of `slots` slots, without a write-back area: a 64th is the engine's.
 fn remap_blocks(slots: u32) -> u64 {
     u64::from(slots * 32 - slots * 32 / 64)
 }
@@ -184,7 +184,7 @@ fn remap_blocks(slots: u32) -> u64 {
 #[test]
 fn blocks_of_small_requests_are_promoted_and_those_of_large_ones_are_not() {
     let mut rig = Rig::new("hystor,write-back=0%", 4);
-    // All are read as often: 100 blocks one by one, 640 in requests of 32 blocks.
+    // All blocks are read equally often: 100 blocks one by one, 640 in requests of 32 blocks.
     for block in (0..100).map(|i| 5_000 + i * 3) {
         rig.read(block);
     }
@@ -211,7 +211,7 @@ fn a_block_in_the_remap_area_is_written_there_and_others_to_the_disk_without_a_w
 
 #[test]
 fn dirty_blocks_are_written_back_in_order_of_address_from_the_high_mark_to_the_low_one() {
-    // 16 slots: 504 blocks, of which 252 are the write-back area's, 189 the high mark, and 126 the low one.
+    // 16 slots: 504 blocks. The write-back area has 252 blocks, its high mark is 189 and its low mark 126.
     let mut rig = Rig::new("hystor,write-back=50%,period=1h", 16);
     for i in 0..189u64 {
         assert_ne!(rig.write(i * 76 % 189 * 50), Placement::KEEP);
@@ -295,7 +295,7 @@ fn metadata_is_remapped_at_first_sight() {
     assert_eq!(rig.request(Op::Read, 70, 1, metadata).promoted_to(), Some(SSD));
     assert_eq!(rig.request(Op::Write, 300, 1, metadata), Placement::write_back(SSD));
     assert_eq!(rig.figure("metadata_blocks"), 2.0);
-    // High-cost blocks do not push it out.
+    // High-cost blocks do not evict metadata.
     for _ in 0..200 {
         (0..200).for_each(|block| _ = rig.read(5_000 + block));
     }
@@ -306,7 +306,7 @@ fn metadata_is_remapped_at_first_sight() {
     assert_eq!(off.figure("metadata_blocks"), 0.0);
 }
 
-/// ext4 with blocks of 4 KiB and one group: its superblock, and the descriptor in the block after it.
+/// ext4 with blocks of 4 KiB and one group: its superblock, and the descriptor in the following block.
 fn ext4(inode_table: u32) -> Vec<u8> {
     let mut bytes = vec![0; 8192];
     let mut set = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());

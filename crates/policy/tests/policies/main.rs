@@ -1,4 +1,4 @@
-//! Policies against the papers that they follow, on a volume without an engine.
+//! Policies compared with their papers, on a volume without an engine.
 
 mod as_published;
 mod baselines;

@@ -1,4 +1,4 @@
-//! `most` before the devices of a formula: the offload ratio, routing, the mirrored class and its cleaning.
+//! `most` with modelled devices: the offload ratio, routing, the mirrored class and its cleaning.
 
 use crate::caching::{Cache, piece};
 use crate::volume::{HDD, SSD, Volume, complete, devices, extra_of, figure};
@@ -11,7 +11,7 @@ fn volume(settings: &str) -> (Volume, Box<dyn Policy>) {
     (Volume::new(&devices, 400), policy)
 }
 
-/// A round in which the SSD and the disk took so long.
+/// A round in which the SSD and the disk have the latencies `millis`.
 fn round(volume: &mut Volume, policy: &mut dyn Policy, millis: [f64; 2]) -> Vec<Move> {
     complete(policy, SSD, 100, millis[0]);
     complete(policy, HDD, 100, millis[1]);
@@ -70,15 +70,15 @@ fn new_extents_go_to_the_disk_by_the_ratio() {
     assert_eq!(disk, 20);
 }
 
-/// The highest ratio is one step: then data has to move. The hottest extent of the SSD gets a home on the
-/// disk, and then its copies.
+/// The highest ratio is one step, so data has to move afterwards. The hottest extent of the SSD gets a home
+/// on the disk, and then its copies.
 #[test]
 fn at_the_highest_ratio_the_hottest_extents_of_the_ssd_are_mirrored() {
     let (mut volume, mut policy) = volume(",offload=2%,rate=1MB");
     (0..4).for_each(|extent| volume.settle(extent, SSD));
     (0..4).for_each(|extent| read(&volume, &mut *policy, extent, 20 + extent));
     assert_eq!(round(&mut volume, &mut *policy, [4.0, 1.0]), [], "the ratio first");
-    // 200 KB of a round: an extent is moved and copied, which is 256 KiB.
+    // 200 KB per round: an extent is moved and copied, 256 KiB.
     let moves = round(&mut volume, &mut *policy, [4.0, 1.0]);
     assert_eq!(moves, [migrate(3, HDD)]);
     volume.settle(3, HDD);
@@ -89,7 +89,7 @@ fn at_the_highest_ratio_the_hottest_extents_of_the_ssd_are_mirrored() {
     assert_eq!(round(&mut volume, &mut *policy, [1.0, 1.0]), [], "equal: nothing moves");
 }
 
-/// The class has room for one: a hotter extent takes the place of the mirrored one.
+/// The class has room for one extent: a hotter extent replaces the mirrored extent.
 #[test]
 fn a_full_mirrored_class_gets_hotter() {
     let (mut volume, mut policy) = volume(",offload=2%,mirror=0.2%");
@@ -139,8 +139,8 @@ fn plan(cache: &mut Cache) -> Vec<Move> {
     plan.moves
 }
 
-/// Extent 0 is mirrored, and block 5 written on the SSD alone. As soon as four reads have come for the write
-/// it is cleaned, and the blocks that the disk alone has get copies.
+/// Extent 0 is mirrored, and block 5 is written only on the SSD. After four reads for the write the extent is
+/// cleaned, and the blocks valid only on the disk get copies.
 #[test]
 fn blocks_are_cleaned_where_many_reads_come_for_a_write() {
     let mut cache = Cache::new("most");

@@ -1,4 +1,4 @@
-//! `orthus` in a cache of a thousand blocks above a device that is nearly as fast.
+//! `orthus` in a cache of a thousand blocks above a device of nearly the same speed.
 
 use crate::caching::{Cache, piece};
 use crate::volume::{HDD, SSD};
@@ -15,9 +15,9 @@ fn figure(cache: &mut Cache, name: &str) -> f64 {
     figures.into_iter().find(|(known, _)| *known == name).expect("the policy has it").1
 }
 
-/// Intervals of 100 ms with a thousand reads each, 95 of a hundred of 500 hot blocks. The devices serve as
-/// many bytes as the slower part of the load allows: 100 MB/s of the cache, 60 MB/s of the disk. What the
-/// reads of the last interval asked of the disk, of those of hot blocks.
+/// Runs intervals of 100 ms with a thousand reads each, 95 of 100 from 500 hot blocks. The bottleneck bounds
+/// the bytes served: 100 MB/s of the cache, 60 MB/s of the disk. Returns the share of hits that went to the
+/// disk in the last interval.
 fn run(cache: &mut Cache, intervals: usize, rng: &mut Rng) -> f64 {
     let (mut hot, mut past) = (0, 0);
     for _ in 0..intervals {
@@ -47,7 +47,7 @@ fn run(cache: &mut Cache, intervals: usize, rng: &mut Rng) -> f64 {
     f64::from(past) / f64::from(hot)
 }
 
-/// 100 of 160 MB/s are the cache's: 62.5 % of all reads, 66 % of the hits.
+/// The cache serves 100 of 160 MB/s: 62.5 % of all reads, 66 % of the hits.
 #[test]
 fn the_disk_gets_the_share_of_hits_at_which_both_devices_are_busy_and_the_cache_fills_no_more() {
     let (mut cache, mut rng) = (Cache::new("orthus"), Rng::new(1));

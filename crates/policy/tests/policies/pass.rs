@@ -1,4 +1,4 @@
-//! PASS: what goes where, when the window is duplicated, and how long guests wait.
+//! PASS: placement, duplication of the window, and waits of guests.
 
 use crate::volume::{HDD, SSD, Volume, devices};
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Op};
@@ -19,7 +19,7 @@ pub fn request(op: Op) -> Request {
     Request { op, range: ByteRange::new(Bytes::ZERO, KIB * 4), flags: Flags::default() }
 }
 
-/// A block at the start of each of so many extents.
+/// One block at the start of each of `count` extents.
 fn scattered(count: u64) -> impl Iterator<Item = ByteRange> {
     (0..count).map(|extent| ByteRange::new(KIB * 128 * extent, KIB * 4))
 }
@@ -89,7 +89,7 @@ fn writes_wait_by_what_is_outstanding_in_so_many_levels() {
     let mut volume = pair();
     let mut policy = pass("window=4KiB,max-lag=4KiB,base=1ms,threshold=2,levels=3", &volume);
     assert_eq!(policy.throttle(&request(Op::Write), &volume.view()), Nanos::ZERO);
-    // 16 pieces: a block in each.
+    // 16 pieces, with a block in each.
     volume.lack(scattered(16));
     let outstanding = plan(&mut *policy, &volume);
     assert_eq!(outstanding.len(), 16);
@@ -153,7 +153,7 @@ fn without_an_idle_time_a_window_that_is_not_full_is_never_duplicated() {
     }
 }
 
-/// Section IV.C merges what overlaps, and nothing else.
+/// Section IV.C merges only overlapping pieces.
 #[test]
 fn only_gaps_that_are_shorter_than_the_settings_say_are_duplicated() {
     let mut volume = pair();
@@ -169,7 +169,7 @@ fn only_gaps_that_are_shorter_than_the_settings_say_are_duplicated() {
     }
 }
 
-/// Section IV.A: the callback awakens the duplication thread. It looked every 10 ms.
+/// Section IV.A: the callback awakens the duplication thread. Regression: the policy polled every 10 ms.
 #[test]
 fn the_policy_is_awakened_by_a_full_window() {
     let mut volume = pair();
@@ -200,8 +200,8 @@ fn what_cannot_be_duplicated_is_tried_again_after_a_while() {
     }
 }
 
-/// Section IV.B: the I/O thread, reads too, is blocked when the duplication thread is awakened, if what is
-/// outstanding exceeds the threshold then.
+/// Section IV.B: when the duplication thread is awakened, the I/O thread is blocked, for reads too, if the
+/// outstanding work exceeds the threshold.
 #[test]
 fn the_io_thread_is_blocked_at_an_awakening_if_more_than_the_threshold_is_outstanding() {
     let mut volume = pair();
@@ -231,7 +231,8 @@ fn the_io_thread_is_blocked_at_an_awakening_if_more_than_the_threshold_is_outsta
     assert_eq!(waits(&mut *policy, &volume), Nanos::from_millis(1), "until the same instant");
     volume.now = Nanos::from_millis(20);
     assert_eq!(waits(&mut *policy, &volume), Nanos::ZERO, "it is not awakened again");
-    // With half of the plan done, 8 of it and 32 of later windows are outstanding; then α is above N.
+    // With half of the plan done, 8 pieces of the plan and 32 of later windows are outstanding; then α is
+    // above N.
     first[..8]
         .iter()
         .for_each(|&range| policy.done(&Move::Resync { range, gap: Bytes::ZERO }, Outcome::Finished));
@@ -245,7 +246,7 @@ fn the_io_thread_is_blocked_at_an_awakening_if_more_than_the_threshold_is_outsta
     assert_eq!(waits(&mut *policy, &volume), Nanos::from_millis(3), "N base times at most");
 }
 
-/// A request of the background has written to the disk.
+/// Completes a background write to the disk.
 pub fn copied(policy: &mut dyn Policy, len: Bytes) {
     let (direction, origin) = (Direction::Write, Origin::Background);
     policy.completed(&Completion { device: HDD, direction, len, latency: Nanos::from_millis(1), origin });
@@ -262,7 +263,7 @@ fn while_a_full_window_is_duplicated_guests_write_no_faster_than_the_disk_gets_i
     assert_eq!(write(&mut *policy, &volume), Nanos::ZERO, "the rate of the disk is not known yet");
     volume.now = Nanos::from_secs(1);
     copied(&mut *policy, MIB * 4);
-    // Half way to the bound: as fast as the disk, one guest after the other.
+    // Halfway to the bound: as fast as the disk, one guest after the other.
     let alone = Nanos(1_000_000_000 / 1024);
     for waiting in 1..=4 {
         let wait = write(&mut *policy, &volume);
@@ -274,11 +275,12 @@ fn while_a_full_window_is_duplicated_guests_write_no_faster_than_the_disk_gets_i
     // Near the bound: slower.
     volume.lack((0..740).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)));
     assert!(write(&mut *policy, &volume) > Nanos(alone.0 * 3));
-    // At the bound that slow is no end: the disk has what is over the window after half a second.
+    // At the bound even the slow pace has a limit: the disk copies the excess over the window in half a
+    // second.
     volume.lack((0..768).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)));
     let longest = (0..40).map(|_| write(&mut *policy, &volume)).max();
     assert_eq!(longest, Some(Nanos::from_millis(500)));
-    // Not more than the window is behind: at once.
+    // At most the window is stale: no wait.
     volume.now = Nanos::from_secs(3);
     volume.lack((0..256).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)));
     assert_eq!(write(&mut *policy, &volume), Nanos::ZERO);
@@ -300,7 +302,8 @@ fn a_write_that_the_disk_lacks_for_too_long_makes_the_others_wait_for_both_copie
     assert!(most(&mut *policy, &volume) > Bytes::ZERO);
     volume.now = Nanos::from_millis(10_900);
     assert_eq!(plan(&mut *policy, &volume), []);
-    // Half of the time: duplication begins, though the window is nearly empty and guests are at work.
+    // Half of the time has passed: duplication begins, though the window is nearly empty and guests are
+    // active.
     volume.now = Nanos::from_millis(11_100);
     let pieces = plan(&mut *policy, &volume);
     assert_eq!(pieces.len(), 3);
@@ -325,7 +328,8 @@ fn a_write_that_the_disk_lacks_for_too_long_makes_the_others_wait_for_both_copie
     assert_eq!(parse(&again, &volume.devices).unwrap().settings(), policy.settings());
 }
 
-/// What is behind has no bound while a disk is lost, and all of it was one plan: millions of moves.
+/// Regression: while a disk is lost, the stale data has no bound, and all of it was one plan with millions of
+/// moves.
 #[test]
 fn a_plan_is_bounded_and_a_round_ends_with_its_last_plan() {
     let mut volume = pair();
@@ -349,10 +353,10 @@ fn a_plan_is_bounded_and_a_round_ends_with_its_last_plan() {
         let first = plan(&mut *policy, &volume);
         assert!(first == scattered(8192).collect::<Vec<_>>());
         end(&mut *policy, &first);
-        // The first plan alone has not brought what was behind when it began.
+        // The first plan has not copied all ranges that were stale at its start.
         volume.now = start + Nanos::from_millis(2_050);
         assert!(is_late(&mut *policy, &volume));
-        // What guests wrote meanwhile has its turn in the next round.
+        // Ranges written by guests meanwhile are copied in the next round.
         volume.lack(scattered(1).chain(scattered(left).skip(8192)));
         for plan_len in [8192, 3616].into_iter().filter(|_| left > 0) {
             assert!(is_late(&mut *policy, &volume));
@@ -414,7 +418,7 @@ fn by_epochs_the_disk_gets_all_that_is_behind_as_a_whole() {
     assert!(parse("pass,order=random", &volume.devices).is_err());
 }
 
-/// By epochs the disk lacked what was as old as the load that never paused. The paper has no bound in time.
+/// Regression: by epochs the disk's data was as old as a load without pauses. The paper has no bound in time.
 #[test]
 fn by_epochs_the_disk_lacks_nothing_older_than_five_seconds_unless_the_settings_say_so() {
     let volume = pair();
@@ -436,8 +440,8 @@ fn by_epochs_the_disk_lacks_nothing_older_than_five_seconds_unless_the_settings_
     }
 }
 
-/// What the loss of an SSD may cost at most was known to readers of the policy's settings alone, in bytes or
-/// as a share.
+/// Regression: the largest loss from a lost SSD was visible only in the policy's settings, in bytes or as a
+/// share.
 #[test]
 fn what_the_disk_may_lack_at_most_is_a_figure_of_it() {
     let volume = pair();

@@ -1,13 +1,13 @@
-//! PASS: guests are held to the rate at which the disk gets its copies.
+//! PASS: guests are paced by the rate of copies to the disk.
 
 use crate::pass::{copied, pair, pass, request};
 use braid_base::{KIB, Nanos, Op};
 use braid_policy::{ByteRange, Move, Outcome, Plan};
 use std::collections::{BTreeSet, VecDeque};
 
-/// What a guest writes in ten seconds, in bursts of so many blocks all over the volume. The SSD takes 0.1 ms
-/// for a block. The disk takes `slow` for what the policy gives it in the
-/// first two seconds and 1 ms from then on, and 10 ms for a write that it must have at once.
+/// Number of blocks that a guest writes in ten seconds, in bursts of `burst` blocks all over the volume. The
+/// SSD takes 0.1 ms for a block. The disk takes `slow` for the policy's copies in the first two seconds, and
+/// 1 ms later; a synchronous write takes 10 ms.
 fn written_in_ten_seconds(settings: &str, (burst, most_behind): (usize, usize), slow: Nanos) -> usize {
     let mut volume = pair();
     let mut policy = pass(settings, &volume);
@@ -52,16 +52,16 @@ fn written_in_ten_seconds(settings: &str, (burst, most_behind): (usize, usize), 
     written
 }
 
-/// Guests waited half a second for each write under a window of 128 KiB, while all devices were idle: the
-/// rate of the disk was measured anew only in windows that took 0.2 s to duplicate, and clients held to an
-/// old rate filled none.
+/// Regression: guests waited half a second for each write under a window of 128 KiB, while all devices were
+/// idle. The rate of the disk was measured only in windows that took 0.2 s to duplicate, and clients paced by
+/// an old rate filled no such window.
 #[test]
 fn guests_are_held_to_the_rate_of_the_disk_as_it_is_and_not_as_it_was() {
     for blocks in [16, 32, 64] {
         let settings = format!("window={}B,base=0us", (KIB * 4 * blocks as u64).0);
         let of = |slow| written_in_ten_seconds(&settings, (blocks, 2 * blocks), slow);
         let [steady, recovered] = [Nanos::from_millis(1), Nanos::from_millis(100)].map(of);
-        // The disk could have got 10,000, and 8,000 after it had been slow.
+        // The disk could have copied 10,000 blocks, and 8,000 after its slow phase.
         assert!(steady > 6_000 && recovered > 4_000, "{blocks}: {steady} and {recovered}");
     }
 }

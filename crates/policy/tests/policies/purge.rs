@@ -1,5 +1,4 @@
-//! What is cached and written back as published: writes of a part of a block, and dirty blocks at their
-//! purge.
+//! Caching and write-back as published: writes of a part of a block, and write-back of dirty blocks at purge.
 
 use crate::caching::{Cache, ROOM, piece};
 use crate::volume::SSD;
@@ -23,7 +22,7 @@ fn a_block_that_is_written_in_part_goes_to_the_ssd_if_the_settings_say_so() {
     }
 }
 
-/// The paper purges the least recently used segment, and writes that back then.
+/// The paper purges the least recently used segment, and writes the segment back at purge.
 #[test]
 fn a_cache_that_writes_back_at_purge_is_dirty_until_then_and_purges_in_the_order_of_use() {
     let mut cache = Cache::new("exclusive,cache=100%,dirty-until=purge");
@@ -37,7 +36,7 @@ fn a_cache_that_writes_back_at_purge_is_dirty_until_then_and_purges_in_the_order
         );
     }
     assert_eq!(cache.dirty(), ROOM);
-    // The first ones have been used since.
+    // The first blocks have been used since.
     (0..100).for_each(|block| assert!(cache.read(block * 7)));
     assert!(!cache.write(1), "no clean copy can go for it");
     let written = cache.write_back();
@@ -46,7 +45,7 @@ fn a_cache_that_writes_back_at_purge_is_dirty_until_then_and_purges_in_the_order
         cache.write(1) && !cache.copies.by_block.contains_key(&BlockId(700)),
         "the least recently used has gone"
     );
-    // The next ones go in their turn.
+    // The next blocks are purged in turn.
     for block in 0..3000 {
         cache.write(block * 11 + 5);
         if block % 10 == 0 {

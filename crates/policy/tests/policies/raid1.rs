@@ -1,4 +1,4 @@
-//! RAID 1: which copy is written when, and which is read.
+//! RAID 1: order of the writes of both copies, and choice of the copy to read.
 
 use crate::volume::{HDD, SSD, Volume, devices};
 use braid_base::{DeviceClass, KIB, MIB, Nanos, Op};

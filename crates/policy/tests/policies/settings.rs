@@ -1,4 +1,4 @@
-//! Settings of all policies: as they are shown, and as docs/policies explains them.
+//! Settings of all policies: as shown, and as documented in docs/policies.
 
 use crate::volume::{Volume, devices};
 use braid_base::DeviceClass;
@@ -8,7 +8,7 @@ fn three() -> Vec<DeviceView> {
     devices(&[(DeviceClass::Ssd, 100), (DeviceClass::Hdd, 400), (DeviceClass::Hdd, 400)])
 }
 
-/// Every policy, so that between them every setting is taken: some are taken only beside others.
+/// Every policy, in settings that together cover every key: some keys are valid only beside other keys.
 const ALL: &[&str] = &[
     "equi,research.memory=90s,research.horizon=1500ms,research.margin=3",
     "equi,mode=mixed",
@@ -49,7 +49,7 @@ const ALL: &[&str] = &[
     "most,round=150ms,theta=0.07,step=7%,offload=29%,mirror=14%,free=3%,rate=12MB,weight=0.5,clean=2",
 ];
 
-/// `braid policy` printed `bypass=4 MiB`, which a shell takes for two words.
+/// Regression: `braid policy` printed `bypass=4 MiB`, two words for a shell.
 #[test]
 fn a_policy_is_shown_in_the_form_in_which_it_is_read() {
     let devices = three();
@@ -60,7 +60,7 @@ fn a_policy_is_shown_in_the_form_in_which_it_is_read() {
     for text in ALL {
         let shown = written(&*parse(text, &devices).expect(text));
         let one_word = |c: char| c.is_ascii_alphanumeric() || "-=,.%".contains(c);
-        // People know a target with this sign, and quote it, as for `braid plan --slo 'p99<5ms'`.
+        // Users know a latency target with this sign, and quote it, as for `braid plan --slo 'p99<5ms'`.
         assert!(
             shown.replacen(",slo=p99<", ",slo=p99", 1).chars().all(one_word),
             "{shown} is not one word of a shell"
@@ -68,7 +68,7 @@ fn a_policy_is_shown_in_the_form_in_which_it_is_read() {
         let again =
             parse(&shown, &devices).unwrap_or_else(|error| panic!("{text} is shown as {shown}: {error}"));
         assert_eq!(written(&*again), shown, "{text}");
-        // What was given in short is shown in short; the shares of `static` are shown by device.
+        // Settings given in short form are shown in short form; the shares of `static` are shown by device.
         let given = text.split(',').skip(1).filter(|part| !part.starts_with("ssd="));
         for part in given.filter(|part| *part != "rows=1K") {
             assert!(shown.split(',').any(|setting| setting == part), "{part} of {text} is shown as {shown}");
@@ -80,8 +80,8 @@ fn a_policy_is_shown_in_the_form_in_which_it_is_read() {
     assert!(shown.contains("page=10MB,period=1h,rate=12MB,"), "{shown}");
 }
 
-/// The rows of all tables of settings in docs/policies: policy and setting. A heading that names policies
-/// says whose settings follow.
+/// Rows of all tables of settings in docs/policies: policy and setting. A heading with names of policies
+/// applies to the tables that follow.
 fn documented() -> Vec<(String, String)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies");
     let pages = std::fs::read_dir(folder).expect(folder).map(|page| page.expect(folder).path());
@@ -128,7 +128,7 @@ fn the_pages_of_policies_have_every_setting_and_no_other() {
     assert!(unknown.is_empty(), "docs/policies has what no policy takes: {unknown:?}");
 }
 
-/// `behind_bound_bytes` and others are known to programs alone through this page.
+/// Only this page documents figures such as `behind_bound_bytes` for programs.
 #[test]
 fn the_glossary_has_every_figure_of_every_policy() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");

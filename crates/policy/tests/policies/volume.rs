@@ -1,4 +1,4 @@
-//! A volume as a policy sees it, without an engine: homes in a list, devices with counters.
+//! A volume as seen by a policy, without an engine: homes in a list, devices with counters.
 
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
 use braid_policy::{
@@ -17,9 +17,9 @@ pub struct Volume {
 
 struct List {
     homes: Vec<Option<DeviceId>>,
-    /// What the memory cache holds whole, the last used first.
+    /// Extents held whole by the memory cache, the most recently used first.
     memory: Vec<ExtentId>,
-    /// In order, none of which touch.
+    /// Sorted and disjoint; no two ranges touch.
     behind: Vec<ByteRange>,
     is_alone: bool,
 }
@@ -63,12 +63,12 @@ impl Homes for List {
     }
 }
 
-/// Here any block that has an extra copy has it on the SSD, and its number is that of the block.
+/// Every extra copy is on the SSD here, and its cell has the block's number.
 pub fn extra_of(block: BlockId) -> ExtraCopy {
     ExtraCopy { device: SSD, dirty: false, cell: CellId(block.0 as u32) }
 }
 
-/// Devices of these classes, with as many slots each.
+/// Returns devices with the given classes and numbers of slots.
 pub fn devices(classes: &[(DeviceClass, u32)]) -> Vec<DeviceView> {
     let device = |(i, &(class, slots)): (usize, &(DeviceClass, u32))| {
         DeviceView::empty(DeviceId(i as u16), class, slots)
@@ -120,27 +120,27 @@ impl Volume {
         self.homes.homes[extent as usize]
     }
 
-    /// Lets the memory cache hold these extents, the last used first.
+    /// Sets the extents held by the memory cache, the most recently used first.
     pub fn remember(&mut self, extents: impl IntoIterator<Item = u32>) {
         self.homes.memory = extents.into_iter().map(ExtentId).collect();
     }
 
-    /// Lets second copies lack these ranges, in order, none of which touch.
+    /// Sets the ranges with stale second copies: sorted, and no two touch.
     pub fn lack(&mut self, ranges: impl IntoIterator<Item = ByteRange>) {
         self.homes.behind = ranges.into_iter().collect();
     }
 
-    /// Lets all devices but one be lost.
+    /// Makes all devices but one lost.
     pub fn lose_others(&mut self) {
         self.homes.is_alone = true;
     }
 
-    /// A guest's request for one block of an extent that the memory cache does not hold.
+    /// A guest's request for one block of an extent, not held by the memory cache.
     pub fn access(&self, policy: &mut dyn Policy, extent: u32, direction: Direction) -> Placement<'static> {
         self.access_blocks(policy, extent, 1, direction)
     }
 
-    /// The same for the first blocks of an extent.
+    /// A guest's request for the first blocks of an extent, not held by the memory cache.
     pub fn access_blocks(
         &self,
         policy: &mut dyn Policy,
@@ -156,13 +156,13 @@ impl Volume {
         policy.place(&occasion, &self.view())
     }
 
-    /// A guest's write to a block of an extent that the memory cache holds whole.
+    /// A guest's write to a block of an extent held whole by the memory cache.
     pub fn write_cached(&self, policy: &mut dyn Policy, extent: u32) -> Placement<'static> {
         let whole = WholeInMemory::vouched_by_the_engine();
         policy.place(&Occasion::Write(piece(extent, 1, Some(whole))), &self.view())
     }
 
-    /// Lets time pass to when the policy wants to be asked, and asks it.
+    /// Advances time to the policy's next plan, and returns its moves.
     pub fn tick(&mut self, policy: &mut dyn Policy) -> Vec<Move> {
         let mut plan = Plan::default();
         self.now = policy.plan(&self.view(), &mut plan).max(self.now);
@@ -181,12 +181,12 @@ fn piece(extent: u32, blocks: u32, whole: Option<WholeInMemory<'_>>) -> Piece<'_
     }
 }
 
-/// A device completed some requests of a guest, of 8 KiB each.
+/// Completes `count` writes of a guest on a device, of 8 KiB each.
 pub fn complete(policy: &mut dyn Policy, device: DeviceId, count: u32, millis: f64) {
     complete_write(policy, device, count, KIB * 8, millis);
 }
 
-/// A device completed some writes of a guest.
+/// Completes `count` writes of a guest on a device.
 pub fn complete_write(policy: &mut dyn Policy, device: DeviceId, count: u32, len: Bytes, millis: f64) {
     for _ in 0..count {
         policy.completed(&Completion {
@@ -199,7 +199,7 @@ pub fn complete_write(policy: &mut dyn Policy, device: DeviceId, count: u32, len
     }
 }
 
-/// A figure of a device.
+/// Returns a figure of a device.
 pub fn figure(policy: &dyn Policy, device: DeviceId, name: &str) -> f64 {
     policy.figures(device).into_iter().find(|(n, _)| *n == name).expect("the policy has this figure").1
 }

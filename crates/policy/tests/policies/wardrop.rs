@@ -1,4 +1,4 @@
-//! `wardrop` against the sentences of Wu and Reddy, section II.
+//! `wardrop` compared with the sentences of Wu and Reddy, section II.
 
 use crate::volume::{HDD, SSD, Volume, complete, devices, figure};
 use braid_base::{DeviceClass, DeviceId, ExtentId, KIB, Nanos, Rng};
@@ -29,8 +29,8 @@ fn migrated(moves: &[Move]) -> Vec<(u32, DeviceId)> {
     moves.iter().map(migration).collect()
 }
 
-/// A period in which the disk answers later, so that 30 tokens go from it to the SSD: Q is 0.5, R 0.10 and
-/// 0.22 ms, α (R̄ − R) Q is 0.3.
+/// A period with a slower disk, so that 30 tokens go from the disk to the SSD: Q is 0.5, R 0.10 and 0.22 ms,
+/// α (R̄ − R) Q is 0.3.
 fn thirty_tokens_to_the_ssd(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<Move> {
     complete(policy, SSD, 500, 0.10);
     complete(policy, HDD, 500, 0.22);
@@ -176,7 +176,7 @@ fn tokens_that_are_left_do_not_roll_over() {
     thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
     assert_eq!(migrated(&volume.tick(&mut *policy)), []);
     assert_eq!(tokens(&*policy), [0.0, 0.0]);
-    // What was P stays so while nobody asks for anything.
+    // P stays the same without requests.
     assert!(close(targets(&*policy, 2)[0], 0.8));
 }
 
@@ -242,7 +242,7 @@ fn a_write_takes_a_cached_extent_along_from_the_heavier_loaded_device() {
     assert_eq!(volume.write_cached(&mut *policy, 95).write_target(), WriteTarget::Home);
 }
 
-/// An SSD and three disks; the SSD fills up to this many of its 1,000 slots.
+/// An SSD with `used` of its 1,000 slots in use, and three disks.
 fn filling(used: u32) -> Volume {
     let disk = (DeviceClass::Hdd, 2000);
     let mut volume = Volume::new(&devices(&[(DeviceClass::Ssd, 1000), disk, disk, disk]), 6000);
@@ -250,7 +250,7 @@ fn filling(used: u32) -> Volume {
     volume
 }
 
-/// As many extents as the engine carries out: all.
+/// Carries out all moves of the next plan.
 fn carry_out(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<(u32, DeviceId)> {
     let moves = migrated(&volume.tick(policy));
     moves.iter().for_each(|&(extent, target)| volume.settle(extent, target));
@@ -261,7 +261,7 @@ fn carry_out(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<(u32, DeviceId
 fn a_device_that_fills_up_sheds_cold_extents_to_the_lightest_loaded_of_those_with_room() {
     let mut volume = filling(960);
     let mut policy = wardrop(&volume, "");
-    // The second disk is the quickest, but nearly full; the third comes next.
+    // The second disk is the fastest, but nearly full; the third is next.
     (1000..2890).for_each(|extent| volume.settle(extent, DeviceId(2)));
     volume.remember(0..500);
     for (device, millis) in [(1, 9.0), (2, 3.0), (3, 5.0)] {
@@ -282,7 +282,7 @@ fn a_device_sheds_from_one_water_mark_to_the_other() {
     assert_eq!(carry_out(&mut volume, &mut *policy), [], "5 % are free, and that is enough");
     volume.settle(950, SSD);
     assert_eq!(carry_out(&mut volume, &mut *policy).len(), 51);
-    // Between the marks it depends on where it comes from.
+    // Between the marks the result depends on the previous state.
     (951..991).for_each(|extent| volume.settle(extent, SSD));
     assert_eq!(volume.devices[0].free, 60);
     assert_eq!(
@@ -328,12 +328,12 @@ fn ablations_move_nothing_in_the_background_and_allocation_only_nothing_at_all()
         assert_eq!(thirty_tokens_to_the_ssd_of_four(&mut volume, &mut *policy), []);
         assert_eq!(volume.write_cached(&mut *policy, 1000).write_target(), on_write, "{settings}");
         assert_eq!(volume.tick(&mut *policy), []);
-        // Allocation goes on as ever.
+        // Allocation continues as before.
         assert_eq!(volume.allocate(&mut *policy, 2000), SSD);
     }
 }
 
-/// As `thirty_tokens_to_the_ssd`, where two more devices are there that nobody asks.
+/// As `thirty_tokens_to_the_ssd`, with two more devices without requests.
 fn thirty_tokens_to_the_ssd_of_four(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<Move> {
     complete(policy, SSD, 500, 0.10);
     complete(policy, HDD, 500, 0.22);

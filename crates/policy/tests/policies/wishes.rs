@@ -1,17 +1,17 @@
-//! What an owner may wish for of `equi`.
+//! Goals that an owner may set for `equi`.
 
 use crate::volume::{HDD, SSD, Volume, complete_write, devices, extra_of, figure};
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
 use braid_policy::{Completion, Direction, ExtraCopy, Move, Origin, Placement, Plan, Policy, parse, written};
 
-/// An SSD of 128 MiB and a disk, with all extents on the disk.
+/// An SSD of 128 MiB, and a disk with all extents.
 fn on_disk() -> Volume {
     let mut volume = Volume::new(&devices(&[(DeviceClass::Ssd, 1024), (DeviceClass::Hdd, 4000)]), 2000);
     (0..2000).for_each(|extent| volume.settle(extent, HDD));
     volume
 }
 
-/// The policy, after its first plan.
+/// Returns the policy after its first plan.
 fn begun(text: &str, volume: &mut Volume) -> Box<dyn Policy> {
     let mut policy = parse(text, &volume.devices).expect(text);
     pass(volume, &mut *policy, Nanos::from_secs(1));
@@ -25,13 +25,13 @@ fn pass(volume: &mut Volume, policy: &mut dyn Policy, time: Nanos) -> Vec<Move> 
     plan.moves
 }
 
-/// A request of a guest for 4 KiB ends.
+/// Completes a guest's request of 4 KiB.
 fn ends(policy: &mut dyn Policy, device: DeviceId, direction: Direction, millis: f64) {
     let latency = Nanos((millis * 1e6) as u64);
     policy.completed(&Completion { device, direction, len: KIB * 4, latency, origin: Origin::Guest });
 }
 
-/// What a drive write per day is in an hour.
+/// Bytes per hour of one drive write per day.
 const HOURLY: u64 = (128 << 20) / 24;
 
 #[test]
@@ -84,7 +84,7 @@ fn a_wish_is_read_and_shown_as_it_was_written_and_a_bad_one_is_refused() {
     assert!(parse("equi,quiet=1", &devices[1..]).is_err(), "there is nothing to use meanwhile");
 }
 
-/// An hour of drive writes is there at first, and a day of them is the largest debt.
+/// The initial credit is an hour of drive writes, and the largest debt a day of drive writes.
 #[test]
 fn writes_of_all_kinds_make_a_debt_that_time_repays() {
     let mut volume = on_disk();
@@ -107,7 +107,7 @@ fn writes_of_all_kinds_make_a_debt_that_time_repays() {
     assert!(policy.figures(HDD).iter().all(|(name, _)| !name.starts_with("wear")));
 }
 
-/// A daemon that was started anew had an hour of writes again, however much it had written before.
+/// Regression: a restarted daemon had an hour of writes again, regardless of earlier writes.
 #[test]
 fn debt_outlasts_a_restart() {
     let mut volume = on_disk();
@@ -149,14 +149,14 @@ fn an_ssd_in_debt_gets_no_copy_no_new_home_and_no_move_and_says_why() {
     assert_eq!(write(&volume, &mut *policy), Placement::write_back(SSD), "time has repaid it");
 }
 
-/// Moves of ten plans of a second each, in which twenty extents are read five times; some of them are
-/// written, too.
+/// Returns the extents moved by ten plans of a second each. Twenty extents are read five times; `written` of
+/// them are written, too.
 fn moved(policy: &str, written: u32) -> Vec<u32> {
     let mut volume = on_disk();
     let mut policy = begun(policy, &mut volume);
     let mut all = Vec::new();
     for _ in 0..10 {
-        // By turns: what follows in the same place costs a disk nothing.
+        // In turns: sequential requests in the same place cost a disk nothing.
         for extent in (0..100).map(|n| n % 20 * 97) {
             let times = if extent < written * 97 { 2 } else { 1 };
             for direction in [Direction::Read, Direction::Write].into_iter().take(times) {
@@ -179,13 +179,13 @@ fn moved(policy: &str, written: u32) -> Vec<u32> {
 fn only_what_the_bucket_has_room_for_comes_and_what_is_written_much_does_not() {
     assert_eq!(moved("equi", 5), (0..20).collect::<Vec<_>>());
     assert_eq!(moved("equi,wear=2DWPD", 5), (5..20).collect::<Vec<_>>());
-    // An hour of it is four extents.
+    // An hour of drive writes is four extents.
     let some = moved("equi,wear=0.1DWPD", 0);
     assert!(some.len() <= 4 && !some.is_empty(), "{some:?}");
 }
 
-/// What is read a little and written much leaves an SSD in debt; what is read alone stays, though the disk
-/// would serve both.
+/// Extents with many writes leave an SSD in debt; extents with reads only stay, though the disk would serve
+/// both.
 #[test]
 fn homes_that_are_written_leave_an_ssd_in_debt() {
     for (text, leave) in [("equi", false), ("equi,wear=0.01DWPD", true)] {
@@ -212,7 +212,7 @@ fn homes_that_are_written_leave_an_ssd_in_debt() {
     }
 }
 
-/// Requests that read extents far from each other, of which the last so many are slow.
+/// Reads distant extents; the last `slow` requests are slow.
 fn ask(volume: &mut Volume, policy: &mut dyn Policy, requests: u32, slow: u32) {
     for request in 0..requests {
         volume.access(policy, request % 20 * 97, Direction::Read);
@@ -220,7 +220,7 @@ fn ask(volume: &mut Volume, policy: &mut dyn Policy, requests: u32, slow: u32) {
     }
 }
 
-/// A plan half a second later: whether there are moves, and whether they end when a guest asks for something.
+/// Runs a plan half a second later. Returns whether there are moves, and whether the moves yield to guests.
 fn planned(volume: &mut Volume, policy: &mut dyn Policy) -> (bool, bool) {
     volume.now += Nanos::from_millis(500);
     let mut plan = Plan::default();
@@ -257,8 +257,8 @@ fn moves_wait_for_slack_and_resume_in_a_pause() {
     assert!(!policy.explain(ExtentId(0), &volume.view()).contains("slo="));
 }
 
-/// A cache of 1024 extents, of which this share is dirty, and of which nothing is written back. A load that
-/// is too slow goes on, or not.
+/// A cache of 1024 extents, with a share `dirty` of dirty blocks and no write-back in progress. A slow load
+/// continues if `goes_on`.
 fn written_back(dirty: f64, goes_on: bool) -> usize {
     let mut volume = on_disk();
     let mut policy = begun("equi,mode=cache,slo=p90<5ms", &mut volume);
@@ -269,7 +269,7 @@ fn written_back(dirty: f64, goes_on: bool) -> usize {
     }
     ask(&mut volume, &mut *policy, 50, 50);
     if !goes_on {
-        // When the last request ended is known as of this plan.
+        // This plan records the end of the last request.
         pass(&mut volume, &mut *policy, Nanos::from_millis(500));
         volume.now += Nanos::from_millis(500);
     }
@@ -299,12 +299,12 @@ fn a_read_leaves_a_copy_only_if_there_is_slack() {
 
 const MINUTE: Nanos = Nanos::from_secs(60);
 
-/// Plans of some minutes, ten in each.
+/// Runs ten plans in each of `count` minutes.
 fn minutes(count: u64, volume: &mut Volume, policy: &mut dyn Policy) -> Vec<Move> {
     (0..count * 10).flat_map(|_| pass(volume, policy, MINUTE / 10)).collect()
 }
 
-/// Whether the disk is left alone.
+/// True if the disk is left alone.
 fn rests(policy: &dyn Policy, volume: &Volume) -> bool {
     policy.explain(ExtentId(1), &volume.view()).contains("leaves d1 alone")
 }
@@ -319,7 +319,7 @@ fn a_disk_that_guests_leave_alone_rests() {
     (0..2000).for_each(|extent| volume.settle(extent, HDD));
     let mut policy = begun("equi,quiet=20/day", &mut volume);
     minutes(1, &mut volume, &mut *policy);
-    // What was asked for would fill the SSD, which is idle.
+    // The requested extents would fill the idle SSD.
     let ask = |volume: &mut Volume, policy: &mut dyn Policy| {
         for extent in 0..400 {
             volume.access(policy, extent * 5, Direction::Read);
@@ -331,7 +331,7 @@ fn a_disk_that_guests_leave_alone_rests() {
     assert!(moves(ask(&mut volume, &mut *policy)) > 0 && !rests(&*policy, &volume));
     minutes(11, &mut volume, &mut *policy);
     assert!(rests(&*policy, &volume) && spin_ups(&*policy) == 0.0);
-    // New extents do not wake it, nor does what the SSD is asked for.
+    // New extents do not wake the disk, nor do requests to the SSD.
     for extent in 2000..2400 {
         volume.allocate(&mut *policy, extent);
     }
@@ -350,7 +350,7 @@ fn a_disk_that_was_woken_as_often_as_it_may_be_is_kept_from_stopping() {
     let mut policy = begun("equi,quiet=2/day", &mut volume);
     let read = Move::Probe { device: HDD, direction: Direction::Read, len: KIB * 4 };
     let reads = |moves: &[Move]| moves.iter().filter(|job| **job == read).count();
-    // What it is like is known.
+    // The disk's latency is known.
     let (direction, len, latency) = (Direction::Read, KIB * 4, Nanos::from_millis(8));
     let probe = Completion { device: HDD, direction, len, latency, origin: Origin::Probe };
     (0..100).for_each(|_| policy.completed(&probe));
@@ -363,20 +363,20 @@ fn a_disk_that_was_woken_as_often_as_it_may_be_is_kept_from_stopping() {
         minutes(5, &mut volume, &mut *policy);
         assert_eq!(spin_ups(&*policy), f64::from(woken));
     }
-    // The first of the reads comes within these minutes.
+    // The first keep-awake read falls within these minutes.
     let hour = minutes(60, &mut volume, &mut *policy);
     assert!((14..=15).contains(&reads(&hour)), "{}", reads(&hour));
     assert!(!rests(&*policy, &volume), "it turns anyway");
     // The engine writes metadata: one read less.
     policy.completed(&Completion { direction: Direction::Write, origin: Origin::Background, ..probe });
     assert_eq!(reads(&minutes(3, &mut volume, &mut *policy)), 0);
-    // A day after the first time it may stop once more.
+    // A day after the first spin-up the disk may stop once more.
     let left = times[0] + Nanos::from_secs(86_400) - volume.now;
     minutes(left.0 / MINUTE.0 + 1, &mut volume, &mut *policy);
     assert!(rests(&*policy, &volume) && spin_ups(&*policy) == 1.0);
 }
 
-/// Metadata that is written wakes a disk, and is no reason for moves.
+/// A metadata write wakes a disk, but is not a reason for moves.
 #[test]
 fn what_the_engine_asks_counts_as_waking_and_not_as_use() {
     let mut volume = on_disk();
@@ -388,7 +388,7 @@ fn what_the_engine_asks_counts_as_waking_and_not_as_use() {
     assert!(rests(&*policy, &volume) && spin_ups(&*policy) == 1.0);
 }
 
-/// Asked for once, an extent would not pay for its move.
+/// An extent requested once would not pay for its move.
 #[test]
 fn what_guests_ask_of_a_disk_that_is_to_rest_comes_to_ssds_with_room() {
     let fetched = |text: &str, free: u32| {

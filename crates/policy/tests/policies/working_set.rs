@@ -1,5 +1,4 @@
-//! `working-set` against algorithms 1 and 2 of the paper: where new data goes, what moves, when it begins and
-//! that it ends.
+//! `working-set` compared with algorithms 1 and 2 of the paper: placement of new data, moves, start and end.
 
 use crate::volume::{Volume, complete_write, devices, figure};
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, KIB, Nanos, Rng};
@@ -8,27 +7,27 @@ use std::collections::HashMap;
 
 const SSD: DeviceClass = DeviceClass::Ssd;
 const HDD: DeviceClass = DeviceClass::Hdd;
-/// Long enough for all that a test does, and no water mark: only what is hot moves.
+/// A window longer than any test, and no water mark: only hot extents move.
 const USUAL: &str = "working-set,water-mark=0%,window=1h,stripe=even";
-/// The same with this water mark.
+/// The usual settings with a water mark.
 pub fn with_mark(mark: impl std::fmt::Display) -> String {
     USUAL.replace("water-mark=0%", &format!("water-mark={mark}"))
 }
 
-/// A volume, its policy, and what the policy should know.
+/// A volume, its policy, and the expected counts of requests.
 pub struct Rig {
     volume: Volume,
     policy: Box<dyn Policy>,
     reads: HashMap<u32, u32>,
     writes: HashMap<u32, u32>,
-    /// Slots that moves have freed, and when they become free.
+    /// Slots freed by moves, and the times at which they become free.
     freeing: Vec<(Nanos, DeviceId)>,
-    /// How long that takes.
+    /// Time until a freed slot becomes free.
     lag: Nanos,
 }
 
 impl Rig {
-    /// Devices of these classes with so many slots, all extents allocated by the policy.
+    /// Devices with the given classes and slots, and all extents allocated by the policy.
     pub fn new(text: &str, classes: &[(DeviceClass, u32)], extents: u32) -> Rig {
         let devices = devices(classes);
         let policy = parse(text, &devices).expect(text);
@@ -58,8 +57,8 @@ impl Rig {
         extents.into_iter().for_each(|extent| self.access(extent, Direction::Write, times));
     }
 
-    /// Nobody asks for anything for so long; every move is carried out, and shown to `each` before it is.
-    /// Returns them.
+    /// Lets time pass without guest requests, and carries out every move after a call of `each`. Returns the
+    /// moves.
     fn idle_for(&mut self, time: Nanos, mut each: impl FnMut(&Rig, u32, DeviceId)) -> Vec<(u32, DeviceId)> {
         let (until, mut all) = (self.volume.now + time, Vec::new());
         while self.volume.now < until {
@@ -116,7 +115,7 @@ impl Rig {
         self.volume.view().homes.extents()
     }
 
-    /// As the head of `reorganize.rs` defines it, from what this rig has asked for.
+    /// The potential of the head of `reorganize.rs`, by the requests of this rig.
     fn potential(&self, mark: u32) -> u32 {
         let is_hot = |counts: &HashMap<u32, u32>, extent| counts.get(&extent).is_some_and(|&count| count > 3);
         let misplaced = |&extent: &u32| match (is_hot(&self.reads, extent), is_hot(&self.writes, extent)) {
@@ -130,7 +129,7 @@ impl Rig {
     }
 }
 
-/// Of an SSD and a disk.
+/// The disk of a volume with an SSD and a disk.
 const HDD_OF_TWO: DeviceId = DeviceId(1);
 const TWO_AND_TWO: [(DeviceClass, u32); 4] = [(SSD, 100), (SSD, 100), (HDD, 400), (HDD, 400)];
 
@@ -145,15 +144,15 @@ fn new_data_is_striped_over_all_devices_in_any_order_of_writes() {
         let device = backwards.volume.allocate(backwards.policy.as_mut(), extent);
         assert_eq!(device, DeviceId(extent as u16 % 4));
     }
-    // A full device is passed over.
+    // A full device is skipped.
     rig.volume.devices[1].free = 0;
     let next = Occasion::New { extent: ExtentId(5), write: None };
     assert_eq!(rig.policy.place(&next, &rig.volume.view()).new_home(), Some(DeviceId(2)));
 }
 
-/// A closed loop of one stream: each device works as long as its share of the bytes takes it. New data comes
-/// with each look, or only with every fourth: guests with long requests wait for the slowest device, and
-/// begin others at the same time.
+/// A closed loop of one stream: each device works as long as its share of the bytes takes. New data arrives
+/// with each look, or only with every fourth: guests with long requests wait for the slowest device before
+/// the next requests.
 #[test]
 fn new_data_follows_the_bandwidth_of_the_devices() {
     let speed = [500.0, 250.0, 100.0, 150.0];
@@ -163,7 +162,7 @@ fn new_data_follows_the_bandwidth_of_the_devices() {
         rig.volume = Volume::new(&devices(&large), 200_000);
         let (mut extent, mut rng) = (0, Rng::new(3));
         for _ in 0..1_000 / looks {
-            // Extents for the time that the busiest device takes for its part of them.
+            // Time that the busiest device takes for its part of the extents.
             let mut work = [0.0; 4];
             for _ in 0..40 * looks {
                 let device = rig.volume.allocate(rig.policy.as_mut(), extent);
@@ -221,7 +220,7 @@ fn cold_data_leaves_an_ssd_only_below_the_water_mark_and_only_to_the_mark() {
     for (mark, stays) in [(0, 50), (50, 50), (60, 40), (70, 30)] {
         let mut rig = Rig::new(&with_mark(format!("{mark}%")), &TWO_AND_TWO, 200);
         rig.lag = Nanos::from_secs(12);
-        // Lukewarm: it stays where it is.
+        // Lukewarm extents stay.
         rig.read((0..80).filter(|extent| extent % 4 < 2), 2);
         rig.reorganize();
         rig.idle_for(Nanos::from_secs(40), |_, _, _| panic!("it was over"));
@@ -232,7 +231,7 @@ fn cold_data_leaves_an_ssd_only_below_the_water_mark_and_only_to_the_mark() {
     }
 }
 
-/// The search goes on from plan to plan, all around the volume.
+/// The search continues from plan to plan, around the whole volume.
 #[test]
 fn cold_data_is_found_wherever_it_lies_in_a_large_volume() {
     let mut rig = Rig::new(&with_mark("10%"), &[(SSD, 300), (HDD, 60_000)], 50_000);
@@ -250,7 +249,7 @@ fn cold_data_is_found_wherever_it_lies_in_a_large_volume() {
 #[test]
 fn the_hottest_come_first_if_the_ssds_have_no_room_for_all() {
     let mut rig = Rig::new(USUAL, &[(SSD, 20), (HDD, 400)], 30);
-    // Fifteen are on the SSD, five more have room.
+    // Fifteen extents are on the SSD, with room for five more.
     rig.read((0..30).filter(|extent| extent % 2 == 1), 5);
     rig.read([3, 7, 11, 15, 19], 1);
     let mut moved: Vec<u32> = rig.reorganize().into_iter().map(|(extent, _)| extent).collect();
@@ -258,7 +257,7 @@ fn the_hottest_come_first_if_the_ssds_have_no_room_for_all() {
     assert_eq!(moved, [3, 7, 11, 15, 19]);
 }
 
-/// On a full SSD, what is read often waits for the slots of what is cold, which are free only at the next
+/// On a full SSD, hot extents wait for the slots of cold extents, which become free only at the next
 /// checkpoint.
 #[test]
 fn what_is_hot_waits_for_room_that_is_being_made() {
@@ -285,7 +284,7 @@ fn every_move_lowers_a_potential_and_so_it_ends() {
             (0..2 * count).map(|i| if i % 2 == 0 { (SSD, slots) } else { (HDD, 500) }).collect();
         let mut rig = Rig::new(&text, &classes, rng.between(10, 500) as u32);
         let requests = rng.below(2_000);
-        // Some are asked for more often than others.
+        // Some extents are requested more often.
         for _ in 0..requests {
             let extent = (rng.below(u64::from(rig.extents())) * rng.below(100) / 100) as u32;
             rig.access(extent, if rng.chance(0.6) { Direction::Read } else { Direction::Write }, 1);
@@ -307,7 +306,7 @@ fn every_move_lowers_a_potential_and_so_it_ends() {
 }
 
 impl Rig {
-    /// The same volume, without a policy that would know of it.
+    /// A copy of the volume, with another policy.
     fn clone_homes(rig: &Rig) -> Rig {
         let all = rig
             .volume
@@ -333,7 +332,7 @@ fn it_begins_within_a_second_of_idleness_and_not_before() {
         assert!(moves.is_empty(), "guests are at work");
         (busy_until, rig.volume.now) = (before, before + Nanos::from_millis(20));
     }
-    // A request that takes long: the system is not idle.
+    // A long request: the system is not idle.
     rig.volume.devices[3].in_flight = 1;
     assert!(rig.idle_for(Nanos::from_secs(3), |_, _, _| {}).is_empty());
     rig.volume.devices[3].in_flight = 0;
@@ -347,11 +346,11 @@ fn the_same_state_is_reorganized_once() {
     let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
     rig.read(0..20, 8);
     assert!(!rig.reorganize().is_empty());
-    // What was moved by hand stays, for nothing has happened since.
+    // An extent moved by hand stays, because no request has come since.
     let away = (0..20).find(|&extent| rig.class(extent) == SSD).expect("all are there");
     rig.volume.settle(away, DeviceId(2));
     assert!(rig.idle_for(Nanos::from_secs(100), |_, _, _| {}).is_empty());
-    // One more request of the same kind changes nothing either; a new hot set does.
+    // One more similar request changes nothing either; a new hot set does.
     rig.read([1], 1);
     assert!(rig.reorganize().is_empty());
     rig.read(40..60, 8);
@@ -371,14 +370,14 @@ fn a_guest_that_comes_back_interrupts_it_and_it_goes_on_later() {
     let Move::Migrate { extent, target } = first[0] else { panic!("{first:?}") };
     rig.carry_out(extent.0, target);
     rig.policy.done(&first[0], Outcome::Finished);
-    // The guest comes back, and the engine gives up the rest.
+    // The guest comes back, and the engine cancels the other moves.
     rig.read([70], 1);
     first[1..].iter().for_each(|job| rig.policy.done(job, Outcome::Stopped));
     assert!(rig.moves().is_empty(), "it is not idle");
     assert_eq!(rig.reorganize().len(), first.len() - 1);
 }
 
-/// Every move fails, as on a device that is about to go.
+/// Every move fails, as on a failing device.
 #[test]
 fn moves_that_fail_are_not_tried_for_ever() {
     let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
@@ -420,7 +419,7 @@ fn what_was_learned_survives_a_restart_and_what_was_not_saved_by_it_is_ignored()
     assert!(explain(policy.as_ref(), 2).contains("read 4 and written 0"));
     assert!(explain(policy.as_ref(), 41).contains("read 0 and written 5"));
     assert_eq!(policy.save(&rig.volume.view()), state, "saved again, it is the same");
-    // Any bytes, and any part of good ones.
+    // Arbitrary bytes, and any prefix of a valid state.
     let mut rng = Rng::new(1);
     for length in 0..state.len() {
         restarted(&state[..length]);

@@ -1,5 +1,5 @@
-//! `working-set` on nodes: what moves stays on its node as far as that has room, and new data goes where it
-//! need not wait.
+//! `working-set` on nodes: extents move within a node as far as there is room, and new data goes to devices
+//! with short queues.
 
 use crate::volume::{HDD, SSD, Volume, complete_write, devices, figure};
 use braid_base::{DeviceClass, DeviceId, KIB, Nanos, NodeId};
@@ -7,9 +7,9 @@ use braid_policy::{Direction, Move, Plan, parse};
 
 const EXTENTS: u32 = 400;
 
-/// The first plan for nodes with an SSD of so many slots and a disk each, over which all extents are striped
-/// evenly and read often: the node that each extent leaves, and the one that it goes to. Then, by node, how
-/// many extents lie on the disk, and the free slots of the SSD.
+/// The first plan for nodes with a disk and an SSD of `slots` slots each; all extents are striped evenly and
+/// read often. Returns the source and target node of each move. Also returns, by node, the number of extents
+/// on the disk, and the free slots of the SSD.
 fn plan(slots: &[u32]) -> (Vec<(NodeId, NodeId)>, Vec<u32>, Vec<u32>) {
     let ssds = slots.iter().map(|&slots| (DeviceClass::Ssd, slots));
     let mut devices =
@@ -67,8 +67,9 @@ fn what_has_no_room_on_its_node_goes_to_another_one_after_all_that_has() {
     assert_eq!(between, vec![(NodeId(0), NodeId(1)); without_room]);
 }
 
-/// Behind a network the only request of an SSD may be on the way: by activity alone it counted as saturated,
-/// while the disks kept nearly all requests of a checkpoint, which had 80 % of the bandwidth of all devices.
+/// Regression: behind a network the only request of an SSD may be in transit. By activity alone the SSD
+/// counted as saturated, while nearly all requests of a checkpoint were on the disks. The checkpoint had 80 %
+/// of the bandwidth of all devices.
 #[test]
 fn of_two_devices_that_are_always_active_the_one_with_the_shorter_queue_gets_more() {
     let share_of_ssd = |in_flight: [u32; 2]| {
@@ -81,7 +82,7 @@ fn of_two_devices_that_are_always_active_the_one_with_the_shorter_queue_gets_mor
                 volume.allocate(&mut *policy, extent);
                 extent += 1;
             }
-            // Both write as much, whatever they are given.
+            // Both write the same amount, whatever their share.
             for device in [SSD, HDD] {
                 complete_write(&mut *policy, device, 5, KIB * 128, 1.0);
             }
@@ -92,7 +93,8 @@ fn of_two_devices_that_are_always_active_the_one_with_the_shorter_queue_gets_mor
         figure(&*policy, SSD, "stripe_share")
     };
     assert!((share_of_ssd([8, 8]) - 0.5).abs() < 0.001);
-    // One more than are there, 2 and 16, beside a mean of 9: 1 + 0.2 × 7/11 and 1 − 0.2 × 7/25.
+    // Queues count one more than the requests: 2 and 16, beside a mean of 9: 1 + 0.2 × 7/11 and 1 − 0.2 ×
+    // 7/25.
     let (short, long) = (1.127, 0.944);
     assert!((share_of_ssd([1, 15]) - short / (short + long)).abs() < 0.001);
     assert!((share_of_ssd([15, 1]) - long / (short + long)).abs() < 0.001);

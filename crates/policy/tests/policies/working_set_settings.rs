@@ -43,12 +43,12 @@ fn only_what_a_reorganization_has_marked_is_cold_as_published() {
             &[(DeviceClass::Ssd, 100), (DeviceClass::Hdd, 400)],
             200,
         );
-        // All of the SSD is full of what nobody has asked for; of these, ten extents were read once.
+        // The SSD is full of extents without requests, except for ten extents that were read once.
         rig.read((0..20).filter(|extent| extent % 2 == 0), 1);
         let moved = rig.reorganize();
         let again = {
             rig.read([1], 1);
-            // Nothing that it marked then is cold any more, and these have been read once.
+            // None of the extents marked before is cold any more, and five other extents have been read once.
             rig.read((20..30).filter(|extent| extent % 2 == 0), 1);
             rig.reorganize()
         };

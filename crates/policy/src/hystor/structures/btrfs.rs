@@ -1,4 +1,4 @@
-//! btrfs: its superblocks, and the chunks of metadata, which the chunk tree lists.
+//! btrfs: its superblocks, and the chunks of metadata, listed in the chunk tree.
 //!
 //! ```text
 //! superblock, at 64 KiB   64 "_BHRfS_M" (8), 88 chunk tree's root (8), 148 size of a node (4), 160 bytes of the list of chunks (4),
@@ -9,8 +9,8 @@
 //! chunk                   0 length (8), 24 type (8), 44 stripes (2), 46 sub-stripes (2), 48 stripes of 32 bytes: device (8), offset (8)
 //! ```
 //!
-//! The chunk tree lies in chunks that the superblock lists, in logical addresses. A volume is one device of
-//! the file system.
+//! The chunk tree lies in chunks listed in the superblock, and uses logical addresses. A volume is one device
+//! of the file system.
 
 use super::{Found, MOST_RANGES, Of, Step, little, range_at};
 use crate::ByteRange;
@@ -30,40 +30,40 @@ struct Tree {
     /// Bytes of a node.
     node: u64,
     device: u64,
-    /// The chunks that hold the tree.
+    /// Chunks of the chunk tree.
     chunks: Vec<Chunk>,
 }
 
-/// A chunk, as far as it lies on this device.
+/// Part of a chunk on this device.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
     logical: u64,
     len: u64,
     kind: u64,
-    /// Where a stripe of it begins here.
+    /// Offset of the chunk's stripe on the device.
     place: u64,
-    /// Whether each stripe holds all of the chunk.
+    /// True if each stripe holds all of the chunk.
     is_whole: bool,
 }
 
 const SUPERBLOCK: usize = 64 << 10;
-/// Further superblocks, if the device is so large.
+/// Places of the superblocks; a smaller device has fewer.
 const MIRRORS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
 const LIST: usize = 811;
 const MOST_LIST: u64 = 2048;
 const NODE_HEADER: usize = 101;
 const CHUNK_ITEM: u8 = 228;
-/// Types of chunks: the chunk tree's, other metadata; striped ones.
+/// Types of chunks: chunk tree, other metadata, striped chunks.
 const SYSTEM: u64 = 2;
 const METADATA: u64 = 4;
 const RAID0: u64 = 1 << 3;
 const RAID10: u64 = 1 << 6;
 const RAID5: u64 = 1 << 7;
 const RAID6: u64 = 1 << 8;
-/// btrfs has no higher trees.
+/// Maximum height of btrfs's trees.
 const HIGHEST: u8 = 8;
 
-/// The file system whose first bytes these are, if it is btrfs.
+/// Recognises btrfs from the first bytes of a file system.
 pub fn superblock(bytes: &[u8], start: Bytes) -> Option<Found> {
     let sb = bytes.get(SUPERBLOCK..)?;
     if sb.get(64..72)? != b"_BHRfS_M" {
@@ -97,7 +97,7 @@ impl Node {
         Some(Step { range, of: Of::Btrfs(self) })
     }
 
-    /// The chunks that a leaf lists, or the nodes below.
+    /// Finds the chunks listed in a leaf, or the nodes below.
     pub fn look(self, bytes: &[u8]) -> Found {
         let (Some(&level), Some(items)) = (bytes.get(100), little::u32(bytes, 96)) else {
             return Found::default();
@@ -108,7 +108,7 @@ impl Node {
         let items = items.min(self.tree.node / 25) as usize;
         if level == 0 {
             let ranges = (0..items).filter_map(|item| self.chunk(bytes, NODE_HEADER + item * 25));
-            // Items may all be about the same bytes: without the limit these would be millions of ranges.
+            // All items may refer to the same bytes: without the limit, millions of ranges would result.
             let ranges = ranges.flatten().take(MOST_RANGES).collect();
             return Found { ranges, steps: Vec::new() };
         }
@@ -132,7 +132,8 @@ impl Node {
 }
 
 impl Chunk {
-    /// The first chunk of the superblock's list, once for each stripe on this device, and what follows it.
+    /// Returns the first chunk of the superblock's list, once for each stripe on this device, and the rest of
+    /// the list.
     fn first_of(list: &[u8], device: u64) -> Option<(Vec<Chunk>, &[u8])> {
         let chunk = list.get(17..)?;
         let stripes = usize::try_from(little::u16(chunk, 44)?).ok()?;
@@ -143,7 +144,7 @@ impl Chunk {
     fn read(logical: u64, bytes: &[u8], device: u64) -> Option<Vec<Chunk>> {
         let (len, kind) = (little::u64(bytes, 0)?, little::u64(bytes, 24)?);
         let (stripes, subs) = (little::u16(bytes, 44)?.max(1), little::u16(bytes, 46)?.max(1));
-        // What a stripe takes on its device.
+        // Divisor of the chunk's length for a stripe's length.
         let parts = match kind & (RAID0 | RAID10 | RAID5 | RAID6) {
             0 => 1,
             RAID10 => (stripes / subs).max(1),

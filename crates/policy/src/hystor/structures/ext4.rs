@@ -1,4 +1,4 @@
-//! ext4 and its forebears: what `mke2fs` lays out once and for all.
+//! ext4 and its predecessors: structures that `mke2fs` lays out permanently.
 //!
 //! ```text
 //! superblock, at 1024       4 blocks, 20 first data block, 24 block size as 1024 << n, 32 blocks and 40 inodes of a group,
@@ -7,16 +7,16 @@
 //! group descriptor          0 block bitmap, 4 inode bitmap, 8 inode table; with 64 bytes 32, 36, 40 the high halves
 //! ```
 //!
-//! Numbers have 4 bytes where nothing else is said. Descriptors begin in the block after the superblock's.
+//! Numbers have 4 bytes unless noted. Descriptors begin in the block after the superblock's.
 
 use super::{Found, LONGEST_STEP, Of, Step, little, range_at};
 use crate::ByteRange;
 use braid_base::Bytes;
 
-/// Descriptors that are still to be read.
+/// Descriptors still to be read.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptors {
-    /// Where the file system begins.
+    /// Start of the file system.
     start: Bytes,
     block: u64,
     /// Bytes of a descriptor.
@@ -29,11 +29,11 @@ pub struct Descriptors {
 }
 
 const MAGIC: u64 = 0xef53;
-/// Incompatible features: descriptors have 64 bytes; those from a group on lie elsewhere.
+/// Incompatible features: descriptors have 64 bytes; descriptors from a group on are elsewhere.
 const WIDE: u64 = 0x80;
 const META_BG: u64 = 0x10;
 
-/// The file system whose first bytes these are, if it is ext2, ext3 or ext4.
+/// Recognises ext2, ext3 or ext4 from the first bytes of a file system.
 pub fn superblock(bytes: &[u8], start: Bytes) -> Option<Found> {
     let sb = bytes.get(1024..)?;
     if little::u16(sb, 56)? != MAGIC {
@@ -53,7 +53,7 @@ pub fn superblock(bytes: &[u8], start: Bytes) -> Option<Found> {
     let in_place = if features & META_BG != 0 { little::u32(sb, 260)? * (block / size) } else { groups };
     let descriptors =
         Descriptors { start, block, size, inodes, at: (first + 1) * block, left: groups.min(in_place) };
-    // The superblock, all descriptors, and the room that `resize2fs` keeps for more.
+    // The superblock, all descriptors, and the room reserved for `resize2fs`.
     let table = (groups.min(in_place).checked_mul(size)?.div_ceil(block) + little::u16(sb, 206)?)
         .checked_mul(block)?;
     let head = range_at(start, first * block, block.checked_add(table)?)?;
@@ -67,7 +67,7 @@ impl Descriptors {
         Some(Step { range, of: Of::Ext4(self) })
     }
 
-    /// The structures of the groups whose descriptors these bytes are.
+    /// Finds the structures of the groups from their descriptors.
     pub fn look(self, bytes: &[u8]) -> Found {
         let whole = bytes.chunks_exact(self.size as usize);
         let read = whole.len() as u64;

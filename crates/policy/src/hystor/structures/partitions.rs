@@ -1,4 +1,4 @@
-//! Tables of partitions: GPT with sectors of 512 or 4096 bytes, and the primary partitions of an MBR.
+//! Partition tables: GPT with sectors of 512 or 4096 bytes, and the primary partitions of an MBR.
 //!
 //! ```text
 //! MBR   446  entries, 4 of 16 bytes: 4 type, 8 first sector (4), 12 sectors (4)      510  55 aa
@@ -9,10 +9,11 @@
 use super::{BEGINNING, Found, Of, Step, file_system, little, range_at};
 use braid_base::Bytes;
 
-/// GPT has 128 entries, and may have more.
+/// Maximum number of entries: GPT has 128, and may have more.
 const MOST: u64 = 1024;
 
-/// The partitions of a volume; none if it has no table of them, or is itself a file system.
+/// Returns the partitions of a volume, or the file system that begins at `start`. `None` without a partition
+/// table.
 pub fn look(bytes: &[u8], start: Bytes) -> Option<Found> {
     let whole = file_system(bytes, start);
     if !whole.ranges.is_empty() {

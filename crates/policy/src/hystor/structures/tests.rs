@@ -1,5 +1,4 @@
-//! The parser against images that the file systems' own programmes made, and against bytes that nobody would
-//! write.
+//! The parser with images made by the file systems' own programmes, and with arbitrary bytes.
 
 use super::*;
 use braid_base::{GIB, MIB, Rng};
@@ -8,11 +7,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What data of files consists of, so that it can be told from metadata: sectors of these bytes.
+/// Content of file data, for distinction from metadata: sectors begin with these bytes.
 const MARK: &[u8; 16] = b"data of a file! ";
 
-/// An image in a folder of its own, with files in it, made by a programme. None where that is missing, which
-/// is said.
+/// An image in its own folder, with files, made by a file system's programme. Tests without the programme are
+/// skipped with a message.
 struct Image {
     folder: PathBuf,
 }
@@ -26,7 +25,7 @@ impl Image {
         for number in 0..40 {
             let folder = image.files().join(format!("folder {}", number % 5));
             fs::create_dir_all(&folder).expect("there is room");
-            // Larger than what any of them keeps beside its inode.
+            // Larger than the data that any file system stores beside an inode.
             fs::write(folder.join(format!("{number}")), MARK.repeat(1024)).expect("there is room");
         }
         image
@@ -40,7 +39,7 @@ impl Image {
         self.folder.join("files")
     }
 
-    /// False where the programme is missing.
+    /// False if the programme is missing.
     fn run(&self, programme: &str, arguments: &[&str]) -> bool {
         let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
         let mut command = Command::new(programme);
@@ -60,7 +59,8 @@ impl Image {
         scan(&self.path())
     }
 
-    /// Sectors that are data of files are no metadata; those that `is_metadata` knows are.
+    /// Checks that no data sector of a file is found, and that all sectors accepted by `is_metadata` are
+    /// found.
     fn check(&self, found: &Structures, is_metadata: impl Fn(&[u8]) -> bool) {
         let bytes = fs::read(self.path()).expect("it was made");
         let (mut data, mut metadata) = (0, 0);
@@ -110,8 +110,7 @@ fn ext4(name: &str, options: &[&str]) {
         return;
     }
     let found = image.scan();
-    // An inode of a file or folder: its mode, and an extent tree or a map of blocks that `check` need not
-    // know.
+    // An inode of a file or folder: its mode, and an extent tree or a block map that `check` ignores.
     image.check(&found, |sector| sector[40..42] == [0x0a, 0xf3] || sector[296..298] == [0x0a, 0xf3]);
     let listed = Command::new("/usr/sbin/dumpe2fs").arg(image.path()).output().expect("it comes with mkfs");
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
@@ -149,7 +148,7 @@ fn structures_of_ext4_are_recognised() {
 fn structures_of_xfs_are_recognised() {
     for (name, options) in [("xfs", &["-q", "-f"][..]), ("xfs-4", &["-q", "-f", "-m", "crc=0"])] {
         let image = Image::new(name, MIB * 600);
-        // Its way to make an image with files is a list of them.
+        // mkfs.xfs makes an image with files from a list.
         let mut list = "/stand/diskboot\n4872 110\nd--777 0 0\n".to_owned();
         for number in 0..40 {
             let path = image.files().join(format!("folder {}", number % 5)).join(number.to_string());
@@ -189,7 +188,7 @@ fn structures_of_btrfs_are_recognised() {
             id
         };
         let found = image.scan();
-        // Its programme lists the nodes in use; those that it made first, and left, are on the image still.
+        // btrfs's programme lists the nodes in use; earlier nodes, no longer used, are still on the image.
         let mut list = Command::new("btrfs");
         let list = list.args(["inspect-internal", "dump-tree"]).arg(image.path()).output();
         let list = String::from_utf8_lossy(&list.expect("it comes with mkfs").stdout).into_owned();
@@ -199,7 +198,7 @@ fn structures_of_btrfs_are_recognised() {
         };
         let used: Vec<u64> = list.lines().filter_map(used).collect();
         assert!(used.len() > 5, "{list}");
-        // The file system's id and the address come behind the checksum of each node.
+        // Each node has the file system's id and the address after the checksum.
         image.check(&found, |sector| {
             sector[32..48] == id && used.iter().any(|place| sector[48..56] == place.to_le_bytes())
         });
@@ -225,7 +224,7 @@ fn a_file_system_in_a_partition_is_found() {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let superblock = ByteRange::new(MIB + Bytes(1024), Bytes(1024));
     assert!(image.scan().within(superblock).next().is_some());
-    // The same in a GPT: two sectors are enough to find the first partition.
+    // The same partition in a GPT: two sectors are enough to find the first partition.
     let mut gpt = [0u8; 1024];
     gpt[..8].copy_from_slice(b"EFI PART");
     gpt[72..80].copy_from_slice(&2u64.to_le_bytes());
@@ -256,7 +255,7 @@ fn ranges_are_found_by_any_part_of_them() {
     assert_eq!(within(500 * mib, 501 * mib), []);
 }
 
-/// Superblocks with the right magic, and anything behind it.
+/// Superblocks with a valid magic, followed by arbitrary bytes.
 #[test]
 fn any_bytes_are_scanned_without_harm() {
     let mut rng = Rng::new(11);

@@ -1,4 +1,4 @@
-//! XFS: the headers of each allocation group, and the trees that begin there. All numbers are big-endian.
+//! XFS: the headers of each allocation group, and the trees rooted there. All numbers are big-endian.
 //!
 //! ```text
 //! superblock, at 0      0 "XFSB", 4 block size, 84 blocks and 88 number of groups, 100 version (2, low 4 bits),
@@ -10,13 +10,13 @@
 //! record of inodes      16 bytes: 0 number of the first of 64
 //! ```
 //!
-//! Numbers have 4 bytes where nothing else is said, and blocks are counted from the start of their group.
+//! Numbers have 4 bytes unless noted, and blocks are counted from the start of their group.
 
 use super::{Found, Of, Step, big, range_at};
 use crate::ByteRange;
 use braid_base::Bytes;
 
-/// A file system, as far as its groups need it.
+/// Geometry of a file system.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     start: Bytes,
@@ -27,12 +27,12 @@ struct Shape {
     groups: u64,
     /// Inodes of a block, as a power of two.
     inodes_log: u32,
-    /// Where the records of a tree's block begin.
+    /// Offset of the records in a tree's block.
     header: u64,
     version: u64,
 }
 
-/// A group whose headers are read next.
+/// A group with headers to be read next.
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
     shape: Shape,
@@ -57,12 +57,12 @@ enum Kind {
 
 /// Sectors at the start of a group: superblock, AGF, AGI, AGFL.
 const HEADERS: u64 = 4;
-/// No tree is higher: 16 entries in each node would do for 2^32 blocks.
+/// Bound for the height of a tree: 16 entries in each node would do for 2^32 blocks.
 const HIGHEST: u64 = 9;
-/// Inodes are made in groups of so many.
+/// Inodes are allocated in chunks of this many.
 const CHUNK: u64 = 64;
 
-/// The file system whose first bytes these are, if it is XFS.
+/// Recognises XFS from the first bytes of a file system.
 pub fn superblock(bytes: &[u8], start: Bytes) -> Option<Found> {
     if !bytes.starts_with(b"XFSB") {
         return None;
@@ -85,7 +85,7 @@ impl Group {
         Some(Step { range, of: Of::XfsGroup(self) })
     }
 
-    /// Bytes of the group.
+    /// Returns a range of bytes within the group.
     fn range(&self, offset: u64, len: u64) -> Option<ByteRange> {
         let group = self.number.checked_mul(self.shape.blocks * self.shape.block)?;
         range_at(self.shape.start, group.checked_add(offset)?, len)
@@ -100,7 +100,7 @@ impl Group {
         self.range(0, (self.shape.sector * HEADERS).next_multiple_of(self.shape.block))
     }
 
-    /// The trees that begin in the headers of a group, and the next group.
+    /// Finds the trees rooted in the headers of a group, and the next group.
     pub fn look(self, bytes: &[u8]) -> Found {
         let next = Group { number: self.number + 1, ..self }.step();
         let trees = self.trees(bytes).unwrap_or_default();
@@ -138,8 +138,8 @@ impl Tree {
         Some(Step { range, of: Of::XfsTree(self) })
     }
 
-    /// What a block of a tree points to: blocks of the level below, of which the lowest are read only if they
-    /// say where inodes are.
+    /// Finds the blocks that a block of a tree points to. Blocks of the lowest level are read only in the
+    /// tree of inodes.
     pub fn look(self, bytes: &[u8]) -> Found {
         self.found(bytes).unwrap_or_default()
     }
@@ -174,7 +174,7 @@ impl Tree {
         Some(Found { ranges, steps })
     }
 
-    /// The inodes of a record.
+    /// Returns the range of a record's inodes.
     fn inodes(&self, bytes: &[u8], at: u64) -> Option<ByteRange> {
         let log = self.group.shape.inodes_log;
         let first = big::u32(bytes, usize::try_from(at).ok()?)? >> log;
@@ -183,7 +183,7 @@ impl Tree {
 }
 
 impl Kind {
-    /// Before version 5, and from there on.
+    /// Returns the magic before version 5, and from version 5 on.
     fn magics(self) -> [&'static [u8; 4]; 2] {
         match self {
             Kind::FreeByPlace => [b"ABTB", b"AB3B"],
