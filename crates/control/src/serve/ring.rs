@@ -1,11 +1,11 @@
-//! A ring for one piece of work: what a verb on a volume that nobody serves runs on.
+//! A ring for one command on a volume that no daemon serves.
 
 use crate::Result;
 use braid_base::MIB;
 use braid_runtime::Arena;
 use braid_uring::Ring;
 
-/// Runs `work` on a ring of its own, and ends every task that it left.
+/// Runs `work` on a new ring, and ends every task that `work` left.
 pub(crate) fn on_ring<T>(work: impl AsyncFnOnce(&Ring) -> Result<T>) -> Result<T> {
     let ring = Ring::new(ENTRIES, &Arena::new(MIB))?;
     let result = ring.block_on(work(&ring));
