@@ -46,8 +46,8 @@ pub struct NewVolume {
 }
 
 impl NewVolume {
-    /// The defaults: [`braid_policy::DEFAULT`], 128 KiB extents, 4 KiB blocks, one copy, all the room but
-    /// what other policies need.
+    /// Defaults: [`braid_policy::DEFAULT`], 128 KiB extents, 4 KiB blocks, one copy, and all room minus the
+    /// room reserved for other policies.
     pub fn new(name: VolumeName, devices: Vec<DeviceSpec>) -> NewVolume {
         NewVolume {
             name,
