@@ -26,17 +26,17 @@ use std::time::Duration;
 /// Result of an import.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ImportReport {
-    /// The name under which it is noted.
+    /// The name in the record.
     pub name: String,
     /// Its identity.
     pub uuid: String,
-    /// What the guest sees.
+    /// Size that guests see.
     pub size_bytes: u64,
-    /// The policy that it was left with.
+    /// The last policy of the volume.
     pub policy: String,
     /// Its devices, by place.
     pub devices: Vec<DeviceRecord>,
-    /// What a check of it found.
+    /// Result of a check of the volume.
     pub check: CheckReport,
 }
 
@@ -45,18 +45,18 @@ pub struct ImportReport {
 pub struct Import {
     /// Devices of the volume, in any order.
     pub paths: Vec<PathBuf>,
-    /// The name to note it by; none for its own.
+    /// The name for the record; `None` for the volume's own name.
     pub name: Option<VolumeName>,
-    /// Files of models that its devices emulate and that are not kept here.
+    /// Files of models that devices emulate and that have no copy here.
     pub models: Vec<PathBuf>,
-    /// Devices that are missing, and that it is to be noted without.
+    /// Missing devices to be recorded as missing.
     pub without: Vec<DeviceId>,
 }
 
-/// What was found on the devices that were given.
+/// Findings on the given devices.
 struct Given {
     header: Header,
-    /// The table of devices, if it was read.
+    /// The table of devices, if a device with a table was read.
     table: Vec<DeviceEntry>,
     /// Devices with their paths.
     devices: Vec<(DeviceEntry, DeviceId, String)>,
@@ -64,14 +64,13 @@ struct Given {
     models: OwnModels,
 }
 
-/// Finds the volume on its devices, checks it, and notes it under its own name or another one. If it is
-/// known here already, its paths are those of now, and with another name its record gets that. Nothing on the
-/// devices changes.
+/// Finds a volume on its devices, checks the volume, and writes its record under its own name or another
+/// name. If the volume has a record here already, the record gets the present paths, and the new name if one
+/// is given. Nothing on the devices changes.
 ///
 /// # Errors
-/// If the devices are not those of one volume, as at serving; `Degraded` if one is missing that was not named
-/// so; `Invalid` if another volume has the name,
-/// or the volume has another name here.
+/// If the devices do not belong to one volume, as at serving; `Degraded` if a device is missing and not
+/// listed in `without`; `Invalid` if another volume has the name, or this volume has another name here.
 pub fn import(state: &StateDir, import: &Import) -> Result<ImportReport> {
     let given = library::read_all(&import.models)?;
     let paths = import.paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>>>()?;

@@ -374,7 +374,7 @@ pub(crate) async fn open_paths(
     .await
 }
 
-/// The same for reading alone.
+/// Opens the devices at these paths only for reading.
 async fn open_paths_to_read(ring: &Ring, paths: &[PathBuf]) -> Result<(Header, Vec<Member>)> {
     open_each(ring, paths, |_, path, header| OpenDevice::open_to_read(ring, path, header.device.class)).await
 }

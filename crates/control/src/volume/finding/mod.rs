@@ -90,7 +90,7 @@ pub(crate) enum Lack {
 }
 
 impl Lack {
-    /// What was found in the place of the device.
+    /// Describes what was found in the place of the device.
     pub fn why(&self) -> &str {
         match self {
             Lack::Away(why) | Lack::Blank(why) | Lack::Unreadable(why) => why,
