@@ -70,12 +70,10 @@ pub struct StatusReport {
     /// Time left at this rate; null if nothing is stale, or nothing was resynchronised recently.
     #[serde(default)]
     pub behind_left_seconds: Option<f64>,
-    /// Device class that the policy needs and the volume no longer has, if any: the policy uses the remaining
-    /// devices.
+    /// Device class that the policy needs and the volume no longer has: the policy uses other devices.
     #[serde(default)]
     pub policy_lacks: Option<String>,
-    /// Stale bytes of copies that the policy makes later: the loss of the other copy would cost these bytes
-    /// now.
+    /// Stale bytes of copies that the policy makes later: the cost of a loss of the other copy now.
     pub deferred_bytes: u64,
     /// Bytes in the disk's journal of epochs and not yet at their places, beside `deferred_bytes`.
     #[serde(default)]
@@ -261,8 +259,7 @@ pub struct DeviceReport {
     /// Share of the device's time that moves of the plan may take now.
     #[serde(default)]
     pub move_share: f64,
-    /// For a slow device that answers in time: factor by which requests take longer than usual; null
-    /// otherwise.
+    /// For a slow device that answers in time: factor by which requests take longer; null otherwise.
     #[serde(default)]
     pub times_slower: Option<f64>,
     /// While draining: bytes still to be moved, in whole slots; null otherwise.
@@ -318,8 +315,7 @@ pub struct DeviceReport {
     pub policy_figures: BTreeMap<String, f64>,
 }
 
-/// Durations of guests' requests, from request to reply, since the daemon started. The source is a histogram
-/// with two digits.
+/// Durations of guests' requests, from request to reply, since the daemon started, by two digits.
 #[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LatencyReport {
     /// Mean; all fields are 0 if nothing was measured.
@@ -412,10 +408,10 @@ pub struct BackgroundReport {
     pub commits: u64,
     /// Checkpoints.
     pub checkpoints: u64,
-    /// Moves of the policy's plan that have not ended.
+    /// Pending moves of the policy's plan.
     #[serde(default)]
     pub moves_left: u64,
-    /// The bytes that they concern.
+    /// Bytes of these moves.
     #[serde(default)]
     pub moves_left_bytes: u64,
     /// Bytes moved by the plan in a second, over the last ten.
@@ -496,6 +492,6 @@ pub struct GuardReport {
 pub struct ModeReport {
     /// The policy in this mode.
     pub mode: String,
-    /// What requests of the last batch took on average in the simulation; null if that is not known.
+    /// Mean time of the last batch's requests in the simulation; null if unknown.
     pub latency_ns_mean: Option<u64>,
 }
