@@ -169,8 +169,8 @@ impl Attachment {
         Err(Error::new(ErrorKind::Unsafe, problem))
     }
 
-    /// Locks the daemon's memory: a daemon that serves its own machine's kernel must not wait for memory that
-    /// only the daemon can free.
+    /// Protects the daemon from memory reclaim: a daemon that serves its own machine's kernel must not wait
+    /// for memory that only the daemon can free.
     fn protect(&self) {
         if self.lies_in_memory || self.protected.replace(true) {
             return;

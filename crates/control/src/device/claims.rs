@@ -6,8 +6,10 @@
 //! - A volume of this state directory has adopted the device. An adopted disk has no mark.
 //! - The device belongs to another system, which libblkid names.
 //!
-//! A device in use is always refused. A device with an owner that does not use it now is refused unless the
-//! administrator forces it. All checks consider every name of the device: see [`Place`].
+//! A device in use is always refused, and so is the adoption of an adopted disk. Any other device with an
+//! owner or foreign content is refused unless the administrator forces its use. An adoption keeps the content
+//! of the disk, and therefore accepts content such as a file system. All checks consider every name of the
+//! device: see [`Place`].
 
 use crate::device::place::Place;
 use crate::device::used::refuse_used;
@@ -28,8 +30,8 @@ use std::path::Path;
 pub(crate) enum Purpose {
     /// Overwrite the device. With `forced`, its content may be overwritten.
     Overwrite { forced: bool },
-    /// Make the device a volume with its content. With `forced`, the device may be a member of another
-    /// system.
+    /// Make the device a volume with its content. With `forced`, the device may belong to another volume or
+    /// system, which then loses the device.
     Adopt { forced: bool },
 }
 

@@ -6,7 +6,7 @@ use braid_runtime::{LogLimit, Runtime};
 use braid_uring::Ring;
 use std::io;
 
-/// The log lines of one device.
+/// Rate-limited log messages of one device.
 pub(crate) struct DeviceLog {
     ring: Ring,
     name: String,
@@ -15,7 +15,7 @@ pub(crate) struct DeviceLog {
 }
 
 impl DeviceLog {
-    /// Makes the log of a device with this name in messages.
+    /// Makes the log of a device called `name` in messages.
     pub fn new(ring: &Ring, name: String) -> DeviceLog {
         let limit = || LogLimit::new(Nanos::from_secs(10));
         DeviceLog { ring: ring.clone(), name, requests: limit(), flushes: limit() }

@@ -41,12 +41,12 @@ impl<R: Runtime> ServedLog<R> {
         *self.notes.borrow_mut() = Vec::with_capacity(room);
     }
 
-    /// Returns the number of noted requests that have ended.
+    /// Returns the number of noted requests that have ended successfully.
     pub fn ended(&self) -> usize {
         self.notes.borrow().iter().filter(|note| note.took.is_some()).count()
     }
 
-    /// Returns the noted requests that have ended, and stops noting.
+    /// Returns the noted requests that have ended successfully, and stops noting.
     pub fn take(&self) -> Vec<Served> {
         let served = |note: &Note| note.took.map(|took| Served { at: note.at, request: note.request, took });
         let all = self.notes.borrow().iter().filter_map(served).collect();

@@ -93,7 +93,7 @@ pub struct StatusReport {
     /// Bytes that would be resynchronised after an unclean stop, in whole spans. With one required copy:
     /// bytes whose clean extra copies would be forgotten.
     pub written_lately_bytes: u64,
-    /// Map pages on devices that are older than the journal.
+    /// Map pages older than the journal.
     pub stale_pages: u64,
     /// Changes waiting for a commit.
     pub pending_changes: u64,
@@ -120,15 +120,16 @@ pub struct StatusReport {
 }
 
 impl StatusReport {
-    /// True if every device has its full content; otherwise a further failure may lose data.
+    /// True if nothing is stale, epochs can end, and every device is active or draining: otherwise a further
+    /// failure may lose data.
     pub fn is_whole(&self) -> bool {
         self.behind_bytes == 0
             && self.epoch_failure.is_none()
             && self.devices.iter().all(|d| matches!(d.state.as_str(), "active" | "draining"))
     }
 
-    /// Exit status for scripts: 0 if sound; 3 if no flush can succeed, a copy is missing or stale, or data is
-    /// lost.
+    /// Exit status for scripts: 3 if no flush can succeed, data is lost or [`Self::is_whole`] is false; else
+    /// 0.
     pub fn exit_status(&self) -> u8 {
         if self.failure.is_none() && self.is_whole() && self.lost_bytes == 0 { 0 } else { 3 }
     }
@@ -315,7 +316,7 @@ pub struct DeviceReport {
     pub policy_figures: BTreeMap<String, f64>,
 }
 
-/// Durations of guests' requests, from request to reply, since the daemon started, by two digits.
+/// Durations of guests' requests, from request to reply, since the daemon started, with two digits.
 #[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LatencyReport {
     /// Mean; all fields are 0 if nothing was measured.

@@ -69,8 +69,8 @@ struct Given {
 /// is given. Nothing on the devices changes.
 ///
 /// # Errors
-/// If the devices do not belong to one volume, as at serving; `Degraded` if a device is missing and not
-/// listed in `without`; `Invalid` if another volume has the name, or this volume has another name here.
+/// Errors as at serving if the devices do not belong to one volume. `Degraded` if a device is missing and not
+/// listed in `without`. `Invalid` if another volume has the name, or this volume has another name here.
 pub fn import(state: &StateDir, import: &Import) -> Result<ImportReport> {
     let given = library::read_all(&import.models)?;
     let paths = import.paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>>>()?;
@@ -354,8 +354,8 @@ fn refuse_other(state: &StateDir, record: &VolumeRecord) -> Result<()> {
 /// disk becomes a plain disk again; `forced` discards data that an SSD may hold and the disk lacks.
 ///
 /// # Errors
-/// `Busy` while another command works on the volume, or if a killed daemon left devices or mounts behind;
-/// `Degraded` if an SSD may hold data that the adopted disk lacks; `Invalid` if there is no such volume.
+/// `Busy` while another command works on the volume, or if a killed daemon left devices or mounts behind.
+/// `Degraded` if an SSD may hold data that the adopted disk lacks. `Invalid` if there is no such volume.
 pub fn forget(state: &StateDir, name: &VolumeName, forced: bool) -> Result<()> {
     if !state.knows(name) {
         return state.load(name).map(drop);

@@ -125,7 +125,7 @@ impl Found {
 /// Finds the devices of a volume. Reads only, and does not wait for the ring.
 ///
 /// # Errors
-/// `Io` if this process may not read a recorded device; `Unsupported` if a newer version wrote a device;
+/// `Io` if this process may not read a recorded device. `Unsupported` if a newer version wrote a device.
 /// `Invalid` if two devices claim one place, and nothing tells which device was in use last.
 pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
     let mut recorded = record.paths()?;
