@@ -29,7 +29,7 @@ pub(crate) fn resting_report(state: &StateDir, name: &VolumeName) -> Result<Rest
     })
 }
 
-/// Returns block devices and mounts of a dead daemon, as far as this user may see them.
+/// Returns block devices and mounts of a dead daemon that are visible to this user.
 pub(crate) fn left_behind(state: &StateDir, name: &VolumeName) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let directory = state.mount_dir(name);
     let (mut devices, mut mounts) = (Vec::new(), Vec::new());
