@@ -1,16 +1,16 @@
-//! What can go wrong, by what the reader can do about it, and the exit status that says so to scripts.
+//! Errors by their remedy, and exit statuses for scripts.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 
-/// The kinds of failure; stable, and the same on the admin socket and in `--json`.
+/// Kinds of errors. They are stable, and the same on the admin socket and in `--json`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// The words of the command or request are wrong.
+    /// The command or request is malformed.
     Usage,
-    /// What was asked does not fit the volume, its devices or their content.
+    /// The request does not fit the volume, its devices or their content.
     Invalid,
     /// Another process has the volume or the device.
     Busy,
@@ -22,41 +22,41 @@ pub enum ErrorKind {
     NoSpace,
     /// A device of the volume is missing.
     Degraded,
-    /// The volume needs a newer version, or the machine lacks something.
+    /// The volume needs a newer version, or the machine lacks a feature.
     Unsupported,
-    /// What is on a device is not what was written there.
+    /// The content of a device is not as it was written.
     Corrupt,
-    /// What guests were promised may be lost.
+    /// Data promised to guests may be lost.
     Unsafe,
 }
 
-/// A failure: its kind, and a sentence that names the thing, the value, the limit and the remedy.
+/// An error: its kind, and a sentence that names the object, the value, the limit and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
 }
 
-/// What the verbs of this crate return.
+/// Result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A failure of `kind`, described by `message`.
+    /// Makes an error of `kind` with `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error { kind, message: message.into() }
     }
 
-    /// A failure of a file or socket, with what was tried.
+    /// Makes an error of a file or socket, with the attempted action.
     pub fn io(attempt: impl fmt::Display, error: &io::Error) -> Error {
         Error::new(ErrorKind::Io, format!("{attempt}: {error}"))
     }
 
-    /// What to do next.
+    /// Returns the kind, which tells the next step.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The exit status of a command: 1 the work failed, 2 bad usage, 3 data unsafe or lost.
+    /// Returns the exit status of a command: 1 the work failed, 2 bad usage, 3 data unsafe or lost.
     pub fn exit_status(&self) -> u8 {
         match self.kind {
             ErrorKind::Usage => 2,
@@ -89,7 +89,7 @@ impl From<braid_engine::Error> for Error {
     }
 }
 
-/// An error of a device or socket that says by itself what was tried on what.
+/// An error of a device or socket whose message names the attempt and the object.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
         let kind = match error.kind() {

@@ -1,6 +1,6 @@
-//! Everything between the command line and the engine: devices by their paths, volumes by their names, the
-//! life of the daemon, and what it tells about itself. The only API of the daemon: command line, dashboard
-//! and tests see these types, never the engine.
+//! The layer between the command line and the engine: devices by their paths, volumes by their names, and the
+//! daemon with its reports. This crate is the daemon's only API: the command line, dashboard and tests see
+//! these types, never the engine.
 //!
 //! ```text
 //! volume/   by name: create, check, import, policy, replace; state_dir (names → paths on this machine), lock (one process at

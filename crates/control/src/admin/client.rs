@@ -1,4 +1,4 @@
-//! The command line's end of the admin socket. Synchronous: one connection, one request at a time.
+//! Client of the admin socket, for the command line. Synchronous: one connection, one request at a time.
 
 use crate::admin::protocol::{Envelope, LONGEST_REPLY, PROTOCOL_VERSION, Reply, Request};
 use crate::admin::silence::Silence;
@@ -30,29 +30,28 @@ pub struct Client {
     stream: BufReader<UnixStream>,
 }
 
-/// What a connection finds.
+/// Result of a connection attempt.
 pub(crate) enum Reached {
     /// A daemon that answers.
     Answers(Client),
-    /// A daemon that does not.
+    /// A daemon that does not answer.
     Silent(Silence),
 }
 
-/// How long a daemon may take to reply: a flush of slow devices takes its time, a daemon that hangs does not
-/// end.
+/// Time limit for a reply: a flush of slow devices takes long, and a daemon that hangs never replies.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// How long it may take to reply to a question that needs no device.
+/// Time limit for a reply that needs no device.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long its process may take to end after it has closed the volume.
+/// Time limit for the process to end after the volume was closed.
 const LAST_STEPS: Duration = Duration::from_secs(5);
 
 impl Client {
-    /// Connects to the daemon of a volume, and has it show within ten seconds that it answers. A daemon that
-    /// is opening its volume is waited for.
+    /// Connects to the daemon of a volume, and checks that the daemon answers within ten seconds. Waits for a
+    /// daemon that is opening its volume.
     ///
     /// # Errors
-    /// `NotServed` if there is none; `Invalid` if there is no such volume; `Io` if it does not answer: names
-    /// its process.
+    /// `NotServed` if there is no daemon; `Invalid` if there is no such volume; `Io` if the daemon does not
+    /// answer: names the process.
     pub fn connect(state: &StateDir, name: &VolumeName) -> Result<Client> {
         match Client::reach(state, name, PATIENCE)? {
             Reached::Answers(client) => Ok(client),
@@ -60,7 +59,7 @@ impl Client {
         }
     }
 
-    /// As [`Client::connect`]; a daemon that is opening its volume is waited for so much longer.
+    /// Connects as [`Client::connect`]. Waits up to `opening` longer for a daemon that is opening its volume.
     pub(crate) fn reach(state: &StateDir, name: &VolumeName, opening: Duration) -> Result<Reached> {
         let path = state.admin_socket(name);
         let stream = match connect_unix(&path) {
@@ -78,7 +77,7 @@ impl Client {
         let limited = stream.set_read_timeout(Some(PATIENCE)).and(stream.set_write_timeout(Some(PATIENCE)));
         limited.map_err(|e| state.failed("use", &path, &e))?;
         let mut client = Client { state: state.clone(), name: name.clone(), stream: BufReader::new(stream) };
-        // Any version of a daemon answers this at once, whatever else it does.
+        // Any version of a daemon answers this request at once, whatever else the daemon does.
         client.send(Request::Policy)?;
         if !client.hears(ANSWER)? {
             let silence = Silence::of(state, name);
@@ -93,51 +92,51 @@ impl Client {
         Ok(Reached::Answers(client))
     }
 
-    /// The volume now.
+    /// Returns the status of the volume.
     pub fn status(&mut self) -> Result<StatusReport> {
         self.call(Request::Status)
     }
 
-    /// Where a byte lies, and why.
+    /// Explains where a byte lies, and why.
     pub fn explain(&mut self, offset: Bytes) -> Result<ExplainReport> {
         self.call(Request::Explain { offset_bytes: offset.0 })
     }
 
-    /// The policy in charge.
+    /// Returns the active policy.
     pub fn policy(&mut self) -> Result<PolicyReport> {
         self.call(Request::Policy)
     }
 
-    /// Takes a device out of use.
+    /// Fails a device: it is no longer used.
     ///
     /// # Errors
-    /// `Invalid` if it is not in use, `Degraded` if something lies on it alone.
+    /// `Invalid` if the device is not in use, `Degraded` if it holds the only copy of some data.
     pub fn fail_device(&mut self, device: DeviceId) -> Result<()> {
         self.call::<serde_json::Value>(Request::FailDevice { device: device.0 }).map(drop)
     }
 
-    /// Gives the volume one more device while guests work.
+    /// Adds a device to the volume while guests work.
     ///
     /// # Errors
-    /// `Usage` for a device in memory, `Invalid` for one that does not fit or holds something.
+    /// `Usage` for a device in memory, `Invalid` for a device that does not fit or holds something.
     pub fn add_device(&mut self, new: &DeviceSpec, overwrite: bool) -> Result<AddReport> {
         self.call(Request::AddDevice { class: new.class.to_string(), new: new.absolute_text()?, overwrite })
     }
 
-    /// Has a device drain: when it is empty it is none of the volume's any more. [`Client::status`] says how
-    /// far that is.
+    /// Starts to drain a device, which is removed from the volume when empty. [`Client::status`] shows the
+    /// progress.
     ///
     /// # Errors
-    /// `Invalid` if it is not in use or keeps epochs, `NoSpace` if the others have no room for all.
+    /// `Invalid` if the device is not in use or keeps epochs, `NoSpace` if the other devices lack room.
     pub fn remove_device(&mut self, device: DeviceId) -> Result<()> {
         self.call::<serde_json::Value>(Request::RemoveDevice { device: device.0 }).map(drop)
     }
 
-    /// Gives the volume a new device, to which what lies on an old one goes, among others; the old one is
-    /// removed when it is empty.
+    /// Adds a device and drains another device. The data moves to the new device and to other devices; the
+    /// old device is removed when empty.
     ///
     /// # Errors
-    /// Those of [`Client::add_device`] and [`Client::remove_device`].
+    /// Errors of [`Client::add_device`] and [`Client::remove_device`].
     pub fn replace_device(
         &mut self,
         device: DeviceId,
@@ -147,50 +146,51 @@ impl Client {
         self.call(Request::ReplaceDevice { device: device.0, new: new.absolute_text()?, overwrite })
     }
 
-    /// Ends that: the device stays.
+    /// Cancels the removal of a device: the device stays.
     ///
     /// # Errors
-    /// `Invalid` if it is not draining.
+    /// `Invalid` if the device is not draining.
     pub fn keep_device(&mut self, device: DeviceId) -> Result<()> {
         self.call::<serde_json::Value>(Request::KeepDevice { device: device.0 }).map(drop)
     }
 
-    /// Uses a device again that failed or was missing: it is at this path, or where it was.
+    /// Uses a device again that failed or was missing: at `path`, or at the place where the daemon finds the
+    /// device.
     ///
     /// # Errors
-    /// `Invalid` if it is another device, is in use, or still owes answers; `Degraded` if it was used apart
-    /// from the others.
+    /// `Invalid` if another device is there, or the device is in use or has unanswered requests; `Degraded`
+    /// if it was used apart from the other devices.
     pub fn return_device(&mut self, device: DeviceId, path: Option<&Path>) -> Result<AddReport> {
         self.call(Request::ReturnDevice { device: device.0, path: path.map(absolute).transpose()? })
     }
 
-    /// Makes every write so far durable.
+    /// Makes all earlier writes durable.
     pub fn flush(&mut self) -> Result<()> {
         self.call::<serde_json::Value>(Request::Flush).map(drop)
     }
 
-    /// Makes the journal short.
+    /// Writes a checkpoint, which shortens the journal.
     pub fn checkpoint(&mut self) -> Result<()> {
         self.call::<serde_json::Value>(Request::Checkpoint).map(drop)
     }
 
-    /// Drains and stops the daemon; returns when it has closed the volume and its process is gone: until then
-    /// it has its locks, and the next verb would be refused.
+    /// Drains and stops the daemon. Returns when the volume is closed and the process has ended: until then
+    /// the process holds its locks, and the next command would be refused.
     ///
     /// # Errors
-    /// `Unsafe` if it could not be closed.
+    /// `Unsafe` if the volume could not be closed.
     pub fn stop(&mut self) -> Result<()> {
         let process = watch_process(self.status()?.process_id);
         let stopped = self.call::<serde_json::Value>(Request::Stop).map(drop);
         if let Some(process) = process {
             let seconds = Timespec { tv_sec: LAST_STEPS.as_secs() as i64, tv_nsec: 0 };
-            // Whether it went in time or not: the volume is closed.
+            // The volume is closed, whether or not the process ended in time.
             let _ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&seconds));
         }
         stopped
     }
 
-    /// Any request, and its reply as the type that the request documents.
+    /// Sends any request, and returns the reply as the type in the request's documentation.
     pub fn call<T: DeserializeOwned>(&mut self, request: Request) -> Result<T> {
         let limit = match request {
             Request::Status | Request::Explain { .. } | Request::Policy => ANSWER,
@@ -210,7 +210,7 @@ impl Client {
         self.stream.get_mut().write_all(&line).map_err(|e| self.failed(&e))
     }
 
-    /// Whether the daemon begins its reply in time, or ends the connection.
+    /// True if the daemon begins its reply in time, or ends the connection.
     fn hears(&self, limit: Duration) -> Result<bool> {
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: 0 };
         let stream = self.stream.get_ref();
@@ -240,7 +240,7 @@ impl Client {
         }
     }
 
-    /// The volume's name, and the connection for what is no request and no reply.
+    /// Returns the volume's name, and the connection for bytes outside the protocol.
     pub(crate) fn into_stream(self) -> (String, BufReader<UnixStream>) {
         (self.name.to_string(), self.stream)
     }
@@ -257,14 +257,16 @@ impl Client {
         Silence::of(&self.state, &self.name).error()
     }
 
-    /// A process that was killed takes connections until the kernel has closed its socket.
+    /// Error for an ended connection: a killed process accepts connections until the kernel has closed its
+    /// socket.
     fn ended(&self) -> Error {
         let problem = format!("the daemon of volume '{}' ended before it replied", self.name);
         Error::new(ErrorKind::NotServed, problem + ": look at its log, and at the volume with 'braid status'")
     }
 }
 
-/// A daemon's process, unless it is this one, as in tests, or cannot be seen from here.
+/// Returns a handle of the daemon's process. `None` if the process is this process, as in tests, or not
+/// visible.
 fn watch_process(id: u32) -> Option<OwnedFd> {
     if id == std::process::id() {
         return None;
@@ -272,7 +274,7 @@ fn watch_process(id: u32) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(id as i32)?, PidfdFlags::empty()).ok()
 }
 
-/// A volume as it is, served or not; within seconds, whatever its daemon does.
+/// Returns the report of a volume, served or not, within seconds, whatever its daemon does.
 pub fn volume_report(state: &StateDir, name: &VolumeName) -> Result<VolumeReport> {
     let status = match Client::reach(state, name, Duration::ZERO) {
         Ok(Reached::Answers(mut client)) => client.status(),
@@ -281,7 +283,7 @@ pub fn volume_report(state: &StateDir, name: &VolumeName) -> Result<VolumeReport
     };
     match status {
         Ok(mut status) => {
-            // Asked here, for the daemon must not wait for a file system that hangs.
+            // Computed here, since the daemon must not wait for a file system that hangs.
             let paths = status.devices.iter().map(|device| Path::new(&device.path));
             status.over_committed_bytes = over_committed_bytes(paths);
             Ok(VolumeReport::Served(Box::new(status)))
@@ -312,8 +314,8 @@ mod tests {
     use braid_format::layout::MOST_DEVICES;
     use std::os::unix::net::UnixListener;
 
-    /// `braid status` just after the daemon was killed: "Connection reset by peer", and no word of the
-    /// volume.
+    /// Regression: `braid status` just after the daemon was killed failed with "Connection reset by peer",
+    /// and said nothing about the volume.
     #[test]
     fn a_daemon_that_ends_before_it_replies_does_not_serve_the_volume() {
         let dir = tempfile::tempdir().unwrap();
@@ -336,8 +338,8 @@ mod tests {
         }
     }
 
-    /// The reply was cut at 1 MiB: with 1,001 devices whose paths are long, `braid status` said "no valid
-    /// reply" from the first seconds of load on.
+    /// Regression: replies were cut at 1 MiB. With 1,001 devices and long paths, `braid status` failed with
+    /// "no valid reply" from the first seconds of load.
     #[test]
     fn the_status_of_as_many_devices_as_there_may_be_arrives_whole() {
         let dir = tempfile::tempdir().unwrap();

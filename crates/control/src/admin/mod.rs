@@ -1,4 +1,4 @@
-//! The admin socket: both ends of it, and its words.
+//! The admin socket: client, server and protocol.
 
 pub(crate) mod client;
 pub(crate) mod protocol;

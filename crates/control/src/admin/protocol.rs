@@ -1,4 +1,4 @@
-//! The words of the admin socket: one JSON object per line, one reply per request, in order.
+//! Protocol of the admin socket: one JSON object per line, one reply per request, in order.
 //!
 //! ```text
 //! → {"version":1,"request":"status"}
@@ -7,21 +7,21 @@
 //! ← {"error":{"kind":"invalid","message":"…"}}
 //! ```
 //!
-//! One request ends that: after the reply to `record` the connection carries bytes of a trace, and its end is
-//! the recording's.
+//! `record` ends the protocol: after its reply the connection carries bytes of a trace. The end of the
+//! connection is the end of the recording.
 //!
-//! A client that sends another version is refused with the version that is spoken here, and may try again.
+//! A client with another version is refused with the daemon's version, and may try again.
 
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The version that is spoken here.
+/// Version of the protocol.
 pub const PROTOCOL_VERSION: u32 = 1;
-/// The longest request, in bytes with its newline: a policy with all its settings fits many times.
+/// Longest request, in bytes with its newline: a policy with all its settings fits many times.
 pub const LONGEST_REQUEST: usize = 16 << 10;
-/// The longest reply. The status of as many devices as a volume may have fits, each with the longest path
-/// that Linux allows, twice, and with an error that names the path.
+/// Longest reply. The status of the largest number of devices fits, even if each path is the longest that
+/// Linux allows, occurs twice, and occurs in an error message.
 pub const LONGEST_REPLY: usize = 64 << 20;
 
 /// A request with its version.
@@ -32,97 +32,97 @@ pub(crate) struct Envelope {
     pub request: Request,
 }
 
-/// What a daemon can be asked.
+/// Requests to a daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
-    /// The volume now: a [`crate::StatusReport`].
+    /// Returns the status of the volume: a [`crate::StatusReport`].
     Status,
-    /// Where a byte lies, and why: a [`crate::ExplainReport`].
+    /// Explains where a byte lies, and why: a [`crate::ExplainReport`].
     Explain {
         /// The byte.
         offset_bytes: u64,
     },
-    /// The policy: a [`crate::PolicyReport`].
+    /// Returns the policy: a [`crate::PolicyReport`].
     Policy,
-    /// Puts another policy in charge; no data is copied now: a [`crate::PolicyReport`].
+    /// Changes the policy; no data is copied now: a [`crate::PolicyReport`].
     SetPolicy {
         /// `name,key=value,…`.
         policy: String,
     },
-    /// Serves the volume as a file, for a loop device: an `AttachReply`. Where it is served so already, says
-    /// where.
+    /// Serves the volume as a file, for a loop device: an `AttachReply`. Returns the same file if already
+    /// attached.
     Attach,
-    /// Ends that. Refused while the file is open.
+    /// Ends serving the volume as a file. Refused while the file is open.
     Detach,
-    /// Takes a device out of use; an empty object.
+    /// Fails a device; an empty object.
     FailDevice {
-        /// Its place: 1 for `d1`.
+        /// Place of the device: 1 for `d1`.
         device: u16,
     },
-    /// Gives the volume one more device: a [`crate::AddReport`].
+    /// Adds a device to the volume: a [`crate::AddReport`].
     AddDevice {
         /// `ssd` or `hdd`.
         class: String,
         /// `PATH[,size=S][,model=M][,layout=L]`, with absolute paths.
         new: String,
-        /// Whether it may be overwritten if it holds something.
+        /// Overwrite the device if it holds something.
         overwrite: bool,
     },
-    /// Has a device drain, to be removed when it is empty; an empty object.
+    /// Drains a device, and removes the empty device; an empty object.
     RemoveDevice {
-        /// Its place: 1 for `d1`.
+        /// Place of the device: 1 for `d1`.
         device: u16,
     },
-    /// Adds a device, and has the one drain that it replaces: a [`crate::ReplaceReport`].
+    /// Adds a device, and drains the device to be replaced: a [`crate::ReplaceReport`].
     ReplaceDevice {
-        /// The place of the old one: 1 for `d1`.
+        /// Place of the old device: 1 for `d1`.
         device: u16,
         /// `PATH[,size=S][,model=M]`, with absolute paths.
         new: String,
-        /// Whether it may be overwritten if it holds something.
+        /// Overwrite the device if it holds something.
         overwrite: bool,
     },
-    /// Ends that: the device stays; an empty object.
+    /// Cancels the removal of a device; an empty object.
     KeepDevice {
-        /// Its place: 1 for `d1`.
+        /// Place of the device: 1 for `d1`.
         device: u16,
     },
     /// Uses a device again that failed or was missing: a [`crate::AddReport`].
     ReturnDevice {
-        /// Its place: 1 for `d1`.
+        /// Place of the device: 1 for `d1`.
         device: u16,
-        /// Where it is now, an absolute path; none for where it was.
+        /// Absolute path of the device; `None` to search for the device.
         path: Option<PathBuf>,
     },
-    /// Makes every write so far durable.
+    /// Makes all earlier writes durable.
     Flush,
-    /// Makes the journal short.
+    /// Writes a checkpoint, which shortens the journal.
     Checkpoint,
-    /// Records what guests ask for. After the reply, an empty object, the connection carries a trace in the
-    /// compact format (`crates/trace/src/compact/mod.rs`) until the client ends its side of it. One recording
-    /// at a time.
+    /// Records guests' requests. After the reply, an empty object, the connection carries a trace in the
+    /// compact format (`crates/trace/src/compact/mod.rs`) until the client ends its side of the connection.
+    /// One recording at a time.
     Record,
     /// Drains and stops the daemon. The reply comes when the volume is closed.
     Stop,
 }
 
-/// A reply: what was asked for, or why not.
+/// A reply: the result or an error.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// What was asked for; an empty object where there is nothing to say.
+    /// The result; an empty object if there is none.
     Ok(serde_json::Value),
-    /// Why not.
+    /// The error.
     Error(Error),
 }
 
-/// Where the volume appears as a file.
+/// The file that represents the volume.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct AttachReply {
     /// The file.
     pub file: PathBuf,
-    /// A directory of its own, where it is.
+    /// The file's directory, which holds nothing else.
     pub directory: PathBuf,
 }
 

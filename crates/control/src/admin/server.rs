@@ -1,4 +1,4 @@
-//! The daemon's end of the admin socket: a task for each connection, which reads a line, does what it says
+//! Server of the admin socket, in the daemon: a task for each connection reads a line, performs the request
 //! and replies.
 
 use crate::admin::protocol::{Envelope, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
@@ -15,9 +15,9 @@ use serde::Serialize;
 use serde_json::Value;
 use std::rc::Rc;
 
-/// Connections at a time; a further one is refused.
+/// Limit of connections; further connections are refused.
 const MOST_CONNECTIONS: usize = 16;
-/// How long to wait where no connection can be accepted.
+/// Delay after a connection could not be accepted.
 const ACCEPT_AGAIN: Nanos = Nanos::from_millis(100);
 
 /// Accepts connections for as long as the daemon runs.
@@ -31,7 +31,7 @@ pub(crate) async fn serve_admin(daemon: Rc<Daemon>, listener: Listener) {
         let daemon = daemon.clone();
         let place = (Rc::strong_count(&open) <= MOST_CONNECTIONS).then(|| open.clone());
         daemon.ring.clone().spawn(async move {
-            // An error says that the client has gone.
+            // An error means a disconnected client.
             let _ended = match place {
                 Some(_place) => converse(&daemon, &stream).await,
                 None => send(&stream, &Reply::Error(too_many())).await,
@@ -45,7 +45,7 @@ fn too_many() -> Error {
     Error::new(ErrorKind::Busy, problem)
 }
 
-/// Requests and replies, in turn, until the client ends or breaks the rules.
+/// Serves requests in turn, until the client ends or violates the protocol.
 async fn converse(daemon: &Rc<Daemon>, stream: &Stream) -> std::io::Result<()> {
     let mut received = Vec::new();
     while let Some(line) = next_line(stream, &mut received).await? {
@@ -75,7 +75,8 @@ async fn send(stream: &Stream, reply: &Reply) -> std::io::Result<()> {
     stream.send_all(&line).await
 }
 
-/// The next line, without its end; none if the client has ended. What came after it stays in `received`.
+/// Returns the next line, without its newline; `None` if the client has ended. Later bytes stay in
+/// `received`.
 async fn next_line(stream: &Stream, received: &mut Vec<u8>) -> std::io::Result<Option<Result<Vec<u8>>>> {
     let mut searched = 0;
     loop {
@@ -99,7 +100,7 @@ async fn next_line(stream: &Stream, received: &mut Vec<u8>) -> std::io::Result<O
     }
 }
 
-/// What a line asks for.
+/// Parses a line as a request.
 fn request(line: &[u8]) -> Result<Request> {
     let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
     let version = serde_json::from_slice::<Value>(line).ok().and_then(|value| value.get("version")?.as_u64());
@@ -146,7 +147,7 @@ async fn answer(daemon: &Rc<Daemon>, request: Request) -> Result<Value> {
             done(daemon.volume.checkpoint().await.map_err(Error::from))
         }
         Request::Stop => done(daemon.stop_and_wait().await),
-        // The connection's own matter.
+        // Handled by the connection.
         Request::Record => Err(recorded_already(daemon)),
     }
 }
@@ -154,7 +155,7 @@ async fn answer(daemon: &Rc<Daemon>, request: Request) -> Result<Value> {
 async fn fail_device(daemon: &Daemon, device: DeviceId) -> Result<()> {
     let failed = daemon.volume.fail_device(device).await.map_err(Error::from);
     failed.map_err(|error| match (error.kind(), daemon.status().copies) {
-        // No second copy will ever come.
+        // No second copy will ever come: name the remedy.
         (ErrorKind::Degraded, 1) => {
             let name = &daemon.name;
             let problem = format!(
@@ -183,7 +184,7 @@ fn value(report: &impl Serialize) -> Result<Value> {
         .map_err(|error| Error::new(ErrorKind::Io, format!("the reply cannot be written as JSON: {error}")))
 }
 
-/// The reply where there is nothing to say.
+/// Returns the empty reply.
 fn done(result: Result<()>) -> Result<Value> {
     result.map(|()| nothing())
 }

@@ -1,4 +1,4 @@
-//! A daemon that does not answer: its process, the state of this process, and what to do.
+//! A daemon that does not answer: its process, the state of the process, and the remedy.
 
 use crate::report::types::SilentReport;
 use crate::volume::lasting::Lasting;
@@ -7,27 +7,27 @@ use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind};
 use rustix::process::Pid;
 
-/// A daemon that has not answered, as the machine shows it.
+/// State of a daemon that has not answered.
 pub(crate) struct Silence {
     name: VolumeName,
     process: Option<Pid>,
     doing: Doing,
 }
 
-/// What a process does, by the kernel.
+/// State of a process, by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Doing {
     Stopped,
     Traced,
     InKernel,
-    /// It runs or waits, and has not opened the volume yet.
+    /// Runs or waits, and has not opened the volume yet.
     Opening,
     Running,
     Unknown,
 }
 
 impl Silence {
-    /// Looks at the daemon's process.
+    /// Examines the daemon's process.
     pub fn of(state: &StateDir, name: &VolumeName) -> Silence {
         let (process, is_open) =
             daemon(state, name).map_or((None, true), |(id, is_open)| (Some(id), is_open));
@@ -42,12 +42,12 @@ impl Silence {
         Silence { name: name.clone(), process, doing }
     }
 
-    /// Whether an answer can be expected once the volume is open.
+    /// True if an answer can be expected once the volume is open.
     pub fn is_opening(&self) -> bool {
         self.doing == Doing::Opening
     }
 
-    /// For a command that needs an answer.
+    /// Returns the error for a command that needs an answer.
     pub fn error(&self) -> Error {
         let name = &self.name;
         let (process, id) = match self.process {
@@ -75,7 +75,7 @@ impl Silence {
         Error::new(ErrorKind::Io, format!("the daemon of volume '{name}'{process} does not answer: {why}"))
     }
 
-    /// For the administrator of a daemon that is to end: the only command that ends it, and what that costs.
+    /// Returns the error for `braid stop`: names the only command that ends the daemon, and the cost.
     pub fn error_of_stop(&self, state: &StateDir) -> Error {
         let (error, name) = (self.error(), &self.name);
         let Some(id) = self.process else { return error };
@@ -97,7 +97,7 @@ impl Silence {
         Error::new(error.kind(), format!("{error}; to end it all the same: kill -9 {id}, {cost}{when}"))
     }
 
-    /// For a report of many volumes.
+    /// Returns the entry for a report of many volumes.
     pub fn report(&self) -> SilentReport {
         let process_state = match self.doing {
             Doing::Stopped => "stopped",
@@ -117,7 +117,7 @@ impl Silence {
     }
 }
 
-/// The state of a process in `/proc/PID/stat`, behind the name, which may have spaces and parentheses.
+/// Returns the state in `/proc/PID/stat`. The state follows the name, which may have spaces and parentheses.
 fn letter(process: Pid) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(')')?.1.trim_start().chars().next()

@@ -1,5 +1,5 @@
-//! The command line's part of `attach` and `detach`: a loop device over the file that the daemon serves, and
-//! a mount of the file system on it.
+//! The command line's part of `attach` and `detach`: a loop device over the daemon's file, and a mount of the
+//! file system on the device.
 
 use crate::admin::client::Client;
 use crate::admin::protocol::{AttachReply, Request};
@@ -15,29 +15,29 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a file system may be in use that is to be unmounted.
+/// Time that an unmount waits for a file system in use.
 const LONGEST_BUSY: Duration = Duration::from_secs(2);
 
-/// A volume that is a block device.
+/// Result of attaching a volume as a block device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attached {
     /// The volume.
     pub name: String,
     /// The block device.
     pub block_device: PathBuf,
-    /// How: `loop`.
+    /// Kind of the block device: `loop`.
     pub block_device_kind: String,
-    /// Where the file system on it is mounted, as far as that was asked for.
+    /// Mount point of the file system, if a mount was requested.
     pub mounted_on: Option<PathBuf>,
     /// The file system.
     pub file_system: Option<String>,
 }
 
-/// Makes a served volume a block device of the kernel; where it is one, finds that. Mounts the file system on
-/// it where a directory is given.
+/// Attaches a served volume as a block device of the kernel, or finds the present block device. Mounts the
+/// file system if a directory is given.
 ///
 /// # Errors
-/// `Unsupported` if the machine or the user cannot: says what to do instead.
+/// `Unsupported` if the machine or the user lacks the means: names an alternative.
 pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> Result<Attached> {
     let mut client = Client::connect(state, name)?;
     let uris = client.status()?.nbd_uris;
@@ -72,8 +72,8 @@ pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> 
     })
 }
 
-/// Refuses to mount on or beside what an earlier daemon left mounted: the new mount would hide the dead one,
-/// and a file system such as XFS is not mounted twice.
+/// Refuses a mount while remains of an earlier daemon are mounted. The new mount would hide the dead mount,
+/// and a file system such as XFS cannot be mounted twice.
 fn refuse_dead_mounts(name: &VolumeName, served: &Path, directory: &Path) -> Result<()> {
     for left in stale(served)? {
         if let Some(Use::Mounted(point)) = left.uses.iter().find(|used| matches!(used, Use::Mounted(_))) {
@@ -87,27 +87,27 @@ fn refuse_dead_mounts(name: &VolumeName, served: &Path, directory: &Path) -> Res
     Ok(())
 }
 
-/// A volume that is no block device any more.
+/// Result of detaching a volume.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Detached {
     /// The volume.
     pub name: String,
-    /// Where it was mounted.
+    /// Former mount points.
     pub unmounted: Vec<PathBuf>,
-    /// Whether its daemon goes on.
+    /// True if the daemon continues.
     pub served: bool,
 }
 
-/// Unmounts what lies on the volume's block device, removes the device, and has the daemon serve the file no
-/// more. If the daemon has died, removes what it left: its block devices, what is mounted on them, and its
-/// file.
+/// Unmounts file systems on the volume's block device, removes the device, and ends serving the file. If the
+/// daemon has died, removes its block devices, their mounts, and its file.
 ///
 /// # Errors
-/// `Busy` if a file system stays in use for two seconds: it has been synced then, and everything goes on.
-/// `Invalid` if the volume is not attached.
+/// `Busy` if a file system stays in use for two seconds: it is synced, and stays mounted. `Invalid` if the
+/// volume is not attached.
 pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
     state.load(name)?;
-    // First: what follows asks the file, and waits without a limit for a daemon that does not answer.
+    // Connect first: later steps access the file, and would wait without limit for a daemon that does not
+    // answer.
     let client = match Client::connect(state, name) {
         Ok(client) => Some(client),
         Err(error) if error.kind() == ErrorKind::NotServed => None,
@@ -129,7 +129,7 @@ pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
     let served = match client.map(|mut client| client.call::<serde_json::Value>(Request::Detach)) {
         Some(Ok(_)) => true,
         None => false,
-        // It has ended meanwhile.
+        // The daemon has ended meanwhile.
         Some(Err(error)) if error.kind() == ErrorKind::NotServed => false,
         Some(Err(error)) => return Err(error),
     };
@@ -141,12 +141,13 @@ pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
     Ok(Detached { name: name.to_string(), unmounted, served })
 }
 
-/// A path as far as it is text: reports are.
+/// Converts a path to text, lossily: reports are text.
 pub(crate) fn as_text(path: &Path) -> PathBuf {
     PathBuf::from(path.to_string_lossy().into_owned())
 }
 
-/// The block device of a volume, where it is one. Asks the file, and so must not run in the daemon.
+/// Returns the block device of a volume, if attached. Accesses the file, and must therefore not run in the
+/// daemon.
 pub fn attached_device(state: &StateDir, name: &VolumeName) -> Option<PathBuf> {
     LoopAttachment::new(&state.mount_dir(name)).ok()?.device().ok()?
 }
@@ -176,8 +177,8 @@ fn unmount_all(device: &Path) -> Result<Vec<PathBuf>> {
     Ok(unmounted)
 }
 
-/// Tries again for a while what is in use: a process that is just being started has the open files of its
-/// parent until it executes a programme.
+/// Unmounts, and tries again for a while if busy: a process that is just being started holds the open files
+/// of its parent until it executes a program.
 fn unmount(point: &Path) -> rustix::io::Result<()> {
     let start = Instant::now();
     loop {
@@ -188,8 +189,8 @@ fn unmount(point: &Path) -> rustix::io::Result<()> {
     }
 }
 
-/// What stays mounted is at least written to the volume: its daemon may be about to end. That the file system
-/// fails is told to those that use it.
+/// Writes the data of a file system that stays mounted to the volume: the daemon may be about to end. Users
+/// of the file system see its errors.
 fn sync_file_system(point: &Path) {
     if let Ok(directory) = File::open(point) {
         let _ = rustix::fs::syncfs(directory);

@@ -1,6 +1,7 @@
-//! The daemon's part of `attach`: serves the volume as a file in a FUSE mount of its own. The loop device
-//! over it is the command line's part, for the daemon must never open that file: it would wait for its own
-//! answer.
+//! The daemon's part of `attach`: serves the volume as a file in a FUSE mount of its own.
+//!
+//! The loop device over the file belongs to the command line. The daemon must never open the file: it would
+//! wait for its own answer.
 
 use crate::admin::protocol::AttachReply;
 use crate::{Error, ErrorKind, Result, VolumeName};
@@ -17,25 +18,26 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
-/// The volume as a file, or the possibility of it.
+/// The volume as a file, attached or not.
 pub(crate) struct Attachment {
     ring: Ring,
     arena: Arena,
     name: VolumeName,
     directory: PathBuf,
     server: Rc<RefCell<Option<Rc<Server>>>>,
-    /// One attaches or detaches at a time.
+    /// Serialises attach and detach.
     turn: Semaphore,
     protected: Cell<bool>,
-    /// A device is memory, which may be mapped larger than the machine's: it cannot be locked.
+    /// True if a device is memory. Such memory may be mapped larger than the machine's memory: it cannot be
+    /// locked.
     lies_in_memory: bool,
 }
 
-/// Requests of the kernel that are served at a time.
+/// Limit of the kernel's requests in flight.
 const IN_FLIGHT: u16 = 64;
-/// How long the end of the daemon waits for a detach.
+/// Time that the end of the daemon waits for a detach.
 const PATIENCE: Nanos = Nanos::from_secs(10);
-/// How long between two attempts.
+/// Delay between two attempts.
 const TRY_AGAIN: Nanos = Nanos::from_secs(1);
 const POLL: Nanos = Nanos::from_millis(20);
 
@@ -59,12 +61,12 @@ impl Attachment {
         }
     }
 
-    /// The file, where the volume is served as one.
+    /// Returns the file, if the volume is attached.
     pub fn file(&self) -> Option<PathBuf> {
         self.server.borrow().as_ref().map(|server| server.file().to_owned())
     }
 
-    /// Serves the volume as a file, unless it is served so already.
+    /// Serves the volume as a file, unless it is attached already.
     pub async fn attach(&self, export: &impl Export) -> Result<AttachReply> {
         let _turn = self.turn.acquire(1).await;
         if self.file().is_none() {
@@ -81,7 +83,7 @@ impl Attachment {
         Ok(AttachReply { file, directory: self.directory.clone() })
     }
 
-    /// Forgets the server when its mount is gone, for whatever reason.
+    /// Forgets the server when its mount is gone, for any reason.
     fn watch(&self, server: Rc<Server>) {
         let slot = self.server.clone();
         self.ring.spawn(async move {
@@ -112,9 +114,9 @@ impl Attachment {
         Ok(())
     }
 
-    /// Ends with the daemon: has `detach`, a command in a process of its own, unmount what lies on the volume
-    /// and remove the block device; tries again for a while if that is in use. [`Attachment::abandon`] says
-    /// whether it worked.
+    /// Detaches at the end of the daemon. Runs `detach`, a command in a process of its own, to unmount file
+    /// systems on the volume and remove the block device. Tries again for a while if they are in use.
+    /// [`Attachment::abandon`] returns the result.
     pub async fn end(&self, detach: Option<&[OsString]>) {
         let deadline = self.ring.now() + PATIENCE;
         let mut warned = false;
@@ -133,12 +135,12 @@ impl Attachment {
         }
     }
 
-    /// Runs a command to its end. It must not run in this process: it waits for requests that this thread
-    /// serves, and a thread that waits so would keep the channel to the kernel open after a `kill -9`.
+    /// Runs a command to its end, in another process. The command waits for requests that this thread serves,
+    /// and a waiting thread of this process would keep the channel to the kernel open after a `kill -9`.
     async fn run(&self, command: Vec<OsString>) {
         let Some((program, arguments)) = command.split_first() else { return };
         let mut command = Command::new(program);
-        // A group of its own: an interrupt from the terminal is for the daemon.
+        // A process group of its own: an interrupt from the terminal is meant for the daemon.
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         let running = std::thread::spawn(move || command.status());
         while !running.is_finished() {
@@ -151,13 +153,13 @@ impl Attachment {
         }
     }
 
-    /// Leaves a file that is still in use to its fate.
+    /// Abandons a file that is still in use.
     ///
     /// # Errors
-    /// `Unsafe` if there is one: what is written to it is lost once the daemon has ended.
+    /// `Unsafe` if the file is in use: later writes are lost once the daemon has ended.
     pub fn abandon(&self) -> Result<()> {
         let Some(server) = self.server.borrow().clone() else { return Ok(()) };
-        // Nothing is left to try; the mount is dead once the daemon has ended.
+        // No other remedy is left; the mount is dead once the daemon has ended.
         let _ = server.unmount_lazily();
         let name = &self.name;
         let problem = format!(
@@ -167,7 +169,8 @@ impl Attachment {
         Err(Error::new(ErrorKind::Unsafe, problem))
     }
 
-    /// A daemon that serves its own machine's kernel must not wait for memory that only it can free.
+    /// Protects the daemon from memory reclaim: a daemon that serves its own machine's kernel must not wait
+    /// for memory that only the daemon can free.
     fn protect(&self) {
         if self.lies_in_memory || self.protected.replace(true) {
             return;

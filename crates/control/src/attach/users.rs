@@ -1,5 +1,5 @@
-//! Who uses a served volume. A command that ends the service asks first, names the users, and goes on only if
-//! the administrator forces it.
+//! Users of a served volume. A command that ends the service names the users, and continues only if the
+//! administrator forces it.
 
 use crate::admin::client::{Client, PATIENCE, Reached};
 use crate::attach::block_device::attached_device;
@@ -9,20 +9,19 @@ use crate::{Error, ErrorKind, Result};
 use braid_fuse::{VOLUME_FILE, loop_devices, openers, processes, uses};
 use std::time::{Duration, Instant};
 
-/// How long a client of NBD may take to leave that has just ended: its connection is closed a moment later.
+/// Grace period for an NBD client that has just ended: the connection is closed a moment later.
 const LAST_GOODBYE: Duration = Duration::from_millis(500);
-/// How often is asked whether it has left.
+/// Time between two looks at the clients.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
-/// Users that a message names.
+/// Limit of users named in a message.
 const NAMED: usize = 10;
 
-/// Has the daemon of a volume stop, and waits until the volume is closed. Refused while something uses the
-/// volume, unless that is forced: then mounts and clients get ten seconds, and lose what they have not
-/// synced.
+/// Stops the daemon of a volume, and waits until the volume is closed. Refused while the volume is in use,
+/// unless forced: mounts and clients then get ten seconds, and lose unsynced data.
 ///
 /// # Errors
-/// `Busy`: names the mounts, swap space, programmes and NBD clients. `Io` if the daemon does not answer:
-/// names the command that kills it, which `forced` does not. `Unsafe` if the volume could not be closed.
+/// `Busy`: names the mounts, swap space, programs and NBD clients. `Io` if the daemon does not answer: names
+/// the command that kills the daemon; `forced` does not kill it. `Unsafe` if the volume could not be closed.
 pub fn stop(state: &StateDir, name: &VolumeName, forced: bool) -> Result<()> {
     let mut client = match Client::reach(state, name, PATIENCE)? {
         Reached::Answers(client) => client,
@@ -53,7 +52,7 @@ fn in_use(name: &VolumeName, users: &[String]) -> Error {
     Error::new(ErrorKind::Busy, problem)
 }
 
-/// Who uses the volume, each as a part of a sentence.
+/// Returns the users of the volume, each as a part of a sentence.
 fn users(state: &StateDir, name: &VolumeName, client: &mut Client) -> Result<Vec<String>> {
     let mut users = Vec::new();
     let device = attached_device(state, name);

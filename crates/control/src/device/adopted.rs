@@ -1,5 +1,4 @@
-//! A disk that a volume adopts: what it is known by, since no mark of ours lies on it, and whether something
-//! else uses it.
+//! A disk that a volume adopts: its identity, since Braid leaves no mark on the disk, and its present use.
 
 use crate::device::place::shown;
 use crate::device::used;
@@ -11,10 +10,11 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What a disk is known by: of a block device its serial number, or that of its disk and where it begins
-/// there. A file, and a device without a serial
-/// number, such as a loop device or a virtio disk, is known by its content alone ([`NO_SERIAL`]): its path
-/// may be another disk's tomorrow.
+/// Returns the identity of a disk. For a block device, the identity is the serial number; for a partition,
+/// the serial number of the disk and the start of the partition.
+///
+/// A file, and a device without a serial number, such as a loop device or a virtio disk, has only its content
+/// as identity ([`NO_SERIAL`]): its path may lead to another disk tomorrow.
 ///
 /// # Errors
 /// If there is no such disk.
@@ -24,14 +24,14 @@ pub(crate) fn identity(path: &Path) -> Result<Uuid> {
     Ok(serial.map_or(NO_SERIAL, |serial| sum(&serial)))
 }
 
-/// The size of the logical sectors of a block device; none for a file, whose content tells.
+/// Returns the logical sector size of a block device; `None` for a file, whose content tells.
 pub(crate) fn sector(path: &Path) -> Option<u32> {
     let file = fs::File::open(path).ok()?;
     let is_block_device = file.metadata().ok()?.file_type().is_block_device();
     is_block_device.then(|| rustix::fs::ioctl_blksszget(&file).ok()).flatten()
 }
 
-/// What the kernel says that a block device is, wherever it is plugged in.
+/// Returns the kernel's identification of a block device, independent of its connector.
 fn serial(rdev: u64) -> Option<String> {
     let device = shown(rdev)?;
     let read = |path: PathBuf| {
@@ -49,7 +49,7 @@ fn serial(rdev: u64) -> Option<String> {
     }
 }
 
-/// A text as an identity: FNV-1a of 128 bits.
+/// Hashes a text to an identity with 128-bit FNV-1a.
 fn sum(text: &str) -> Uuid {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -57,11 +57,11 @@ fn sum(text: &str) -> Uuid {
     Uuid(sum.to_le_bytes())
 }
 
-/// Refuses a disk that something uses: what is mounted writes to it past the volume. A loop device over a
-/// file counts as a use, for it keeps bytes of its own in memory.
+/// Refuses a disk in use: a mount would write to the disk without the volume's knowledge. A loop device over
+/// a file counts as a use, since it keeps bytes in memory.
 ///
 /// # Errors
-/// `Busy`: names what uses it, and what to do.
+/// `Busy`: names the user, and the remedy.
 pub(crate) fn refuse_used(path: &Path) -> Result<()> {
     used::refuse_used(path, "a volume adopts it")?;
     let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
@@ -72,8 +72,8 @@ pub(crate) fn refuse_used(path: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::Busy, problem))
 }
 
-/// Makes the file of a record: all of its room is taken now, so that it never lacks any. What is left of a
-/// creation that was interrupted goes.
+/// Makes the file of a record. The whole room is allocated now, so that later writes cannot run out of space.
+/// The remains of an interrupted creation are removed.
 pub(crate) fn make_record(path: &Path, len: u64) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     match fs::remove_file(path) {
@@ -83,7 +83,7 @@ pub(crate) fn make_record(path: &Path, len: u64) -> io::Result<()> {
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let taken = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len);
     let sized = match taken {
-        // A file system without that: then it is sparse.
+        // A file system without allocation: the file is sparse.
         Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(len),
         taken => taken.map_err(io::Error::from),
     };

@@ -1,9 +1,15 @@
-//! Whose a device is: what every way in asks before a device becomes a volume's.
+//! Ownership of a device: the check before a device becomes part of a volume.
 //!
-//! A device may belong to a Braid volume by a superblock on it, to a volume of this state directory that
-//! adopted it (no mark lies on an adopted disk), or to another system, which libblkid names. What is in use
-//! now is refused always; what only lies there is refused unless the administrator forces it. All questions
-//! look at the device by each of its names: see [`Place`].
+//! A device has an owner in three cases:
+//!
+//! - A superblock on the device names a Braid volume.
+//! - A volume of this state directory has adopted the device. An adopted disk has no mark.
+//! - The device belongs to another system, which libblkid names.
+//!
+//! A device in use is always refused, and so is the adoption of an adopted disk. Any other device with an
+//! owner or foreign content is refused unless the administrator forces its use. An adoption keeps the content
+//! of the disk, and therefore accepts content such as a file system. All checks consider every name of the
+//! device: see [`Place`].
 
 use crate::device::place::Place;
 use crate::device::used::refuse_used;
@@ -19,19 +25,20 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What a device is wanted for.
+/// Intended use of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// It is overwritten; what lies on it may be, if that is forced.
+    /// Overwrite the device. With `forced`, its content may be overwritten.
     Overwrite { forced: bool },
-    /// It becomes a volume with what is on it; what it is a part of is given up, if that is forced.
+    /// Make the device a volume with its content. With `forced`, the device may belong to another volume or
+    /// system, which then loses the device.
     Adopt { forced: bool },
 }
 
-/// Refuses a device that belongs to somebody else. A path that leads nowhere belongs to nobody.
+/// Refuses a device that belongs to another owner. A path that does not exist has no owner.
 ///
 /// # Errors
-/// `Busy` if something uses it; `Invalid` if it belongs to a volume or to another system: names the owner.
+/// `Busy` if the device is in use; `Invalid` if it belongs to a volume or to another system: names the owner.
 pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, purpose: Purpose) -> Result<()> {
     let Ok(place) = Place::of(path) else { return Ok(()) };
     refuse_used(path, "it becomes a device of a volume")?;
@@ -74,8 +81,8 @@ pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, purpose: Purpose) ->
     }
 }
 
-/// Refuses a device of a volume that comes back or is imported if another volume has adopted it since. `own`
-/// is the volume's identity.
+/// Refuses a returning or imported device if another volume has adopted it since. `own` is the UUID of the
+/// device's volume.
 ///
 /// # Errors
 /// `Invalid`: names the other volume.
@@ -89,10 +96,10 @@ pub(crate) fn refuse_adopted(state: &StateDir, path: &Path, own: &str) -> Result
     Err(Error::new(ErrorKind::Invalid, problem))
 }
 
-/// The volume of this state directory that adopted a device; `but` the one with this identity.
+/// Returns the volume of this state directory that adopted a device, except the volume with the UUID `but`.
 fn adopted_by(state: &StateDir, place: &Place, but: Option<&str>) -> Result<Option<VolumeName>> {
     for name in state.names()? {
-        // A damaged record is told of by the commands on its volume.
+        // A damaged record is reported by commands on its volume: skip it.
         let Ok(record) = state.load(&name) else { continue };
         let disk = record.adopted().and_then(|(_, device)| device.path.as_deref());
         let known = disk.and_then(|path| Place::of(path).ok());
@@ -111,12 +118,13 @@ fn claimed(path: &Path, what: &str) -> Error {
 /// A superblock of Braid on a device.
 struct Superblock {
     owner: String,
-    /// The only copy is the last one of a device whose first copies are overwritten: something else was made
-    /// there since.
+    /// True if only the last copy is left, because the first copies are overwritten: the device has new
+    /// content.
     is_left_over: bool,
 }
 
-/// The superblock of a device, of either layout. A device that cannot be read is refused when it is opened.
+/// Reads the superblock of a device, of either layout. An unreadable device is refused later, when it is
+/// opened.
 fn superblock_of(path: &Path) -> Option<Superblock> {
     let mut file = File::open(path).ok()?;
     let size = Bytes(file.seek(SeekFrom::End(0)).ok()?);

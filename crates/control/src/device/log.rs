@@ -1,12 +1,12 @@
-//! What the log says of a device that fails: the first error at once, of those that follow a line every ten
-//! seconds. Failed flushes have lines of their own, for they say that data may be lost.
+//! Log messages about a failing device: the first error at once, then one line every ten seconds. Failed
+//! flushes have their own limit: they mean possible loss of data.
 
 use braid_base::Nanos;
 use braid_runtime::{LogLimit, Runtime};
 use braid_uring::Ring;
 use std::io;
 
-/// The log lines of one device.
+/// Rate-limited log messages of one device.
 pub(crate) struct DeviceLog {
     ring: Ring,
     name: String,
@@ -15,13 +15,13 @@ pub(crate) struct DeviceLog {
 }
 
 impl DeviceLog {
-    /// Of a device that is called `name` in messages.
+    /// Makes the log of a device called `name` in messages.
     pub fn new(ring: &Ring, name: String) -> DeviceLog {
         let limit = || LogLimit::new(Nanos::from_secs(10));
         DeviceLog { ring: ring.clone(), name, requests: limit(), flushes: limit() }
     }
 
-    /// A read, write or discard has failed.
+    /// Logs a failed read, write or discard.
     #[cold]
     pub fn request_failed(&self, error: &io::Error) {
         if let Some(more) = self.requests.admit(self.ring.now()) {
@@ -29,7 +29,7 @@ impl DeviceLog {
         }
     }
 
-    /// A flush has failed.
+    /// Logs a failed flush.
     #[cold]
     pub fn flush_failed(&self, error: &io::Error) {
         if let Some(more) = self.flushes.admit(self.ring.now()) {

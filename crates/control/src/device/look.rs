@@ -1,7 +1,7 @@
-//! A look at what lies at many paths: read only, beside whatever else uses the devices, and never longer than
-//! a limit. Each look is a thread of its
-//! own, since the kernel may keep a thread that opens or reads a broken device for ever. Such a thread is
-//! left behind.
+//! Read-only looks at many paths, beside any other user of the devices, within a time limit.
+//!
+//! Each look runs in a worker thread, since the kernel may block a thread for ever that opens or reads a
+//! broken device. A blocked thread is left behind.
 
 use crate::device::place::Place;
 use braid_base::{Bytes, DeviceClass, SECTOR};
@@ -18,25 +18,26 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What lies at a path.
+/// Result of a look at a path.
 #[derive(Clone, Debug)]
 pub(crate) enum Look {
-    /// No path leads there.
+    /// The path does not exist.
     Gone,
-    /// This process may not look: why.
+    /// This process may not read the device, with the reason.
     Denied(String),
-    /// The device does not answer, or with an error: why.
+    /// The device does not answer, or answers with an error: the reason.
     Unreadable(String),
-    /// Nothing of a volume is there: why.
+    /// The path holds no device of a volume: the reason.
     Blank(String),
-    /// A newer version wrote what is there: why.
+    /// A newer version wrote the device: the reason.
     Newer(String),
-    /// A device of a volume, and where its bytes lie: a file and a loop device over all of it are one device.
+    /// A device of a volume, and the place of its bytes: a file and a loop device over the whole file are one
+    /// device.
     Device(Box<Sighting>, Place),
 }
 
 impl Look {
-    /// The device of a volume that was seen.
+    /// Returns the sighting, if a device of a volume was seen.
     pub fn sighting(&self) -> Option<&Sighting> {
         match self {
             Look::Device(sighting, _) => Some(sighting),
@@ -45,11 +46,11 @@ impl Look {
     }
 }
 
-/// How many devices are looked at side by side.
+/// Number of devices examined at the same time.
 const SIDE_BY_SIDE: usize = 32;
 
-/// Looks at all paths, in any order; gives what lies there in their order. What has not answered within
-/// `limit` is unreadable.
+/// Looks at all paths, in any order, and returns the results in the order of the paths. A path without an
+/// answer within `limit` is unreadable.
 pub(crate) fn look_at(paths: &[PathBuf], limit: Duration) -> Vec<Look> {
     let late = || Look::Unreadable(format!("does not answer within {} s", limit.as_secs()));
     let mut looks: Vec<Option<Look>> = paths.iter().map(|_| None).collect();
@@ -59,7 +60,7 @@ pub(crate) fn look_at(paths: &[PathBuf], limit: Duration) -> Vec<Look> {
     for _ in 0..paths.len().min(SIDE_BY_SIDE) {
         let (waiting, found) = (waiting.clone(), found.clone());
         thread::spawn(move || {
-            // No thread panics with the list in hand.
+            // No thread panics while it holds the list.
             let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
             while let Some((number, path)) = next() {
                 if found.send((number, look(&path))).is_err() {
@@ -73,7 +74,7 @@ pub(crate) fn look_at(paths: &[PathBuf], limit: Duration) -> Vec<Look> {
     while let Ok((number, look)) = finds.recv_timeout(end.saturating_duration_since(Instant::now())) {
         looks[number] = Some(look);
     }
-    // Threads that are late end with the device that they wait for.
+    // Late threads end when their device answers.
     waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let named = |(path, look): (&PathBuf, Option<Look>)| match look.unwrap_or_else(late) {
         Look::Unreadable(why) if !why.contains(&*path.to_string_lossy()) => {
@@ -84,7 +85,8 @@ pub(crate) fn look_at(paths: &[PathBuf], limit: Duration) -> Vec<Look> {
     paths.iter().zip(looks).map(named).collect()
 }
 
-/// Runs a piece of work that may hang in the kernel; nothing if it has not ended within `limit`.
+/// Runs work that may hang in the kernel; `None` if the work has not ended within `limit`. A late thread is
+/// left behind.
 pub(crate) fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -94,7 +96,7 @@ pub(crate) fn within<T: Send + 'static>(
     result.recv_timeout(limit).ok()
 }
 
-/// Looks at one path, for as long as the kernel takes.
+/// Looks at one path, without a time limit.
 fn look(path: &Path) -> Look {
     let shown = path.display();
     let found = match fs::metadata(path) {
@@ -130,19 +132,19 @@ fn failed(path: &Path, error: &io::Error) -> Look {
         io::ErrorKind::PermissionDenied => Look::Denied(format!(
             "cannot open {shown}: {error}: its owner, root or a member of its group (often `disk`) may open it"
         )),
-        // A directory of the path is a file now: no path leads there.
+        // A directory in the path is a file now: the path does not exist.
         io::ErrorKind::NotADirectory => Look::Gone,
         _ => Look::Unreadable(format!("cannot open {shown}: {error}")),
     }
 }
 
-/// The end of a file or of a block device: where a seek from the end leads.
+/// Returns the size of a file or block device, by a seek to the end.
 fn size(mut file: &File) -> io::Result<Bytes> {
     use std::io::{Seek, SeekFrom};
     file.seek(SeekFrom::End(0)).map(Bytes)
 }
 
-/// A future that never waits: its device answers before the call returns.
+/// Runs a future that never waits: its device answers before the call returns.
 pub(crate) fn at_once<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     loop {
@@ -160,7 +162,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Opens a file or a block device, beside whatever else uses it. May hang in the kernel.
+    /// Opens a file or a block device, beside any other user. May hang in the kernel.
     pub fn open(path: &Path) -> io::Result<Plain> {
         let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;

@@ -1,5 +1,5 @@
-//! A device by its path: how it is named, where its bytes lie and whose they are, how it is opened, what it
-//! serves, what the log says when it fails.
+//! A device by its path: its name, the place and owner of its bytes, opening, served requests, and log
+//! messages for failures.
 
 pub(crate) mod adopted;
 pub(crate) mod claims;

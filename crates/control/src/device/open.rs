@@ -1,9 +1,9 @@
-//! Devices as a volume's daemon opens them: real ones by direct I/O; emulated ones, whose bytes lie in a file
-//! or in memory and whose timing is a model's.
+//! Devices as a volume's daemon opens them. Real devices use direct I/O. Emulated devices keep their bytes in
+//! a file or in memory, and take the timing from a model.
 //!
-//! An emulated device's flush takes the model's time but goes no further than this machine's page cache: what
-//! was flushed survives the death of the daemon, not a power cut. Waiting for the real disk as well would
-//! make the timing that of the real disk.
+//! A flush of an emulated device takes the model's time, and reaches only the page cache of this machine:
+//! flushed writes survive the death of the daemon, but not a power cut. Waiting for the real disk would give
+//! the real disk's timing.
 
 use crate::device::log::DeviceLog;
 use crate::device::place::Place;
@@ -23,7 +23,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::rc::Rc;
 
-/// A device of a volume, open. Cheap to clone: a handle. Its errors are logged, the first at once.
+/// An opened device of a volume. Cheap to clone: a handle. Errors are logged, the first at once.
 #[derive(Clone)]
 pub(crate) struct OpenDevice {
     backing: Backing,
@@ -31,7 +31,7 @@ pub(crate) struct OpenDevice {
     served: Rc<ServedLog<Ring>>,
 }
 
-/// What stores the bytes, with a timing of its own or a model's.
+/// Storage of the bytes, with its own timing or a model's.
 #[derive(Clone)]
 enum Backing {
     File(Rc<FileDevice>),
@@ -46,22 +46,22 @@ impl OpenDevice {
         OpenDevice { backing, log, served: Rc::new(ServedLog::new(ring.clone())) }
     }
 
-    /// What it has served, where that is noted.
+    /// Returns the log of served requests, which is empty unless started.
     pub fn served(&self) -> &ServedLog<Ring> {
         &self.served
     }
 
-    /// Whether its bytes are gone with this process.
+    /// True if the bytes end with this process.
     pub fn is_memory(&self) -> bool {
         matches!(self.backing, Backing::Memory(_) | Backing::EmulatedMemory(_))
     }
 
-    /// Whether a model says how long it takes, and so its flushes go no further than the page cache.
+    /// True if a model gives the timing, and flushes therefore reach only the page cache.
     pub fn is_emulated(&self) -> bool {
         matches!(self.backing, Backing::EmulatedFile(_) | Backing::EmulatedMemory(_))
     }
 
-    /// How late an emulated device is behind its model.
+    /// Returns the lateness of an emulated device against its model.
     pub fn lateness(&self) -> Option<Lateness> {
         match &self.backing {
             Backing::File(_) | Backing::Memory(_) => None,
@@ -82,8 +82,8 @@ impl OpenDevice {
         Ok(OpenDevice::new(ring, storage, Backing::open(ring, storage, class, (model, size, seed))?))
     }
 
-    /// Opens a device of a volume that there is. A file on a read-only file system, or a disk that is
-    /// protected against writing, is opened to be read: the volume does without that device if it can.
+    /// Opens a device of an existing volume. A file on a read-only file system, or a write-protected disk, is
+    /// opened read-only: the volume does without the device if it can.
     pub fn open_member(
         ring: &Ring,
         storage: &Storage,
@@ -100,16 +100,15 @@ impl OpenDevice {
         }
     }
 
-    /// Opens a device past the page cache, or not at all.
+    /// Opens a device with direct I/O; fails if the file system has no direct I/O.
     pub fn open_direct(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
         let device = FileDevice::open(ring, path, class, Access::Direct)?;
         Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), Backing::File(Rc::new(device))))
     }
 
-    /// Opens a device to be read and nothing else, whatever it emulates: without timing, and without the
-    /// right to write it.
+    /// Opens a device read-only: without emulated timing, and without write permission.
     pub fn open_to_read(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
-        // Of what another host writes, the page cache has an older state.
+        // Prefer direct I/O: the page cache may be stale if another host writes.
         let device = match FileDevice::open_read_only(ring, path, class, Access::Direct) {
             Err(error) if needs_cache(&error) => {
                 FileDevice::open_read_only(ring, path, class, Access::Cached)
@@ -149,8 +148,8 @@ impl Backing {
     }
 }
 
-/// Past the page cache, or through it where the file system has no direct I/O; flushes reach the disk either
-/// way.
+/// Opens a file or disk with direct I/O, or through the page cache if the file system has no direct I/O.
+/// Flushes reach the disk either way.
 fn open_real(ring: &Ring, path: &Path, class: DeviceClass) -> io::Result<FileDevice> {
     match FileDevice::open(ring, path, class, Access::Direct) {
         Err(error) if needs_cache(&error) => {
@@ -161,7 +160,7 @@ fn open_real(ring: &Ring, path: &Path, class: DeviceClass) -> io::Result<FileDev
     }
 }
 
-/// As [`open_real`], to be read: of what another host writes, the page cache has an older state.
+/// Opens read-only, as [`open_real`]. Prefers direct I/O: the page cache may be stale if another host writes.
 fn open_read_only(ring: &Ring, path: &Path, class: DeviceClass) -> io::Result<FileDevice> {
     match FileDevice::open_read_only(ring, path, class, Access::Direct) {
         Err(error) if needs_cache(&error) => FileDevice::open_read_only(ring, path, class, Access::Cached),
@@ -173,26 +172,26 @@ fn needs_cache(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported || error.to_string().contains("no direct I/O")
 }
 
-/// Reads the superblock of the device at `path`, and closes it again.
+/// Reads the superblock of the device at `path`, and closes the device again.
 pub(crate) async fn look(ring: &Ring, path: &Path) -> Result<Header> {
-    // The class does not matter for reading; it is the superblock that tells it.
+    // The class does not matter for reading; the superblock holds the real class.
     let device = open_read_only(ring, path, DeviceClass::Ssd)?;
     Ok(identify(ring, Rc::new(device), &path.display().to_string()).await?)
 }
 
-/// What [`prepare`] did to a path.
+/// Result of [`prepare`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Prepared {
-    /// It is as it was.
+    /// The path existed before.
     Found,
-    /// It was not there, and is a sparse file now.
+    /// The path did not exist, and is now a sparse file.
     Made,
 }
 
-/// Makes the file of a device that has a size and does not exist yet, sparse.
+/// Makes a sparse file for a device with a size that does not exist yet. An empty file gets the size.
 ///
 /// # Errors
-/// If it does not exist and no size was given, and where it exists with another size.
+/// If the file does not exist and no size was given, or if it exists with another size.
 pub(crate) fn prepare(spec: &DeviceSpec) -> Result<Prepared> {
     let Storage::Path(path) = &spec.storage else { return Ok(Prepared::Found) };
     let (class, shown) = (spec.class, path.display());
@@ -225,14 +224,14 @@ pub(crate) fn prepare(spec: &DeviceSpec) -> Result<Prepared> {
     }
 }
 
-/// For its owner alone: the file will hold all that the volume does.
+/// Makes a file for the owner alone: the file will hold the volume's content.
 fn make_file(path: &Path, size: Bytes) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.set_len(size.0).inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
-/// Refuses one device under two paths, also by a partition, a loop device or a link, before its lock says "in
-/// use by another process".
+/// Refuses one device under two paths, also by a partition, a loop device or a link. Otherwise the device's
+/// lock would fail with "in use by another process".
 ///
 /// # Errors
 /// `Invalid`: names both paths.

@@ -1,7 +1,7 @@
-//! Where the bytes of a device lie, whatever path leads to them: two paths may be one device, a loop device
-//! lies over a file, a partition on a disk, a device mapper target on other devices.
+//! Place of a device's bytes, independent of its path. Two paths may lead to one device, a loop device lies
+//! over a file, a partition on a disk, and a device mapper target on other devices.
 //!
-//! Each device is taken down to ranges of files and of devices that lie over nothing else. Two devices that
+//! Each device is resolved to ranges of files and of devices that lie over nothing else. Two devices that
 //! share a byte overlap.
 
 use braid_uring::path_beneath;
@@ -11,16 +11,16 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Where the bytes of a device lie.
+/// Place of a device's bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
-    /// The range that is the device, byte for byte.
+    /// The range that equals the device byte for byte.
     range: Range,
-    /// Ranges in which the bytes of a device mapper target or an array lie somewhere.
+    /// Ranges that hold the bytes of a device mapper target or an array at unknown offsets.
     within: Vec<Range>,
 }
 
-/// A part of what lies over nothing else.
+/// A range of a [`Root`], in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Range {
     root: Root,
@@ -28,28 +28,28 @@ struct Range {
     end: u64,
 }
 
-/// What lies over nothing else.
+/// A file or device that lies over nothing else.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Root {
-    /// A file, by the number of its file system and its own.
+    /// A file, by the number of its file system and its inode number.
     File(u64, u64),
     /// A block device, by its number.
     Device(u64),
 }
 
-/// Devices over devices that are followed: more is a circle.
+/// Limit of devices stacked on devices: a deeper stack is a circle.
 const DEEPEST: u32 = 8;
 
 impl Place {
-    /// The place of a file or block device.
+    /// Returns the place of a file or block device.
     ///
     /// # Errors
-    /// If nothing is there.
+    /// If the path does not exist.
     pub fn of(path: &Path) -> io::Result<Place> {
         Ok(Place::found(&fs::metadata(path)?, DEEPEST))
     }
 
-    /// The place of a block device, by its number.
+    /// Returns the place of a block device, by its number.
     pub fn of_device(number: u64) -> Place {
         Place::device(number, DEEPEST)
     }
@@ -99,19 +99,19 @@ impl Place {
         self
     }
 
-    /// Whether two devices share bytes for certain: one device, a partition and its disk, a loop device and
-    /// its file.
+    /// True if two devices certainly share bytes: one device, a partition and its disk, a loop device and its
+    /// file.
     pub fn is_upon(&self, other: &Place) -> bool {
         self.range.meets(&other.range)
     }
 
-    /// Whether all bytes of this device are bytes of the other one.
+    /// True if all bytes of this device are bytes of `other`.
     pub fn is_part_of(&self, other: &Place) -> bool {
         let (own, other) = (&self.range, &other.range);
         own.root == other.root && other.start <= own.start && own.end <= other.end
     }
 
-    /// Whether two devices share bytes, or a device mapper target or array may lie on the other one.
+    /// True if two devices share bytes, or a device mapper target or array may lie on the other device.
     pub fn overlaps(&self, other: &Place) -> bool {
         let lies_in =
             |upper: &Place, lower: &Place| upper.within.iter().any(|range| range.meets(&lower.range));
@@ -125,15 +125,15 @@ impl Range {
     }
 }
 
-/// The unit of sizes that the kernel shows.
+/// Unit of sizes in sysfs.
 const SECTOR: u64 = 512;
 
-/// Where the kernel shows a block device.
+/// Returns the sysfs directory of a block device.
 pub(crate) fn shown(number: u64) -> Option<PathBuf> {
     fs::canonicalize(format!("/sys/dev/block/{}:{}", major(number), minor(number))).ok()
 }
 
-/// The number of a block device that the kernel shows there.
+/// Returns the number of the block device with this sysfs directory.
 pub(crate) fn number_of(shown: &Path) -> Option<u64> {
     let text = fs::read_to_string(shown.join("dev")).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
@@ -172,7 +172,7 @@ mod tests {
         assert!(first.overlaps(&disk()) && disk().overlaps(&second));
         assert!(!first.overlaps(&second));
         assert!(first.is_part_of(&disk()) && !disk().is_part_of(&first));
-        // A loop device with an offset that ends within the second one.
+        // A loop device with an offset that ends within the second range.
         assert!(disk().part(0, 1537).overlaps(&second));
         assert!(!disk().part(0, 1536).overlaps(&second));
     }

@@ -1,12 +1,12 @@
-//! Devices that take no write. The kernel opens a read-only block device for writing, and refuses each write.
+//! Write-protected devices. The kernel opens a read-only block device for writing, and refuses each write.
 
 use rustix::fs::{Access, access, major, minor};
 use rustix::io::Errno;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// Why a device cannot be written, with the remedy; none if nothing is known against it. Opens and changes
-/// nothing.
+/// Explains why a device cannot be written, with the remedy; `None` if nothing is known against writing.
+/// Opens and changes nothing.
 pub(crate) fn write_protection(path: &Path) -> Option<String> {
     let (found, shown) = (std::fs::metadata(path).ok()?, path.display());
     if !found.file_type().is_block_device() {

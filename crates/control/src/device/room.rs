@@ -1,5 +1,5 @@
-//! Whether files that stand for devices may grow: a sparse file may be larger than its file system, and
-//! guests get "no space" the day that it is full.
+//! Room for files used as devices. A sparse file may be larger than the free space of its file system: guests
+//! then get "no space" when the file system is full.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,12 +9,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// By how much these files together may outgrow what their file systems have free. Zero for block devices,
-/// for what cannot be looked at, and if a file system does not answer within a second: its server may hang.
+/// Returns the bytes by which these files together may outgrow the free space of their file systems. Zero for
+/// block devices, for unreadable paths, and if a file system does not answer within a second: its server may
+/// hang.
 pub(crate) fn over_committed_bytes<'a>(paths: impl Iterator<Item = &'a Path>) -> u64 {
     let paths: Vec<PathBuf> = paths.map(Path::to_owned).collect();
     let (answer, answered) = mpsc::channel();
-    // Nobody waits for a thread that hangs in the kernel: it ends with the process.
+    // A thread that hangs in the kernel ends with the process; nothing waits for the thread.
     thread::spawn(move || answer.send(lacking_bytes(&paths)));
     answered.recv_timeout(LONGEST_LOOK).unwrap_or(0)
 }
@@ -37,9 +38,9 @@ fn lacking_bytes(paths: &[PathBuf]) -> u64 {
     wanted.into_values().map(lacks).fold(0, u64::saturating_add)
 }
 
-/// How long file systems are waited for.
+/// Time limit for file systems to answer.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
-/// The unit in which files tell what they take, whatever the file system's is.
+/// Unit of `st_blocks`, whatever the block size of the file system is.
 const BLOCK: u64 = 512;
 
 #[cfg(test)]
@@ -54,7 +55,7 @@ mod tests {
         let free = rustix::fs::statvfs(dir.path()).unwrap();
         let free = free.f_bavail * free.f_frsize;
         assert_eq!(over_committed_bytes([small.as_path()].into_iter()), 0);
-        // Others use the file system meanwhile.
+        // Other users of the file system write meanwhile.
         let more = 1 << 40;
         fs::File::create(&large).unwrap().set_len(free + more).unwrap();
         let lacks = over_committed_bytes([small.as_path(), &large, Path::new("/dev/null")].into_iter());

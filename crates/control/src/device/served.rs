@@ -1,16 +1,16 @@
-//! Requests that a device has served, noted for a while: from these a model of it is made.
+//! Log of the requests that a device has served for a while, to calibrate a model of the device.
 
 use braid_base::{Bytes, Nanos, Op, Request};
 use braid_model::Served;
 use braid_runtime::Runtime;
 use std::cell::{Cell, RefCell};
 
-/// Notes of one device. Without them a request costs a check of a flag.
+/// Log of one device. While off, a request costs one check of a flag.
 pub(crate) struct ServedLog<R> {
     runtime: R,
-    /// How many are still to be noted.
+    /// Number of requests still to be noted.
     room: Cell<usize>,
-    /// Which notes these are, so that what ends later is not taken for one of the next.
+    /// Number of the series of notes: a request that ends later is not counted in the next series.
     turn: Cell<u32>,
     notes: RefCell<Vec<Note>>,
 }
@@ -18,35 +18,35 @@ pub(crate) struct ServedLog<R> {
 struct Note {
     at: Nanos,
     request: Request,
-    /// None until it has ended, and if it failed.
+    /// `None` until the request has ended successfully.
     took: Option<Nanos>,
 }
 
-/// A request that is noted.
+/// Handle of a noted request.
 pub(crate) struct Noted {
     turn: u32,
     place: usize,
 }
 
 impl<R: Runtime> ServedLog<R> {
-    /// Without notes.
+    /// Makes a log without notes.
     pub fn new(runtime: R) -> ServedLog<R> {
         ServedLog { runtime, room: Cell::new(0), turn: Cell::new(0), notes: RefCell::default() }
     }
 
-    /// Forgets all notes, and notes so many requests from now on.
+    /// Forgets all notes, and notes the next `room` requests.
     pub fn start(&self, room: usize) {
         self.turn.set(self.turn.get().wrapping_add(1));
         self.room.set(room);
         *self.notes.borrow_mut() = Vec::with_capacity(room);
     }
 
-    /// How many have ended of those that are noted.
+    /// Returns the number of noted requests that have ended successfully.
     pub fn ended(&self) -> usize {
         self.notes.borrow().iter().filter(|note| note.took.is_some()).count()
     }
 
-    /// Those that have ended. Nothing more is noted.
+    /// Returns the noted requests that have ended successfully, and stops noting.
     pub fn take(&self) -> Vec<Served> {
         let served = |note: &Note| note.took.map(|took| Served { at: note.at, request: note.request, took });
         let all = self.notes.borrow().iter().filter_map(served).collect();
@@ -54,7 +54,7 @@ impl<R: Runtime> ServedLog<R> {
         all
     }
 
-    /// A request is given to the device.
+    /// Notes the start of a request to the device.
     #[inline]
     pub fn begins(&self, op: Op, offset: Bytes, len: Bytes) -> Option<Noted> {
         if self.room.get() == 0 { None } else { Some(self.note(Request { op, offset, len })) }
@@ -68,7 +68,7 @@ impl<R: Runtime> ServedLog<R> {
         Noted { turn: self.turn.get(), place: notes.len() - 1 }
     }
 
-    /// It has ended, well or not.
+    /// Notes the end of a request. A failed request keeps no time.
     #[inline]
     pub fn ends(&self, noted: Option<Noted>, well: bool) {
         if let Some(Noted { turn, place }) = noted

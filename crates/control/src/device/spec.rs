@@ -1,7 +1,7 @@
-//! `PATH[,size=S][,model=M][,layout=tail]`: how a device is named on the command line. A model is a name of
-//! the library, or a file: what holds a `/` or ends in `.toml`.
+//! `PATH[,size=S][,model=M][,layout=tail]`: a device on the command line. A model is a name in the library or
+//! a file: a model with a `/` or the ending `.toml` is a file.
 //!
-//! `memory` in place of a path is memory, which does not survive the daemon. A comma in a path is written
+//! `memory` instead of a path is memory, which does not survive the daemon. A comma in a path is written
 //! twice.
 
 use crate::model::library::find;
@@ -11,22 +11,22 @@ use braid_format::superblock::Layout;
 use braid_model::is_file;
 use std::path::{Path, PathBuf};
 
-/// A device that a volume shall be made of.
+/// A device for a volume, as specified by the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceSpec {
     /// SSD or disk.
     pub class: DeviceClass,
-    /// What stores its bytes.
+    /// Storage of the bytes.
     pub storage: Storage,
-    /// The size that was asked for.
+    /// Requested size.
     pub size: Option<Bytes>,
-    /// The model whose timing it emulates: a name of the library, or the path of a file.
+    /// Model for emulated timing: a name in the library, or the path of a file.
     pub model: Option<String>,
-    /// Where Braid's structures lie on it; none for the start.
+    /// Place of Braid's structures on the device; `None` for the start.
     pub layout: Option<Layout>,
 }
 
-/// What stores a device's bytes.
+/// Storage of a device's bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Storage {
     /// A block device, or a regular file.
@@ -35,14 +35,14 @@ pub enum Storage {
     Memory,
 }
 
-/// The word for [`Storage::Memory`].
+/// Text for [`Storage::Memory`].
 const MEMORY: &str = "memory";
 
 impl DeviceSpec {
-    /// Reads `PATH[,size=S][,model=M][,layout=tail]` as a device of `class`. Touches nothing.
+    /// Parses `PATH[,size=S][,model=M][,layout=tail]` as a device of `class`. Touches nothing.
     ///
     /// # Errors
-    /// `Usage`: names the part that is wrong, and what would be right.
+    /// `Usage`: names the wrong part, and the remedy.
     pub fn parse(class: DeviceClass, text: &str) -> Result<DeviceSpec> {
         let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
         let mut parts = words(text).into_iter();
@@ -98,7 +98,7 @@ impl DeviceSpec {
         Ok(spec)
     }
 
-    /// The same with paths that do not depend on the working directory, as text for a daemon.
+    /// Returns the specification as text for a daemon, with absolute paths.
     pub fn absolute_text(&self) -> Result<String> {
         let path = |path: &Path| Ok::<_, Error>(absolute(path)?.display().to_string().replace(',', ",,"));
         let mut text = match &self.storage {
@@ -119,14 +119,14 @@ impl DeviceSpec {
         Ok(text)
     }
 
-    /// What to call it in messages.
+    /// Returns the name for messages.
     pub fn name(&self) -> String {
         self.storage.name()
     }
 }
 
 impl Storage {
-    /// What to call it in messages and in status: the path, or `memory`.
+    /// Returns the name for messages and status: the path, or `memory`.
     pub fn name(&self) -> String {
         match self {
             Storage::Path(path) => path.display().to_string(),
@@ -135,7 +135,7 @@ impl Storage {
     }
 }
 
-/// The parts between single commas. A double one is a comma in a part.
+/// Splits at single commas. A double comma is a comma in a part.
 fn words(text: &str) -> Vec<String> {
     let (mut words, mut rest) = (vec![String::new()], text.chars().peekable());
     while let Some(c) = rest.next() {
@@ -149,11 +149,10 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// A path that does not depend on the working directory. Symbolic links stay: those of /dev/disk/by-id are
-/// steadier than what they lead to.
+/// Makes a path absolute. Symbolic links stay: links in /dev/disk/by-id are more stable than their targets.
 ///
 /// # Errors
-/// `Usage` if it is not UTF-8: records and replies are text.
+/// `Usage` if the path is not UTF-8: records and replies are text.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path).map_err(|e| Error::io(path.display(), &e))?;
     if absolute.to_str().is_some() {
@@ -189,7 +188,7 @@ mod tests {
         assert_eq!(ssd("memory,size=1GiB").unwrap().storage, Storage::Memory);
     }
 
-    /// A path with a comma could not be given at all.
+    /// Regression: a path with a comma could not be given.
     #[test]
     fn a_comma_in_a_path_is_written_twice() {
         let spec = ssd("/a,,b,,,size=1GiB,model=x25-m").unwrap();

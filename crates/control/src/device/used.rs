@@ -1,5 +1,4 @@
-//! Whether something uses a device now: a mount, swap space, a device that the kernel has put over it, a
-//! programme that has it alone.
+//! Present uses of a device: a mount, swap space, another device over it, or a program with exclusive access.
 
 use crate::device::place::{Place, number_of, shown};
 use crate::{Error, ErrorKind, Result};
@@ -8,9 +7,8 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Refuses a device that something uses by any of its names: by a partition of it, by a loop device over it,
-/// by the disk that it is a part of.
-/// `task` is what the device is wanted for, as in "a volume adopts it".
+/// Refuses a device in use by any of its names: a partition of the device, a loop device over the device, or
+/// the disk that holds the device. `task` is the intended use, as in "a volume adopts it".
 ///
 /// # Errors
 /// `Busy`: names the user, and the command that ends the use.
@@ -28,7 +26,7 @@ pub(crate) fn refuse_used(path: &Path, task: &str) -> Result<()> {
             let swap = swap.display();
             return busy(format!("{shown} is swap space ({swap}): end that before {task} (swapoff {swap})"));
         }
-        // A target lies on this device, or this device is that target.
+        // A target lies on this device, or this device is the target.
         if let Some(holder) = device.holder().filter(|_| device.is_upon) {
             return busy(format!("{shown} is in use by {holder}: end that before {task}"));
         }
@@ -42,7 +40,7 @@ pub(crate) fn refuse_used(path: &Path, task: &str) -> Result<()> {
     Ok(())
 }
 
-/// Loop devices over a file.
+/// Returns the loop devices over a file.
 pub(crate) fn loops_over(path: &Path) -> Vec<PathBuf> {
     let Ok(place) = Place::of(path) else { return Vec::new() };
     let upon = overlapping(&place).into_iter().filter(|device| device.is_upon);
@@ -51,26 +49,26 @@ pub(crate) fn loops_over(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A block device that shares bytes with another one.
+/// A block device that shares bytes with the device in question.
 struct Overlapping {
     number: u64,
     path: PathBuf,
-    /// Byte for byte, and not by way of a device mapper target.
+    /// Shares bytes for certain, and not by a device mapper target.
     is_upon: bool,
-    /// All its bytes are bytes of the other one. A disk of which the other one is a partition is not: other
-    /// partitions may be in use.
+    /// All its bytes are bytes of the device in question. False for a disk with the device as a partition:
+    /// other partitions may be in use.
     is_part: bool,
 }
 
 impl Overlapping {
-    /// What the kernel has put over the device: a device mapper target, an array.
+    /// Returns the device that the kernel has put over this device: a device mapper target, or an array.
     fn holder(&self) -> Option<String> {
         let mut holders = fs::read_dir(shown(self.number)?.join("holders")).ok()?;
         let name = holders.next()?.ok()?.file_name().into_string().ok()?;
         Some(format!("/dev/{name}"))
     }
 
-    /// Whether a programme or a mount, in whatever mount namespace, has the device alone.
+    /// True if a program, or a mount in any mount namespace, has exclusive access.
     fn is_claimed(&self) -> bool {
         let flags = (OFlags::EXCL | OFlags::NONBLOCK).bits() as i32;
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(&self.path);
@@ -78,7 +76,7 @@ impl Overlapping {
     }
 }
 
-/// Every block device of the machine that shares bytes with this one, itself included.
+/// Returns all block devices of the machine that share bytes with this device, including the device itself.
 fn overlapping(place: &Place) -> Vec<Overlapping> {
     let entries = fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
     let found = entries.filter_map(|entry| {
@@ -95,8 +93,8 @@ fn number_at(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().filter(|found| found.file_type().is_block_device()).map(|found| found.rdev())
 }
 
-/// Where a line of mountinfo mounts a device. A file system of several devices, such as btrfs, names one of
-/// them as its source.
+/// Returns the mount point if a line of mountinfo mounts the device. A file system on several devices, such
+/// as btrfs, names one device as its source.
 fn mount_of(line: &str, device: u64) -> Option<String> {
     let (before, behind) = line.split_once(" - ")?;
     let mut words = before.split(' ');

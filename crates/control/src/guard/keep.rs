@@ -1,4 +1,4 @@
-//! The daemon's end of the guard.
+//! The daemon's part of the guard.
 
 use super::like::{devices, is_in_use, like};
 use super::measure::{Measured, models};
@@ -13,12 +13,12 @@ use braid_runtime::Runtime;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// What the guard did, for the status.
+/// State of the guard, for the status.
 #[derive(Default)]
 pub(crate) struct Guard {
-    /// What requests of the last batch took.
+    /// Mean time of the last batch's requests.
     took: Cell<Option<Nanos>>,
-    /// What ghosts said of it, by mode.
+    /// Mean times of the last batch in the ghosts, by mode.
     means: RefCell<Vec<Option<f64>>>,
     switches: Cell<u64>,
     switched_at: Cell<Option<Nanos>>,
@@ -26,26 +26,26 @@ pub(crate) struct Guard {
     share: Cell<f64>,
     /// Why there are no ghosts, or not of all modes.
     problem: RefCell<Option<String>>,
-    /// Devices that were measured while they served, and by what factor their models are off.
+    /// Devices measured while they served, with the error factors of their models.
     measured: RefCell<Vec<(DeviceId, f64)>>,
 }
 
-/// The share of a processor that ghosts have.
+/// Share of a processor that the ghosts may use.
 const MOST_SHARE: f64 = 0.02;
-/// Ghosts have a smaller part of the volume once batches in a row have cost that share so many times, added
-/// up: at once where the load is far too much.
+/// Limit for the summed cost of consecutive batches, in multiples of [`MOST_SHARE`]. Beyond the limit, ghosts
+/// get a smaller part of the volume: at once if the load is far too high.
 const PATIENCE: f64 = 6.0;
-/// How long it waits to look again.
+/// Delay between two looks.
 const LOOK: Nanos = Nanos::from_millis(100);
-/// The same while guests send no requests, or the policy has no modes.
+/// Delay between two looks while guests send no requests, or the policy has no modes.
 const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
-/// What failed is tried again after this time.
+/// Delay before another attempt after a failure.
 const RETRY: Nanos = Nanos::from_secs(600);
-/// Where requests take so much more or less than in the ghost of the present mode for this time, measured
-/// devices are measured again; then for twice as long, each time.
+/// Devices are measured again if the times of requests differ from the present mode's ghost for this time.
+/// The time doubles after each new measurement.
 const WRONG_FOR: Nanos = Nanos::from_secs(120);
 
-/// Guards a volume as long as the daemon runs.
+/// Guards a volume for as long as the daemon runs.
 pub(crate) async fn keep(daemon: Rc<Daemon>) {
     let guard = &daemon.guard;
     let (mut measured, mut wrong_for) = (Measured::new(), WRONG_FOR);
@@ -84,21 +84,21 @@ pub(crate) async fn keep(daemon: Rc<Daemon>) {
     }
 }
 
-/// Why ghosts ended.
+/// Reason for the end of the ghosts.
 enum Ended {
     /// The policy or the devices changed, or the daemon stops.
     Changed,
-    /// The next ones had better have one part of the volume in so many.
+    /// The ghosts cost too much: the next ghosts should have one part in `one_in` of the volume.
     TooMuch { one_in: u64 },
-    /// Models of devices that were measured are wrong by now.
+    /// Models of measured devices are wrong by now.
     Wrong,
 }
 
-/// What ghosts are made for.
+/// The modes and devices for which ghosts are made.
 #[derive(PartialEq)]
 pub(super) struct Known {
     modes: Vec<String>,
-    /// Which, with how many slots, and whether they are in use.
+    /// Each device with its number of slots, and true if it is in use.
     devices: Vec<(DeviceId, u32, bool)>,
 }
 
@@ -112,7 +112,7 @@ impl Known {
     }
 }
 
-/// Guards a volume until its ghosts are not what it needs any more.
+/// Guards a volume until its ghosts no longer fit.
 async fn guarded(
     daemon: &Daemon,
     known: &Known,
@@ -221,12 +221,12 @@ fn judge(daemon: &Daemon, known: &Known, verdict: Verdict) {
 }
 
 impl Guard {
-    /// What the status is to say beside.
+    /// Sets the problem in the status; `None` for no problem.
     pub(super) fn tell(&self, problem: Option<String>) {
         *self.problem.borrow_mut() = problem;
     }
 
-    /// What there is to know; none of a policy without a choice.
+    /// Returns the guard's report; `None` for a policy without modes.
     pub fn report(&self, modes: (Vec<String>, usize), now: Nanos) -> Option<GuardReport> {
         let (modes, present) = modes;
         let mode = modes.get(present)?.clone();

@@ -1,4 +1,4 @@
-//! The volume as ghosts need it: its devices with models of their timing, and what has homes.
+//! Description of the volume for ghosts: devices with timing models, and the extents with homes.
 
 use crate::model::library::{find_model, reopen};
 use crate::serve::daemon::Daemon;
@@ -12,7 +12,7 @@ use braid_lab::guard::{Homes, Like, LikeDevice, Scale};
 use braid_model::Spec;
 use braid_runtime::Runtime;
 
-/// Models of devices, for those that are none themselves.
+/// Models for real devices, by class.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub(crate) struct Models {
     ssd: Option<Spec>,
@@ -20,16 +20,16 @@ pub(crate) struct Models {
 }
 
 impl Models {
-    /// By names of the library or files.
+    /// Finds models by names in the library or by files.
     ///
     /// # Errors
-    /// `Usage` if there is none of a name, or a file is wrong or of the other class.
+    /// `Usage` if a name is unknown, or a file is invalid or of the other class.
     pub fn find(ssd: Option<&str>, hdd: Option<&str>) -> Result<Models> {
         let find = |class, model: Option<&str>| model.map(|model| find_model(class, model)).transpose();
         Ok(Models { ssd: find(DeviceClass::Ssd, ssd)?, hdd: find(DeviceClass::Hdd, hdd)? })
     }
 
-    /// Of each device of a volume; none of one that must be measured.
+    /// Returns a model for each device of a volume; `None` for a device that must be measured.
     ///
     /// # Errors
     /// `Invalid` if a device is not in use.
@@ -52,25 +52,24 @@ impl Models {
     }
 }
 
-/// Whether a device is used as it always is.
+/// True if a device is in normal use.
 pub(super) fn is_in_use(device: &DeviceEntry) -> bool {
     matches!(device.state, DeviceState::Active | DeviceState::Slow)
 }
 
-/// The devices of a volume, without those that were removed.
+/// Returns the devices of a volume, without removed devices.
 pub(super) fn devices(daemon: &Daemon) -> Vec<(DeviceId, DeviceEntry)> {
     let entries = daemon.volume.superblock().devices;
     let all = (0..).map(DeviceId).zip(entries);
     all.filter(|(_, device)| device.state != DeviceState::Removed).collect()
 }
 
-/// Extents that a ghost has at most, but where a part as small as that does not stand for the volume: some
-/// 100 bytes each.
+/// Limit of a ghost's extents, unless so small a part does not represent the volume: some 100 bytes each.
 const MOST_EXTENTS: u64 = 1 << 16;
-/// Extents whose homes are looked up before guests have their turn.
+/// Extents whose homes are looked up before guests get a turn.
 const AT_ONCE: usize = 1 << 10;
 
-/// The volume, in ghosts of one part in `one_in` at least, on devices of these models.
+/// Describes the volume for ghosts of at most one part in `one_in`, on devices with these models.
 pub(super) async fn like(daemon: &Daemon, specs: Vec<Spec>, is_measured: bool, one_in: u64) -> Like {
     let (volume, superblock) = (&daemon.volume, daemon.volume.superblock());
     let (extent, size) = (superblock.extent_size, volume.size());
@@ -80,7 +79,7 @@ pub(super) async fn like(daemon: &Daemon, specs: Vec<Spec>, is_measured: bool, o
     let largest = listed.iter().max_by_key(|(_, device)| device.slots).map(|(id, _)| *id);
     let share = |id: DeviceId, device: &DeviceEntry| {
         let slots = u64::from(device.slots.saturating_sub(SPARE_SLOTS)) / u64::from(scale.one_in());
-        // A ghost of a full volume may have a piece more than its part of the volume.
+        // A ghost of a full volume may have one piece more than its part of the volume.
         let more = if Some(id) == largest { scale.piece() / extent } else { 0 };
         (slots + more + u64::from(SPARE_SLOTS)) as f64 / image.0.div_ceil(extent.0) as f64
     };

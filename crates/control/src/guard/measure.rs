@@ -1,4 +1,5 @@
-//! Models of devices that have none, from what they serve for guests ([`braid_model::nearest`]).
+//! Models of devices without a model, from the requests that the devices serve for guests
+//! ([`braid_model::nearest`]).
 
 use super::keep::Known;
 use super::like::devices;
@@ -13,23 +14,23 @@ use braid_runtime::Runtime;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{TryRecvError, channel};
 
-/// Devices that were measured.
+/// Measured devices, with their nearest models.
 pub(super) type Measured = BTreeMap<DeviceId, Nearest>;
 
-/// Requests of a device that a model is made from, if there are as many …
+/// Requests noted for a model of a device. Nine tenths of these are enough …
 const ROOM: usize = 2_048;
-/// … within this time; then so many as there are, if they are enough.
+/// … within this time. Later, [`Served::FEWEST`] requests are enough.
 const LONGEST: Nanos = Nanos::from_secs(60);
-/// How long it waits to look again.
+/// Delay between two looks.
 const LOOK: Nanos = Nanos::from_secs(1);
-/// A model that is off by a larger factor is none.
+/// Largest error factor of a usable model.
 const MOST_OFF: f64 = 1.5;
 
-/// A model for each device of the volume, once those without one have been measured; none if the volume
-/// changes meanwhile.
+/// Returns a model for each device of the volume, after measuring the devices without a model. `None` if the
+/// volume changes meanwhile.
 ///
 /// # Errors
-/// `Invalid` if a device is not in use, or no model does as it does.
+/// `Invalid` if a device is not in use, or no model behaves like the device.
 pub(super) async fn models(
     daemon: &Daemon,
     known: &Known,
@@ -43,7 +44,7 @@ pub(super) async fn models(
         .filter(|((id, _), given)| given.is_none() && !measured.contains_key(id))
         .map(|(device, _)| device)
         .collect();
-    // A device that is gone, or has a model now, is no measured one.
+    // A device that has left, or has a model now, is no longer a measured device.
     let is_measured =
         |id: &DeviceId| devices.iter().zip(&given).any(|((known, _), given)| known == id && given.is_none());
     measured.retain(|id, _| is_measured(id));
@@ -104,7 +105,8 @@ async fn measure(
     Ok(Some(measured))
 }
 
-/// What each of these devices serves, once all have served enough; none if the volume changes before that.
+/// Returns the requests served by each of these devices, once all have served enough. `None` if the volume
+/// changes before.
 async fn observe(
     daemon: &Daemon,
     known: &Known,

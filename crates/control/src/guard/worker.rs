@@ -1,30 +1,30 @@
-//! The threads of the ghosts.
+//! Threads of the ghosts.
 
 use crate::{Error, Result};
 use braid_lab::guard::{Batch, Ghosts, Like, Verdict};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-/// Ghosts, on threads at the lowest priority. The threads end some time after the worker is dropped; the
+/// Ghosts on threads with the lowest priority. The threads end some time after the worker is dropped; the
 /// daemon does not wait.
 pub(super) struct Worker {
     batches: Sender<(Batch, usize)>,
     verdicts: Receiver<Verdict>,
 }
 
-/// The priority of what may wait.
+/// Nice value of the threads: the lowest priority.
 const NICE: i32 = 19;
 
 impl Worker {
-    /// Ghosts of a volume, which are made meanwhile.
+    /// Starts a thread that makes the ghosts of a volume, and returns at once.
     ///
     /// # Errors
-    /// If there can be no more threads.
+    /// If no more threads can be started.
     pub fn new(like: Like, modes: Vec<String>) -> Result<Worker> {
         let (batches, to_serve) = channel::<(Batch, usize)>();
         let (to_daemon, verdicts) = channel();
         let work = move || {
-            // The threads of the ghosts inherit it.
+            // The ghosts' threads inherit the priority.
             if let Err(error) = rustix::process::setpriority_process(None, NICE) {
                 tracing::warn!("ghosts run at the usual priority: {error}");
             }
@@ -39,16 +39,16 @@ impl Worker {
         Ok(Worker { batches, verdicts })
     }
 
-    /// Gives them a batch, while the policy is in that mode.
+    /// Sends a batch to the ghosts, with the policy's mode during the batch.
     pub fn give(&self, batch: Batch, present: usize) {
-        // Ghosts that have ended are met by `verdict`.
+        // If the ghosts have ended, `verdict` reports the error.
         let _ = self.batches.send((batch, present));
     }
 
-    /// What they said, once they have.
+    /// Returns the ghosts' verdict, if ready.
     ///
     /// # Errors
-    /// If they have ended.
+    /// If the ghosts have ended.
     pub fn verdict(&self) -> Result<Option<Verdict>> {
         match self.verdicts.try_recv() {
             Ok(verdict) => Ok(Some(verdict)),
@@ -60,16 +60,16 @@ impl Worker {
     }
 }
 
-/// Runs this on a thread of its own.
+/// Runs `work` in a thread of its own.
 ///
 /// # Errors
-/// If there can be no more threads.
+/// If no more threads can be started.
 pub(super) fn beside_guests(work: impl FnOnce() + Send + 'static) -> Result<()> {
     let spawned = std::thread::Builder::new().name("ghosts".to_owned()).spawn(work);
     spawned.map(|_| ()).map_err(|error| Error::io("no thread for simulations", &error))
 }
 
-/// Of the calling thread.
+/// Returns the processor time of the calling thread.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec as u32)

@@ -1,8 +1,8 @@
-//! `braid device calibrate`: measures a device or file, and makes a model of it.
+//! `braid device calibrate`: measures a device or file, and makes a model.
 //!
-//! A closed loop for each measure of `braid_model::Observed`, on the ring and past the page cache. The first
-//! part of each does not count. Nothing is written unless that was asked for, or the file is a scratch file:
-//! one that did not exist, is made, written whole and removed again. A device of a volume is never written.
+//! A closed loop runs for each measure of `braid_model::Observed`, on the ring, without the page cache. The
+//! first part of each run does not count. Nothing is written unless requested, except to a scratch file: a
+//! file that did not exist, and is made, filled, measured and removed. A device of a volume is never written.
 
 mod load;
 
@@ -20,22 +20,22 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
-/// What shall be measured, and how.
+/// Settings of a calibration.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CalibrateOptions {
     /// The device, as `PATH[,size=S][,model=M]`.
     pub device: String,
-    /// Which class it is; none if that shall follow from what it does.
+    /// Class of the device; `None` to derive the class from the device's behavior.
     pub class: Option<DeviceClass>,
-    /// About how long it may take, without writing a scratch file.
+    /// Approximate duration, without filling a scratch file.
     pub time: Nanos,
-    /// Whether what is on it may be destroyed.
+    /// Allow writes that destroy the device's content.
     pub write: bool,
-    /// What to call the model.
+    /// Name for the model.
     pub name: String,
 }
 
-/// What was measured, and the model.
+/// Measurements and model.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CalibrateReport {
     /// The device's path.
@@ -44,43 +44,43 @@ pub struct CalibrateReport {
     pub class: String,
     /// The device's size.
     pub size_bytes: u64,
-    /// Whether writes were measured.
+    /// True if writes were measured.
     pub writes_measured: bool,
-    /// What was measured, beside what the model does.
+    /// Measurements, each with the model's value.
     pub figures: Vec<MeasuredReport>,
-    /// How long a flush took behind a single write.
+    /// Duration of a flush after a single write.
     pub flush_response_ns: Option<u64>,
-    /// Of an emulated device: how much later than its model requests completed, on average.
+    /// For an emulated device: mean delay of requests against the model.
     pub lateness_ns_mean: Option<u64>,
-    /// The model: a file of your own.
+    /// The model as TOML for a user's file.
     pub toml: String,
 }
 
-/// A measure.
+/// One measurement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MeasuredReport {
-    /// What was done.
+    /// The measured work.
     pub measure: String,
     /// `megabytes_per_second` or `requests_per_second`.
     pub unit: String,
-    /// What came out.
+    /// Measured value.
     pub measured_value: f64,
-    /// What the model does.
+    /// Value of the model.
     pub model_value: f64,
 }
 
-/// The least that can be measured: less lies under the arm of a disk at once.
+/// Smallest size that can be measured: a smaller range is under the arm of a disk at once.
 const SMALLEST: Bytes = Bytes(64 << 20);
 
-/// The largest arena that a load needs: 32 requests of 128 KiB, and what they leave.
+/// Largest arena of a load: 32 requests of 128 KiB, with slack.
 const ARENA: Bytes = Bytes(8 << 20);
 
-/// Measures a device, and makes a model of it. `progress` hears what comes next: its number, how many there
-/// are, what.
+/// Measures a device, and makes a model. Calls `progress` before each measure with its number, the number of
+/// measures, and a description.
 ///
 /// # Errors
-/// `Usage` if the words are wrong; `Invalid` if the device holds what must not be destroyed, or cannot be
-/// measured.
+/// `Usage` if the options are wrong; `Invalid` if the device's content must not be destroyed, or the device
+/// cannot be measured.
 pub fn calibrate(
     options: &CalibrateOptions,
     progress: &dyn Fn(usize, usize, &str),
@@ -112,7 +112,7 @@ fn on_ring<T>(work: impl AsyncFnOnce(&Ring, &Arena) -> Result<T>) -> Result<T> {
     result
 }
 
-/// Reads the words: the class is that of the model, if there is one.
+/// Parses the device; without an explicit class, the model decides the class.
 fn parse(options: &CalibrateOptions) -> Result<DeviceSpec> {
     let text = &options.device;
     let as_class = |class| {
@@ -131,7 +131,7 @@ fn parse(options: &CalibrateOptions) -> Result<DeviceSpec> {
     }
 }
 
-/// Opens the device, once it is sure that measuring it does no harm and means something.
+/// Opens the device, after checks that a measurement does no harm and is meaningful.
 async fn open(ring: &Ring, device: &DeviceSpec, path: &Path, write: bool, made: bool) -> Result<OpenDevice> {
     let invalid = |problem: String| Err(Error::new(ErrorKind::Invalid, problem));
     let shown = path.display();
@@ -151,7 +151,7 @@ async fn open(ring: &Ring, device: &DeviceSpec, path: &Path, write: bool, made: 
         }
         None => {
             refuse_sparse(path, made)?;
-            // Through the page cache it would be this machine's memory that is measured.
+            // The page cache would measure this machine's memory.
             OpenDevice::open_direct(ring, path, device.class)?
         }
     };
@@ -162,7 +162,7 @@ async fn open(ring: &Ring, device: &DeviceSpec, path: &Path, write: bool, made: 
     Ok(opened)
 }
 
-/// What was never written is read without touching the disk.
+/// Refuses a sparse file: unwritten parts are read without touching the disk.
 fn refuse_sparse(path: &Path, made: bool) -> Result<()> {
     let shown = path.display();
     let found = std::fs::metadata(path).map_err(|e| Error::io(format_args!("cannot look at {shown}"), &e))?;
@@ -206,7 +206,7 @@ impl Session<'_> {
         self.report(&Observed { class, size, figures, flush })
     }
 
-    /// The class that was given, or else the one that the device behaves like.
+    /// Returns the given class, or the class that the device behaves like.
     async fn class(&self) -> Result<DeviceClass> {
         if let Some(class) = self.class {
             return Ok(class);
@@ -249,10 +249,10 @@ impl Session<'_> {
     }
 }
 
-/// No SSD known takes as long as a millisecond for a single read.
+/// Random reads per second of the slowest SSD: no known SSD needs a millisecond for a single read.
 const SLOWEST_SSD: f64 = 1_000.0;
 
-/// The model's text, below what was measured.
+/// Returns the model's text, below the measurements.
 fn text(
     options: &CalibrateOptions,
     fitted: &Fitted,
@@ -288,10 +288,10 @@ fn text(
     Ok(text + &fitted.spec.to_toml()?)
 }
 
-/// Where a line of words ends.
+/// Column at which a line of words ends.
 const LINE: usize = 100;
 
-/// The share of the time that a measure gets.
+/// Returns the weight of a measure in the total time.
 fn weight(measure: Measure) -> f64 {
     match measure {
         Measure::SameRead { .. } => 0.3,
@@ -310,7 +310,7 @@ fn unit(measure: Measure) -> &'static str {
     }
 }
 
-/// A measure in words.
+/// Describes a measure in words.
 fn words(measure: Measure) -> String {
     let depth = measure.depth();
     match measure {

@@ -1,10 +1,10 @@
-//! Device models by their name in the library, or from a TOML file of your own.
+//! Device models by their name in the library, or from a user's TOML file.
 //!
-//! A superblock has room for a model's name only. So a volume's record keeps the text of each model that came
-//! from a file, as it was when the volume was made: changing or removing the file later changes nothing. In
-//! the superblock such a model is `own:NAME`, so that it is never taken for one of the library. A volume that
-//! is imported where the text is not known needs the file again: `braid import --model FILE`. Opening it
-//! without would be opening another device.
+//! A superblock has room only for a model's name. A volume's record therefore keeps the text of each model
+//! from a file, as of the volume's creation: later changes or removal of the file have no effect. In the
+//! superblock the model is named `own:NAME`, to distinguish it from models of the library. An import without
+//! the text needs the file again: `braid import --model FILE`. Without the text the volume cannot be opened,
+//! since its device would behave like another device.
 
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceClass;
@@ -15,25 +15,25 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Models from files, by their names: their texts.
+/// Texts of models from files, by name.
 pub(crate) type OwnModels = BTreeMap<String, String>;
 
-/// What stands before the name of a model that is not of the library.
+/// Prefix for names of models outside the library.
 const OWN: &str = "own:";
 
-/// A model that was asked for.
+/// A requested model.
 pub(crate) struct Model {
-    /// What superblock and record call it.
+    /// Name in the superblock and the record.
     pub stored: String,
     pub spec: Spec,
-    /// Its name and text where it came from a file.
+    /// Name and text, if the model came from a file.
     pub own: Option<(String, String)>,
 }
 
-/// The model of a name or of a file, for a device of `class`.
+/// Finds a model by name or file, for a device of `class`.
 ///
 /// # Errors
-/// `Usage` if there is none, or one that is wrong or of the other class.
+/// `Usage` if there is no such model, or the model is invalid or of the other class.
 pub fn find_model(class: DeviceClass, model: &str) -> Result<Spec> {
     find(class, model).map(|found| found.spec)
 }
@@ -41,27 +41,27 @@ pub fn find_model(class: DeviceClass, model: &str) -> Result<Spec> {
 /// A model, for people and scripts.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ModelReport {
-    /// What commands call it.
+    /// Name for commands.
     pub model: String,
     /// Maker and model.
     pub title: String,
     /// `ssd` or `hdd`.
     pub class: String,
-    /// The size of the real device.
+    /// Size of the real device.
     pub capacity_bytes: u64,
-    /// The model as a file of your own would have it, with what each field means.
+    /// The model as TOML for a user's file, with the meaning of each field.
     pub toml: String,
 }
 
-/// All named models.
+/// Returns all models of the library.
 pub fn models() -> Vec<ModelReport> {
     library().iter().map(|spec| report(spec, spec.to_toml().unwrap_or_default())).collect()
 }
 
-/// The model of a name or of a file.
+/// Returns a model by name or file.
 ///
 /// # Errors
-/// As of [`find_model`].
+/// As [`find_model`].
 pub fn show_model(model: &str) -> Result<ModelReport> {
     let Found { spec, text } = braid_model::find(model, open).map_err(usage)?;
     let text = text.unwrap_or_else(|| spec.to_toml().unwrap_or_default());
@@ -78,7 +78,7 @@ fn report(spec: &Spec, toml: String) -> ModelReport {
     }
 }
 
-/// The model of a name or of a file, with what is to be kept of it.
+/// Finds a model by name or file, with its text if the record must keep the text.
 pub(crate) fn find(class: DeviceClass, model: &str) -> Result<Model> {
     let Found { spec, text } = braid_model::find(model, open).map_err(usage)?;
     spec.fits(class).map_err(usage)?;
@@ -89,10 +89,10 @@ pub(crate) fn find(class: DeviceClass, model: &str) -> Result<Model> {
     })
 }
 
-/// The model that a superblock names.
+/// Returns the model named in a superblock.
 ///
 /// # Errors
-/// `Unsupported` if this program does not know it, or its text is not at hand.
+/// `Unsupported` if this program does not know the model, or the model's text is missing.
 pub(crate) fn reopen(class: DeviceClass, stored: &str, own: &OwnModels) -> Result<Spec> {
     let unsupported = |problem: String| Error::new(ErrorKind::Unsupported, problem);
     let spec = match stored.strip_prefix(OWN) {
@@ -115,7 +115,7 @@ pub(crate) fn reopen(class: DeviceClass, stored: &str, own: &OwnModels) -> Resul
     Ok(spec)
 }
 
-/// Whether a superblock means the model of this name from a file.
+/// True if a superblock names the model `name` from a file.
 pub(crate) fn is_own(stored: &str, name: &str) -> bool {
     stored.strip_prefix(OWN) == Some(name)
 }
@@ -130,10 +130,10 @@ pub(crate) fn read_all(paths: &[impl AsRef<Path>]) -> Result<OwnModels> {
     Ok(models)
 }
 
-/// Adds a model to those that a record keeps.
+/// Adds a model to the models of a record.
 ///
 /// # Errors
-/// `Usage` if there is another of its name.
+/// `Usage` if a different model has the same name.
 pub(crate) fn keep(models: &mut OwnModels, name: String, text: String) -> Result<()> {
     match models.get(&name) {
         Some(known) if *known != text => {
@@ -148,9 +148,9 @@ pub(crate) fn keep(models: &mut OwnModels, name: String, text: String) -> Result
     }
 }
 
-/// Opens a model's file.
+/// Opens a model's file, which must be a regular file.
 fn open(path: &Path) -> io::Result<File> {
-    // Asked first: a pipe would wait for its writer.
+    // Check first: opening a pipe would wait for its writer.
     match std::fs::metadata(path)?.is_file() {
         true => File::open(path),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),

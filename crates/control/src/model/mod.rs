@@ -1,4 +1,4 @@
-//! Device models: by name, from a file of your own, or made from measurements.
+//! Device models: by name, from a user's file, or made from measurements.
 
 pub(crate) mod calibrate;
 pub(crate) mod library;

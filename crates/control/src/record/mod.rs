@@ -1,4 +1,4 @@
-//! The recording of a trace: from the requests of guests to the client that writes them down.
+//! Recording of a trace: from the guests' requests to the client's file.
 
 pub(crate) mod notes;
 pub(crate) mod recorded;

@@ -1,24 +1,24 @@
-//! What guests asked for, as it came: a bounded queue of notes between the guests' path and the task that
-//! writes them down.
+//! Guests' requests as they arrive: a bounded queue of notes between the guests' path and the task that
+//! writes the trace.
 //!
-//! A note takes 24 bytes in memory that is there from the start, so that noting allocates nothing and waits
-//! for nothing. If the queue is full a note is dropped, and counted: guests go before their record.
+//! A note takes 24 bytes of memory allocated at the start: noting allocates nothing and never waits. If the
+//! queue is full, the note is dropped and counted: guests have priority over the recording.
 
 use braid_base::{Arrival, Bytes, Nanos, Op, Request};
 
-/// A request in the form in which it is kept.
+/// A request in packed form.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Note {
     at: u64,
     offset: u64,
-    /// The op in the highest byte, the length in the others.
+    /// Operation in the highest byte, length in the other bytes.
     what: u64,
 }
 
-/// Notes that nobody has taken yet.
+/// Queue of notes.
 pub(crate) struct Notes {
     places: Box<[Note]>,
-    /// How many were ever noted, and how many of these were taken.
+    /// Notes ever added, and notes ever taken.
     noted: u64,
     taken: u64,
     dropped: u64,
@@ -28,13 +28,16 @@ const OPS: [Op; 4] = [Op::Read, Op::Write, Op::Flush, Op::Discard];
 const LENGTH: u64 = (1 << 56) - 1;
 
 impl Notes {
-    /// Room for `capacity` notes, a power of two.
+    /// Makes a queue for `capacity` notes, a power of two.
+    ///
+    /// # Panics
+    /// If `capacity` is not a power of two.
     pub fn new(capacity: usize) -> Notes {
         assert!(capacity.is_power_of_two(), "places are found by the lower bits of a number");
         Notes { places: vec![Note::default(); capacity].into(), noted: 0, taken: 0, dropped: 0 }
     }
 
-    /// Notes a request.
+    /// Adds a note of a request.
     #[inline]
     pub fn note(&mut self, at: Nanos, request: Request) {
         if self.noted - self.taken == self.places.len() as u64 {
@@ -48,7 +51,7 @@ impl Notes {
         self.noted += 1;
     }
 
-    /// Takes the oldest notes; says how many.
+    /// Takes the oldest notes, and returns their number.
     pub fn take(&mut self, into: &mut [Note]) -> usize {
         let count = ((self.noted - self.taken) as usize).min(into.len());
         for note in &mut into[..count] {
@@ -58,14 +61,14 @@ impl Notes {
         count
     }
 
-    /// How many were dropped.
+    /// Returns the number of dropped notes.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 }
 
 impl Note {
-    /// The request, its time counted from `start`.
+    /// Returns the request, with its time relative to `start`.
     pub fn arrival(&self, start: Nanos) -> Arrival {
         let op = OPS[(self.what >> 56) as usize & 3];
         let request = Request { op, offset: Bytes(self.offset), len: Bytes(self.what & LENGTH) };

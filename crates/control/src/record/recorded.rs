@@ -1,14 +1,14 @@
-//! A volume whose guests' requests can be noted while it is served: the export that the daemon's fronts
-//! serve. For a recording, and for the guard ([`crate::guard`]), which also wants to know how many requests
-//! are under way, and what they take.
+//! A volume whose guests' requests can be noted while it is served: the export behind NBD and the attached
+//! file. Notes serve recordings and the guard ([`crate::guard`]). The guard also needs the number of requests
+//! in flight and their durations.
 //!
-//! While nobody records, that costs the test of a flag for each request. While somebody does, a look at the
-//! clock and a note of 24 bytes. Zeroing that may discard is noted as a discard, zeroing that may not as a
-//! write; prefetches are not.
+//! Without a recording, each request costs the test of a flag. With a recording, each request costs a look at
+//! the clock and a note of 24 bytes. Zeroing that may discard is noted as a discard, other zeroing as a
+//! write. Prefetches are not noted.
 //!
-//! Noted is what fronts say by [`Export::asked`], not the verbs that they call, although those pass by here
-//! too: a front serves a long write in pieces, a read of a hole without reading, and a discard that is to be
-//! durable with a flush. The verbs are what the front made of a request; a trace holds what the guest made.
+//! Requests are noted in [`Export::asked`], not in the verbs, although the verbs pass through this export,
+//! too. An NBD front serves a long write in pieces, a read of a hole without reading, and a durable discard
+//! with a flush. The verbs are the front's requests; a trace holds the guest's requests.
 
 use crate::record::notes::{Note, Notes};
 use braid_base::{Bytes, Nanos, Op, Request};
@@ -19,19 +19,19 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 
-/// An export, and the notes of what is asked of it.
+/// An export with notes of its requests.
 #[derive(Clone)]
 pub(crate) struct Recorded<R, E> {
     export: E,
     recorder: Rc<Recorder<R>>,
 }
 
-/// Notes what guests ask for, as long as somebody wants to know.
+/// Notes guests' requests while a recording or a watch is active.
 pub(crate) struct Recorder<R> {
     runtime: R,
     records: Cell<bool>,
     notes: RefCell<Notes>,
-    /// What ghosts are given.
+    /// The requests for ghosts.
     watch: RefCell<Option<Watch>>,
     watches: Cell<bool>,
     in_flight: Cell<u64>,
@@ -45,28 +45,26 @@ pub(crate) struct Recording<R> {
     recorder: Rc<Recorder<R>>,
 }
 
-/// Notes between two looks at them: at a look each 20 ms this is enough for three million requests per
-/// second.
+/// Capacity of the queue of notes: with a look every 20 ms, enough for three million requests per second.
 const ROOM: usize = 1 << 16;
-/// Requests that ghosts serve at a time: a few tenths of a second of a processor, which ghosts wait long for
-/// where guests take the processors. More than ghosts with a part of the volume that fits the load are given
-/// in 5 s.
+/// Limit of requests that ghosts serve at a time: some tenths of a second of a processor, and much longer if
+/// guests take the processors. Ghosts of a suitable part of the volume get fewer requests in 5 s.
 const ROOM_FOR_GHOSTS: usize = 1 << 14;
-/// No reader takes a longer one; only zeroing can be as long.
+/// Longest write in a trace: no reader accepts a longer one, and only zeroing can be as long.
 const LONGEST_WRITE: Bytes = Bytes(256 << 20);
 
 impl<R: Runtime, E: Export> Recorded<R, E> {
-    /// The export as it is, and what can record it.
+    /// Wraps an export, and returns the wrapped export with its recorder.
     pub fn new(runtime: R, export: E) -> (Recorded<R, E>, Rc<Recorder<R>>) {
         let recorder = Rc::new(Recorder::new(runtime));
         (Recorded { export, recorder: recorder.clone() }, recorder)
     }
 }
 
-/// A request that is served. One that a front gives up ends, too.
+/// A request in flight. Ends also if a front drops the request.
 struct UnderWay<'a, R: Runtime> {
     recorder: &'a Recorder<R>,
-    /// When it began, if that was watched.
+    /// Start of the request, if a watch was active.
     begun: Option<Nanos>,
 }
 
@@ -95,7 +93,7 @@ impl<R: Runtime> Recorder<R> {
         }
     }
 
-    /// Begins to note. None where somebody records already.
+    /// Starts a recording; `None` if a recording is active.
     pub fn start(self: &Rc<Self>) -> Option<Recording<R>> {
         if self.busy.replace(true) {
             return None;
@@ -105,24 +103,24 @@ impl<R: Runtime> Recorder<R> {
         Some(Recording { recorder: self.clone() })
     }
 
-    /// Completes once nobody records.
+    /// Completes when no recording is active.
     pub async fn idle(&self) {
         self.ended.wait_for(|| (!self.busy.get()).then_some(())).await;
     }
 
-    /// Watches for ghosts of this scale from now on, or no longer.
+    /// Starts a watch for ghosts of this scale, or ends the watch.
     pub fn watch(&self, scale: Option<Scale>) {
         let begun = |scale| Watch::new(self.runtime.now(), self.in_flight.get(), scale, ROOM_FOR_GHOSTS);
         self.watches.set(scale.is_some());
         *self.watch.borrow_mut() = scale.map(begun);
     }
 
-    /// What the watch says; nothing if there is none.
+    /// Calls `ask` with the watch; returns the default if there is none.
     pub fn with_watch<T: Default>(&self, ask: impl FnOnce(&mut Watch) -> T) -> T {
         self.watch.borrow_mut().as_mut().map_or_else(T::default, ask)
     }
 
-    /// Notes a request, while there is a recording or a watch.
+    /// Notes a request while a recording or a watch is active.
     #[inline]
     fn asked(&self, request: Request) {
         if self.records.get() {
@@ -133,7 +131,7 @@ impl<R: Runtime> Recorder<R> {
         }
     }
 
-    /// Serves a request, and tells the watch of its beginning and its end.
+    /// Serves a request, and reports its start and end to the watch.
     async fn served<T>(&self, serve: impl Future<Output = T>) -> T {
         self.in_flight.set(self.in_flight.get() + 1);
         let mut under_way = UnderWay { recorder: self, begun: None };
@@ -163,17 +161,17 @@ impl<R: Runtime> Recorder<R> {
 }
 
 impl<R> Recording<R> {
-    /// Takes the oldest notes; says how many.
+    /// Takes the oldest notes, and returns their number.
     pub fn take(&self, into: &mut [Note]) -> usize {
         self.recorder.notes.borrow_mut().take(into)
     }
 
-    /// How many notes there was no room for.
+    /// Returns the number of notes dropped for lack of room.
     pub fn dropped(&self) -> u64 {
         self.recorder.notes.borrow().dropped()
     }
 
-    /// Notes nothing more; what is noted can still be taken.
+    /// Stops noting; notes in the queue can still be taken.
     pub fn stop(&self) {
         self.recorder.records.set(false);
     }
@@ -315,7 +313,7 @@ mod tests {
                 (0..8).for_each(|_| recorder.asked(request(Op::Read, 4096, Bytes(4096))));
                 braid_runtime::join_all((0..8).map(|_| serve(2))).await;
             }
-            // A front that gives a request up.
+            // A front that drops a request.
             drop(first_poll(serve(1000)).await);
             world.sleep(Nanos::from_millis(60)).await;
             assert_eq!(recorder.in_flight.get(), 0);
@@ -345,7 +343,7 @@ mod tests {
         assert_eq!(again.dropped(), 0);
     }
 
-    /// A guest may zero more in one request than any trace has in one.
+    /// A guest may zero more in one request than a trace holds in one request.
     #[test]
     fn a_write_that_no_trace_can_hold_is_noted_in_pieces() {
         let recorder = Rc::new(Recorder::new(World::new(1)));

@@ -1,5 +1,4 @@
-//! The command line's end of a recording: bytes of a trace in the compact format, as they come from the
-//! daemon.
+//! The command line's end of a recording: receives a trace in the compact format from the daemon.
 
 use crate::admin::client::Client;
 use crate::admin::protocol::Request;
@@ -9,31 +8,31 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// A recording that runs.
+/// A recording in progress.
 pub struct Recording {
     stream: BufReader<UnixStream>,
     name: String,
 }
 
-/// What comes next of a recording.
+/// Next event of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received {
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(usize),
-    /// Nothing came for [`Recording::PATIENCE`].
+    /// No bytes within [`Recording::PATIENCE`].
     Nothing,
-    /// It is over.
+    /// The recording has ended.
     End,
 }
 
 impl Recording {
-    /// How long [`Recording::receive`] waits.
+    /// Time limit of [`Recording::receive`].
     pub const PATIENCE: Duration = Duration::from_millis(100);
 
-    /// Begins to record what guests ask of the volume.
+    /// Starts to record the guests' requests to the volume.
     ///
     /// # Errors
-    /// `Busy` if it is recorded already, and what [`Client::call`] says.
+    /// `Busy` if the volume is being recorded already, and errors of [`Client::call`].
     pub fn start(mut client: Client) -> Result<Recording> {
         client.call::<serde_json::Value>(Request::Record)?;
         let (name, stream) = client.into_stream();
@@ -42,24 +41,24 @@ impl Recording {
         Ok(Recording { stream, name })
     }
 
-    /// Receives what comes next.
+    /// Receives the next bytes.
     pub fn receive(&mut self, into: &mut [u8]) -> Result<Received> {
         match self.stream.read(into) {
             Ok(0) => Ok(Received::End),
             Ok(count) => Ok(Received::Bytes(count)),
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(Received::Nothing),
-                // A daemon that dies leaves what it has sent.
+                // The daemon died: the bytes sent before are complete.
                 ErrorKind::ConnectionReset => Ok(Received::End),
                 _ => Err(failed(&self.name, &error)),
             },
         }
     }
 
-    /// Asks for the end: what was noted until now comes, and then [`Received::End`].
+    /// Asks the daemon to end the recording. Requests noted until now still come, then [`Received::End`].
     pub fn stop(&self) -> Result<()> {
         match self.stream.get_ref().shutdown(Shutdown::Write) {
-            // The daemon was faster.
+            // The daemon ended the connection first.
             Err(error) if error.kind() == ErrorKind::NotConnected => Ok(()),
             ended => ended.map_err(|error| failed(&self.name, &error)),
         }

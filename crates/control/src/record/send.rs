@@ -1,9 +1,9 @@
 //! The daemon's part of `braid trace record`: after the reply to the request, the admin connection carries a
-//! trace in the compact format, until the client ends its side of it or the daemon stops.
+//! trace in the compact format, until the client ends its side of the connection or the daemon stops.
 //!
-//! The daemon opens no file and starts no thread. Every 20 ms it turns what was noted into blocks and sends
-//! them; guests come in between. A client that does not read makes notes pile up to their limit and then be
-//! dropped, and the end of the trace says how many were: nothing else waits for it.
+//! The daemon opens no file and starts no thread. Every 20 ms the daemon encodes the notes as blocks and
+//! sends the blocks; guests get turns in between. If a client does not read, notes fill the queue and are
+//! then dropped. The end of the trace has the number of dropped notes. Nothing else waits for the client.
 
 use crate::record::notes::Note;
 use crate::record::recorded::Recording;
@@ -16,11 +16,11 @@ use braid_uring::{Ring, Stream};
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How often notes are looked at: rarely enough to cost nothing, often enough that they find room.
+/// Time between two looks at the notes: long enough to cost nothing, short enough for the queue.
 const INTERVAL: Nanos = Nanos::from_millis(20);
-/// How old notes may be that lie in no block yet: what a daemon that dies takes with it.
+/// Largest age of notes outside a block: a dying daemon loses them.
 const LONGEST_WAIT: Nanos = Nanos::from_millis(500);
-/// Notes that become records before guests have their turn: about 10 µs.
+/// Notes encoded before guests get a turn: about 10 µs.
 const AT_ONCE: usize = 256;
 
 /// Sends a recording to its end.
@@ -61,7 +61,7 @@ pub(crate) async fn send_recording(
     Ok(())
 }
 
-/// Turns all notes into records; says how many no trace can hold, which none should be.
+/// Encodes all notes. Returns the number of notes that a trace cannot hold, which should be 0.
 async fn write_notes(
     stream: &Stream,
     recording: &Recording<Ring>,
@@ -83,7 +83,7 @@ async fn write_notes(
     }
 }
 
-/// Sends the blocks that are complete.
+/// Sends the complete blocks.
 async fn send(stream: &Stream, writer: &mut CompactWriter<Vec<u8>>) -> io::Result<()> {
     let out = writer.out();
     if !out.is_empty() {
@@ -93,7 +93,7 @@ async fn send(stream: &Stream, writer: &mut CompactWriter<Vec<u8>>) -> io::Resul
     Ok(())
 }
 
-/// Whether the client has ended its side. What it says instead is of no interest.
+/// True if the client has ended its side. Other bytes from the client are ignored.
 fn client_ended(stream: &Stream) -> io::Result<bool> {
     let mut said = [0; 64];
     Ok(stream.try_recv(&mut said)? == Some(0))

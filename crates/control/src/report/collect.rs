@@ -1,4 +1,4 @@
-//! From the engine's counters to the reports: units into names, counts into shares.
+//! Converts the engine's counters to reports: units become names, counts become shares.
 
 use crate::device::open::OpenDevice;
 use crate::report::types::{
@@ -12,14 +12,14 @@ use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Laten
 use braid_format::superblock::DeviceState;
 use std::collections::BTreeMap;
 
-/// Ranges that are lost, in one report: a reply of the daemon has a bounded length.
+/// Limit of lost ranges in one report: a reply of the daemon has a bounded length.
 const LOST_SHOWN: usize = 1_000;
 
-/// The part of a status that the engine knows; the daemon fills in the rest.
+/// Returns the engine's part of a status; the daemon fills in the rest.
 pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: &[Member]) -> StatusReport {
     let (extent, block) = (status.shape.extent_size, status.shape.block_size);
     let total = Totals::of(&status.devices, uptime);
-    // A device that was removed is none of the volume's.
+    // A removed device no longer belongs to the volume.
     let is_left = |device: &&DeviceStatus| device.state != DeviceState::Removed;
     let devices = status.devices.iter().filter(is_left);
     let lost = lost_ranges(&status);
@@ -72,7 +72,7 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
     }
 }
 
-/// What of the volume reads as errors, in order.
+/// Returns the ranges of the volume that read as errors, sorted.
 pub(crate) fn lost_ranges(status: &Status) -> Vec<LostRange> {
     let mut lost = ranges(&status.lost, status.shape.extent_size);
     lost.extend(status.damaged.iter().map(LostRange::of));
@@ -97,7 +97,7 @@ impl Totals {
     }
 }
 
-/// Slots in use. On a device that is not there, or is not used, nothing is: what it had is made again, or
+/// Returns the slots in use. A missing or failed device uses none: its data was reproduced elsewhere, or is
 /// lost.
 fn used_slots(device: &DeviceStatus) -> u64 {
     match device.state {
@@ -114,7 +114,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// What a flush survives is decided by the weakest device.
+/// Returns what a flush survives, as the weakest device decides.
 pub(crate) fn durability(members: &[Member]) -> Durability {
     let any = |test: fn(&OpenDevice) -> bool| members.iter().filter_map(|m| m.device.as_ref()).any(test);
     if any(OpenDevice::is_memory) {
@@ -173,26 +173,27 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
     }
 }
 
-/// How often a device is written whole in a day, at the mean rate of the uptime; none within an hour: one
-/// file that was copied would count for hundreds.
+/// Returns device sizes written per day, at the mean rate of the uptime. `None` within the first hour: a
+/// single copied file would count for hundreds.
 fn drive_writes_per_day(written: Bytes, size: Bytes, uptime: Nanos) -> Option<f64> {
     const LEAST: Nanos = Nanos::from_secs(3600);
     (uptime >= LEAST).then(|| share(written.0, size.0) * 86_400.0 / uptime.as_secs_f64())
 }
 
-/// Days until a drive has written what it is rated for, which is so many drive writes per day over five
-/// years, as ratings are given; none if nothing is written.
+/// Returns the days until a drive has written its rated amount; `None` if nothing is written. The rating is
+/// in drive writes per day over five years, as usual.
 fn life_days(rated_per_day: f64, per_day: f64) -> Option<f64> {
     const RATED_DAYS: f64 = 5.0 * 365.0;
     (per_day > 0.0).then(|| RATED_DAYS * rated_per_day / per_day)
 }
 
-/// The path of a device; nothing where it was not given.
+/// Returns the path of a device; empty if unknown.
 fn path_of(device: DeviceId, members: &[Member]) -> String {
     members.iter().find(|member| member.id == device).map(|member| member.name.clone()).unwrap_or_default()
 }
 
-/// What the policy does not know yet is no number, and JSON has no word for that: it is left out.
+/// Returns the policy's finite figures. An unknown figure is not a number, and JSON cannot express one: left
+/// out.
 fn known_figures(figures: &[(&'static str, f64)]) -> BTreeMap<String, f64> {
     let known = figures.iter().filter(|(_, value)| value.is_finite());
     known.map(|(name, value)| ((*name).to_owned(), *value)).collect()
@@ -239,7 +240,7 @@ fn guest_report(guests: &GuestStats) -> GuestReport {
     }
 }
 
-/// Reads, writes and flushes in one histogram: what it counts, in order of time.
+/// Merges the histograms of reads, writes and flushes: pairs of time and count, by time.
 fn latency_counts(guests: &GuestStats) -> Vec<(u64, u64)> {
     let mut all = Latency::default();
     for each in [&guests.read_latency, &guests.write_latency, &guests.flush_latency] {
@@ -267,7 +268,7 @@ fn background_report(background: &BackgroundStats, moves: &MovesStatus) -> Backg
     }
 }
 
-/// Where a byte lies, with the devices by their paths.
+/// Converts an explanation to a report, with the devices' paths.
 pub(crate) fn explain_report(
     name: &str,
     policy: String,
@@ -304,7 +305,7 @@ pub(crate) fn explain_report(
 mod tests {
     use super::*;
 
-    /// 300 MiB that were written to 512 MiB in the first minute were shown as 857 drive writes per day.
+    /// Regression: 300 MiB written to 512 MiB in the first minute were shown as 857 drive writes per day.
     #[test]
     fn a_day_is_projected_from_an_hour_at_least() {
         let per_day = |seconds| drive_writes_per_day(Bytes(300), Bytes(600), Nanos::from_secs(seconds));

@@ -1,4 +1,4 @@
-//! What status, explain and check say, with units in the names: the stable JSON.
+//! The stable JSON of status, explain and check, with units in the names.
 
 pub(crate) mod collect;
 pub(crate) mod resting;

@@ -1,5 +1,5 @@
-//! What can be told of a volume that nobody serves: its record, how its last daemon ended, and what that
-//! daemon left behind.
+//! Report of a volume without a daemon: the record, the end of its last daemon, and the remains of a dead
+//! daemon.
 
 use crate::Result;
 use crate::attach::block_device::as_text;
@@ -10,7 +10,7 @@ use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use braid_fuse::{Use, is_dead_mount, stale};
 use std::path::PathBuf;
 
-/// The report of a volume that is not served.
+/// Returns the report of a volume that no daemon serves.
 pub(crate) fn resting_report(state: &StateDir, name: &VolumeName) -> Result<RestingReport> {
     let record = state.load(name)?;
     let pending_log = Lasting::left(state, &record);
@@ -29,7 +29,7 @@ pub(crate) fn resting_report(state: &StateDir, name: &VolumeName) -> Result<Rest
     })
 }
 
-/// Block devices and mounts of a daemon that has ended, as far as this user may see them.
+/// Returns block devices and mounts of a dead daemon that are visible to this user.
 pub(crate) fn left_behind(state: &StateDir, name: &VolumeName) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let directory = state.mount_dir(name);
     let (mut devices, mut mounts) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
-//! What status and explain say: the stable JSON of `--json` and of the admin socket, and what tables and
-//! dashboards are made from. Units stand in the names: `_bytes`, `_ns` (nanoseconds), `_seconds`; a `_share`
-//! is from 0 to 1; what has no unit is a count. Counters begin at 0 when the daemon starts. Fields may be
-//! added; none changes its meaning.
+//! Types of status and explain: the stable JSON of `--json` and the admin socket, and the source of tables
+//! and dashboards. Names end with units: `_bytes`, `_ns` (nanoseconds), `_seconds`; a `_share` is from 0 to
+//! 1; no unit means a count. Counters begin at 0 when the daemon starts. Fields may be added; no field
+//! changes its meaning.
 
 use crate::volume::check::LostRange;
 use crate::{DeviceRecord, Error};
@@ -12,31 +12,31 @@ use std::path::PathBuf;
 /// A served volume at one moment.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct StatusReport {
-    /// The name that it is served by.
+    /// Name under which the volume is served.
     pub name: String,
-    /// True: tells it from a [`RestingReport`].
+    /// True: distinguishes the report from a [`RestingReport`].
     pub served: bool,
-    /// Its identity.
+    /// UUID of the volume.
     pub uuid: String,
-    /// The daemon's process.
+    /// Process ID of the daemon.
     pub process_id: u32,
-    /// How long the daemon serves it.
+    /// Time since the daemon started to serve.
     pub uptime_seconds: f64,
-    /// The URIs of its NBD exports.
+    /// URIs of the NBD exports.
     pub nbd_uris: Vec<String>,
-    /// NBD connections that are open.
+    /// Open NBD connections.
     pub nbd_connections: u64,
-    /// Who they are, the first 100: addresses, or processes of this machine.
+    /// The first 100 NBD clients: addresses, or processes of this machine.
     #[serde(default)]
     pub nbd_clients: Vec<String>,
-    /// The file that is the volume, where it is attached.
+    /// The file with the volume's content, if attached.
     pub attached_file: Option<PathBuf>,
     /// The policy with its settings, as `name,key=value,…`.
     pub policy: String,
-    /// What the guard of `equi,mode=auto` knows; null of a policy without a choice.
+    /// State of the guard of `equi,mode=auto`; null for a policy without modes.
     #[serde(default)]
     pub guard: Option<GuardReport>,
-    /// What the guest sees.
+    /// Size that guests see.
     pub size_bytes: u64,
     /// The unit of placement.
     pub extent_bytes: u64,
@@ -44,131 +44,131 @@ pub struct StatusReport {
     pub block_bytes: u64,
     /// Required copies of each extent.
     pub copies: u8,
-    /// Extents that have a home, in bytes of the volume.
+    /// Extents with a home, in bytes of the volume.
     pub mapped_bytes: u64,
     /// Lost bytes: reads fail until the guest writes whole parts of their extents, or discards them.
     pub lost_bytes: u64,
-    /// The first of their ranges, 1,000 at most.
+    /// Ranges of lost bytes, the first 1,000.
     pub lost: Vec<LostRange>,
     /// Blocks with an extra copy, in bytes.
     pub extra_bytes: u64,
-    /// Of these dirty: newer than any required copy.
+    /// Dirty part of `extra_bytes`: newer than any required copy.
     pub dirty_bytes: u64,
-    /// What the memory cache holds.
+    /// Content of the memory cache.
     pub cache_bytes: u64,
-    /// What it may hold.
+    /// Limit of the memory cache.
     pub cache_limit_bytes: u64,
-    /// Memory that the map takes.
+    /// Memory used by the map.
     pub map_memory_bytes: u64,
-    /// What recovery would have to read.
+    /// Journal bytes that a recovery would read.
     pub journal_bytes: u64,
-    /// Bytes that a copy lacks after missed writes or an unclean stop: to be resynchronised.
+    /// Stale bytes after missed writes or an unclean stop: to be resynchronised.
     pub behind_bytes: u64,
-    /// Bytes resynchronised in a second, over the last ten; guests' writes meanwhile count against it.
+    /// Rate of resynchronisation over the last ten seconds; guests' writes meanwhile count against the rate.
     #[serde(default)]
     pub caught_up_bytes_per_second: f64,
-    /// Time left at this rate; null if nothing is behind, or nothing was resynchronised of late.
+    /// Time left at this rate; null if nothing is stale, or nothing was resynchronised recently.
     #[serde(default)]
     pub behind_left_seconds: Option<f64>,
-    /// Which class of devices the policy needs and has none of any more, if that is so: it uses what there
-    /// is.
+    /// Device class that the policy needs and the volume no longer has: the policy uses other devices.
     #[serde(default)]
     pub policy_lacks: Option<String>,
-    /// Bytes of the volume that a copy lacks because the policy duplicates them later: what the loss of the
-    /// other copy would cost now.
+    /// Stale bytes of copies that the policy makes later: the cost of a loss of the other copy now.
     pub deferred_bytes: u64,
-    /// Beside that, what the disk has in its journal of epochs, and not in its place yet.
+    /// Bytes in the disk's journal of epochs and not yet at their places, beside `deferred_bytes`.
     #[serde(default)]
     pub journaled_bytes: u64,
-    /// The newest epoch of which the disk that keeps epochs alone is the volume; null if no disk does, or it
-    /// is not a state of the volume yet.
+    /// Newest epoch whose state the disk that keeps epochs has by itself; null if no disk keeps epochs, or
+    /// the disk is not a state of the volume yet.
     pub epoch: Option<u64>,
-    /// Why no epoch can end, if that is so: then that disk may lack more than `max-lag`.
+    /// Why no epoch can end, if so: the disk may then lag by more than `max-lag`.
     pub epoch_failure: Option<String>,
-    /// After a recovery, bytes of the volume that the disk has in its journal of epochs, and not in its place
-    /// yet; null once all is there. Until then nothing else is moved or copied.
+    /// After a recovery, bytes in the disk's journal of epochs and not yet at their places; null once all
+    /// bytes are applied. Until then no other data is moved or copied.
     #[serde(default)]
     pub unapplied_bytes: Option<u64>,
-    /// Why they could not be written there last.
+    /// Error of the last attempt to apply these bytes.
     #[serde(default)]
     pub unapplied_failure: Option<String>,
-    /// Bytes of the volume that would be resynchronised after an unclean stop, in whole spans; with one
-    /// required copy, those whose clean extra copies would be forgotten.
+    /// Bytes that would be resynchronised after an unclean stop, in whole spans. With one required copy:
+    /// bytes whose clean extra copies would be forgotten.
     pub written_lately_bytes: u64,
-    /// Map pages that are older than the journal.
+    /// Map pages older than the journal.
     pub stale_pages: u64,
-    /// Changes that wait for a commit.
+    /// Changes waiting for a commit.
     pub pending_changes: u64,
-    /// The file in memory with the changes that are in no journal yet: what a crash of the daemon leaves.
+    /// The file in memory with changes that are not in the journal yet, which survive a crash of the daemon.
     /// Null if there is none.
     #[serde(default)]
     pub pending_log: Option<PathBuf>,
-    /// Why there is none, unless the volume ends with the daemon.
+    /// Why there is no pending log, unless the volume ends with the daemon.
     #[serde(default)]
     pub pending_log_failure: Option<String>,
-    /// What a flush survives.
+    /// Events that flushed writes survive.
     pub durability: Durability,
-    /// Why no flush can succeed any more, if that is so: the volume must be served anew.
+    /// Why no flush can succeed any more, if so: the volume must be served anew.
     pub failure: Option<String>,
-    /// By how much its files may outgrow what their file systems have free.
+    /// Bytes by which the volume's files may outgrow the free space of their file systems.
     #[serde(default)]
     pub over_committed_bytes: u64,
-    /// What guests did.
+    /// Requests of guests.
     pub guests: GuestReport,
-    /// What happened behind the scenes.
+    /// Background work.
     pub background: BackgroundReport,
-    /// The devices, by their place in the volume.
+    /// The devices, by place.
     pub devices: Vec<DeviceReport>,
 }
 
 impl StatusReport {
-    /// Whether each device holds what it should: else a further failure may cost data.
+    /// True if nothing is stale, epochs can end, and every device is active or draining: otherwise a further
+    /// failure may lose data.
     pub fn is_whole(&self) -> bool {
         self.behind_bytes == 0
             && self.epoch_failure.is_none()
             && self.devices.iter().all(|d| matches!(d.state.as_str(), "active" | "draining"))
     }
 
-    /// The exit status that says so to scripts: 0 all is well, 3 no flush can succeed, or a copy is missing.
+    /// Exit status for scripts: 3 if no flush can succeed, data is lost or [`Self::is_whole`] is false; else
+    /// 0.
     pub fn exit_status(&self) -> u8 {
         if self.failure.is_none() && self.is_whole() && self.lost_bytes == 0 { 0 } else { 3 }
     }
 }
 
-/// A volume that nobody serves.
+/// A volume that no daemon serves.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RestingReport {
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// False: tells it from a [`StatusReport`].
+    /// False: distinguishes the report from a [`StatusReport`].
     pub served: bool,
-    /// Its identity.
+    /// UUID of the volume.
     pub uuid: String,
-    /// Made by `serve --temporary`, whose daemon died.
+    /// Made by `serve --temporary`, and its daemon died.
     pub temporary: bool,
-    /// Whether its last daemon ended without closing the volume: it was killed, or the machine failed.
+    /// True if the last daemon did not close the volume: the daemon was killed, or the machine failed.
     #[serde(default)]
     pub ended_unclean: bool,
-    /// The file in memory that this daemon left, with what it acknowledged and did not flush.
+    /// Pending log of this daemon: acknowledged writes that were not flushed.
     #[serde(default)]
     pub pending_log: Option<PathBuf>,
-    /// Block devices that this daemon left behind: every request to one fails.
+    /// Block devices left behind by this daemon: every request fails.
     #[serde(default)]
     pub dead_block_devices: Vec<PathBuf>,
-    /// What is mounted on these, and the dead file beneath them.
+    /// Mounts on these block devices, and the dead mount of the file beneath.
     #[serde(default)]
     pub dead_mounts: Vec<PathBuf>,
-    /// Its devices, by place, as they were when it was noted.
+    /// The devices by place, as last recorded.
     pub devices: Vec<DeviceRecord>,
 }
 
 impl RestingReport {
-    /// Whether a daemon that ended has left mounts or block devices behind.
+    /// True if a dead daemon has left mounts or block devices behind.
     pub fn is_attached_dead(&self) -> bool {
         !self.dead_block_devices.is_empty() || !self.dead_mounts.is_empty()
     }
 
-    /// The exit status that says so to scripts: 3 if what was mounted from the volume is dead.
+    /// Exit status for scripts: 3 if a dead daemon has left mounts or block devices behind, else 0.
     pub fn exit_status(&self) -> u8 {
         if self.is_attached_dead() { 3 } else { 0 }
     }
@@ -177,38 +177,38 @@ impl RestingReport {
 /// A volume whose daemon does not answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SilentReport {
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
     /// True: a process has the volume.
     pub served: bool,
-    /// This process; none if its lock file does not say.
+    /// Process ID of the daemon; null if the lock file does not say.
     pub process_id: Option<u32>,
     /// `stopped` (by a signal), `traced`, `in_kernel`, `opening` (the volume), `running` or `unknown`.
     pub process_state: String,
-    /// Why nothing more is told, and what to do.
+    /// Why no more is known, with the remedy.
     pub error: Error,
 }
 
 impl SilentReport {
-    /// Whether it can be expected to answer soon.
+    /// True if an answer can be expected soon.
     pub fn is_opening(&self) -> bool {
         self.process_state == "opening"
     }
 }
 
-/// A volume, served or not: `served` tells which, and `error` a daemon that does not answer.
+/// A volume, served or not: `served` distinguishes the two, and `error` marks a daemon that does not answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum VolumeReport {
-    /// It is served.
+    /// Served.
     Served(Box<StatusReport>),
-    /// It is, by a daemon that does not answer.
+    /// Served by a daemon that does not answer.
     Silent(SilentReport),
-    /// It is not.
+    /// Not served.
     Resting(RestingReport),
 }
 
-/// What a flush that succeeded survives.
+/// Events that successfully flushed writes survive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
@@ -223,54 +223,53 @@ pub enum Durability {
 /// A device of the volume.
 #[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DeviceReport {
-    /// Its place in the volume: `d0`.
+    /// Place in the volume: `d0`.
     pub device: String,
-    /// Its path, or `memory`.
+    /// Path, or `memory`.
     pub path: String,
     /// `ssd` or `hdd`.
     pub class: String,
-    /// `active`, `missing`, `failed`, `draining`, `slow` or `returning` (being brought up to date).
+    /// `active`, `missing`, `failed`, `draining`, `slow` or `returning` (in a resync).
     pub state: String,
-    /// Whether data lies on it at its own addresses (layout=tail, or adopted).
+    /// True if data keeps its volume addresses on the device (layout=tail, or adopted).
     #[serde(default)]
     pub keeps_addresses: bool,
-    /// Whether it was there before with data on it, and is the volume byte for byte.
+    /// True if the device is an adopted disk: it had data before, and equals the volume byte for byte.
     #[serde(default)]
     pub adopted: bool,
-    /// The model that it emulates.
+    /// Emulated model.
     pub model: Option<String>,
-    /// Its identity.
+    /// UUID of the device.
     pub uuid: String,
-    /// Its size.
+    /// Size of the device.
     pub size_bytes: u64,
     /// Room for extents.
     pub slots_bytes: u64,
-    /// Of that in use; nothing on a device that is missing or failed.
+    /// Used part of `slots_bytes`; 0 on a missing or failed device.
     pub used_bytes: u64,
-    /// Bytes of the volume that its loss would cost now, at most: written bytes that lie on no other device,
-    /// and bytes that the second copy lacks. Exact unless more than 16,384 pieces of extents are behind.
+    /// Bytes of the volume that a loss of the device would cost now, at most: written bytes without another
+    /// copy, and bytes with a stale second copy. Exact unless more than 16,384 pieces of extents are stale.
     #[serde(default)]
     pub loss_bytes: u64,
-    /// Its share of all that is in use.
+    /// Share of all used bytes.
     pub data_share: f64,
-    /// Its share of the guests' requests to devices.
+    /// Share of the guests' requests to devices.
     pub requests_share: f64,
-    /// Guests' requests that it is serving now.
+    /// Guests' requests in flight at the device.
     pub in_flight: u32,
-    /// The share of its time that moves of the plan may take now.
+    /// Share of the device's time that moves of the plan may take now.
     #[serde(default)]
     pub move_share: f64,
-    /// While it is slow, though it answers in time: how many times longer than usual requests take; null
-    /// else.
+    /// For a slow device that answers in time: factor by which requests take longer; null otherwise.
     #[serde(default)]
     pub times_slower: Option<f64>,
-    /// While it drains: what has still to be moved off it, in whole slots; null else.
+    /// While draining: bytes still to be moved, in whole slots; null otherwise.
     #[serde(default)]
     pub drain_left_bytes: Option<u64>,
-    /// While it drains: bytes moved off it in a second, of the last ten; null else.
+    /// While draining: bytes moved in a second, over the last ten; null otherwise.
     #[serde(default)]
     pub drained_bytes_per_second: Option<f64>,
-    /// While it drains: how long the rest takes at this rate; null if nothing has moved of late.
+    /// While draining: time left at this rate; null if nothing has moved recently.
     #[serde(default)]
     pub drain_left_seconds: Option<f64>,
     /// Guests' reads.
@@ -283,95 +282,94 @@ pub struct DeviceReport {
     pub guest_written_bytes: u64,
     /// Bytes of moves, metadata and probes.
     pub background_bytes: u64,
-    /// All bytes written to it, metadata included: what wears an SSD.
+    /// All bytes written to the device, metadata included: wear of an SSD.
     #[serde(default)]
     pub device_written_bytes: u64,
-    /// These in sizes of the device, by the time that the daemon runs; null within its first hour, which says
-    /// nothing of a day.
+    /// Written bytes in device sizes per day of uptime; null within the first hour, too short to tell a daily
+    /// rate.
     #[serde(default)]
     pub drive_writes_per_day: Option<f64>,
-    /// Of an SSD under `wear`: how long it lasts at this rate if it is rated for what `wear` says over five
-    /// years; null while the rate is not known.
+    /// For an SSD under `wear`: life at this rate, if rated for the `wear` setting over five years; null
+    /// while the rate is unknown.
     #[serde(default)]
     pub ssd_life_days: Option<f64>,
     /// Flushes.
     pub flushes: u64,
-    /// How long a flush took on average.
+    /// Mean duration of a flush.
     #[serde(default)]
     pub flush_response_ns_mean: u64,
-    /// Requests that failed.
+    /// Failed requests.
     pub errors: u64,
-    /// What the last of these said.
+    /// Message of the last error.
     pub last_error: Option<String>,
     /// Response times of guests' requests.
     #[serde(flatten)]
     pub response: ResponseReport,
-    /// Of an emulated device: requests of which lateness was measured, background included.
+    /// For an emulated device: requests with measured lateness, background included.
     #[serde(default)]
     pub lateness_requests: Option<u64>,
-    /// Of an emulated device: how much later than its model these requests completed, on average.
+    /// For an emulated device: mean delay of these requests against the model.
     pub lateness_ns_mean: Option<u64>,
-    /// The latest of all.
+    /// Largest delay.
     pub lateness_ns_max: Option<u64>,
-    /// What the policy knows of it, by names with units.
+    /// The policy's figures for the device, by names with units.
     pub policy_figures: BTreeMap<String, f64>,
 }
 
-/// How long guests' requests took, from the request to the reply, since the daemon started. The histogram
-/// behind it has two digits.
+/// Durations of guests' requests, from request to reply, since the daemon started, with two digits.
 #[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LatencyReport {
-    /// The mean; 0 if nothing was measured, as all of these.
+    /// Mean; all fields are 0 if nothing was measured.
     pub latency_ns_mean: u64,
-    /// Half of all requests took no longer.
+    /// 50th percentile.
     pub latency_ns_p50: u64,
-    /// 95 % took no longer.
+    /// 95th percentile.
     pub latency_ns_p95: u64,
-    /// 99 % took no longer.
+    /// 99th percentile.
     pub latency_ns_p99: u64,
-    /// 99.9 % took no longer.
+    /// 99.9th percentile.
     pub latency_ns_p999: u64,
-    /// The longest.
+    /// Maximum.
     pub latency_ns_max: u64,
 }
 
-/// How long a device took for guests' requests, its queue included, since the daemon started; otherwise as
+/// Durations of guests' requests at a device, its queue included, since the daemon started; otherwise as
 /// [`LatencyReport`].
 #[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ResponseReport {
-    /// The mean; 0 if nothing was measured, as all of these.
+    /// Mean; all fields are 0 if nothing was measured.
     pub response_ns_mean: u64,
-    /// Half of all requests took no longer.
+    /// 50th percentile.
     pub response_ns_p50: u64,
-    /// 95 % took no longer.
+    /// 95th percentile.
     pub response_ns_p95: u64,
-    /// 99 % took no longer.
+    /// 99th percentile.
     pub response_ns_p99: u64,
-    /// 99.9 % took no longer.
+    /// 99.9th percentile.
     pub response_ns_p999: u64,
-    /// The longest.
+    /// Maximum.
     pub response_ns_max: u64,
 }
 
-/// What guests did.
+/// Requests of guests.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct GuestReport {
     /// Reads.
     pub read: OperationReport,
     /// Writes.
     pub write: OperationReport,
-    /// Flushes; they have no bytes.
+    /// Flushes, without bytes.
     pub flush: OperationReport,
     /// Requests to discard or write zeros.
     pub discard_requests: u64,
-    /// Pieces of reads that the memory cache served.
+    /// Pieces of reads served by the memory cache.
     pub cache_hits: u64,
-    /// Pieces of reads that it did not.
+    /// Pieces of reads not in the memory cache.
     pub cache_misses: u64,
-    /// Requests that failed.
+    /// Failed requests.
     pub errors: u64,
-    /// Response times of reads, writes and flushes together: pairs of a time in nanoseconds and how many
-    /// requests took about that long. The difference of two moments gives the percentiles between them.
+    /// Response times of reads, writes and flushes together: pairs of a time in nanoseconds and the number of
+    /// requests near this time. The difference of two reports gives the percentiles between them.
     #[serde(default)]
     pub latency_ns_counts: Vec<(u64, u64)>,
 }
@@ -379,21 +377,21 @@ pub struct GuestReport {
 /// One kind of request.
 #[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct OperationReport {
-    /// How many.
+    /// Number of requests.
     pub requests: u64,
-    /// How much in all.
+    /// Bytes in all.
     pub bytes: u64,
-    /// How long they took.
+    /// Response times.
     #[serde(flatten)]
     pub latency: LatencyReport,
 }
 
-/// What happened behind the scenes.
+/// Background work.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct BackgroundReport {
-    /// Extents that got a new home.
+    /// Extents moved to a new home.
     pub migrations: u64,
-    /// Migrations that gave way to a guest's write, or found no room.
+    /// Migrations stopped by a guest's write or a lack of room.
     pub migrations_stopped: u64,
     /// Bytes that migrations copied.
     pub migrated_bytes: u64,
@@ -401,7 +399,7 @@ pub struct BackgroundReport {
     pub mirrors: u64,
     /// Extra copies made.
     pub promotions: u64,
-    /// Blocks that got none, as no room for them was free yet.
+    /// Promotions skipped for lack of a free slot.
     pub promotions_skipped: u64,
     /// Dirty blocks written back.
     pub write_backs: u64,
@@ -411,38 +409,38 @@ pub struct BackgroundReport {
     pub commits: u64,
     /// Checkpoints.
     pub checkpoints: u64,
-    /// Moves of the policy's plan that have not ended.
+    /// Pending moves of the policy's plan.
     #[serde(default)]
     pub moves_left: u64,
-    /// The bytes that they concern.
+    /// Bytes of these moves.
     #[serde(default)]
     pub moves_left_bytes: u64,
-    /// Bytes that moves of the plan have moved in a second, of the last ten.
+    /// Bytes moved by the plan in a second, over the last ten.
     #[serde(default)]
     pub moved_bytes_per_second: f64,
-    /// How long the rest of the plan takes at this rate; none if nothing has moved of late.
+    /// Time left for the plan at this rate; null if nothing has moved recently.
     #[serde(default)]
     pub moves_left_seconds: Option<f64>,
 }
 
-/// Where a byte of the volume lies, and why.
+/// Place of a byte of the volume, with the reason.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ExplainReport {
     /// The volume.
     pub name: String,
-    /// The byte that was asked for.
+    /// The byte in question.
     pub offset_bytes: u64,
     /// The number of its extent.
     pub extent: u32,
-    /// The home, where the extent has one.
+    /// The home, if any.
     pub home: Option<CopyReport>,
-    /// The second required copy, where there is one.
+    /// The second required copy, if any.
     pub second: Option<CopyReport>,
-    /// The extra copy of its block, where there is one.
+    /// The extra copy of the byte's block, if any.
     pub extra: Option<CopyReport>,
-    /// Whether the byte was written since its extent was allocated; else it reads as zero.
+    /// True if the byte was written since its extent was allocated; otherwise the byte reads as zero.
     pub written: bool,
-    /// Whether the memory cache holds the extent.
+    /// True if the memory cache holds the extent.
     pub cached: bool,
     /// The policy.
     pub policy: String,
@@ -459,34 +457,34 @@ pub struct CopyReport {
     pub class: String,
     /// The device's path, or `memory`.
     pub path: String,
-    /// Where on the device the byte lies; not told of extra copies.
+    /// Offset of the byte on the device; null for extra copies.
     pub device_offset_bytes: Option<u64>,
-    /// `current`, `behind` (a second copy that is older), `clean` or `dirty` (extra copies).
+    /// `current`, `behind` (a stale second copy), `clean` or `dirty` (extra copies).
     pub copy_state: String,
 }
 
-/// What simulations beside a volume say of the modes of its policy.
+/// Findings of the simulations beside a volume about the modes of its policy.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct GuardReport {
     /// The policy in the present mode.
     pub mode: String,
-    /// How often the mode was switched since the daemon started.
+    /// Switches of the mode since the daemon started.
     pub switches: u64,
-    /// When it was switched last.
+    /// Time since the last switch.
     pub switched_seconds_ago: Option<f64>,
-    /// What requests of the last batch took on average in the volume; far from what the present mode's
-    /// simulation says, a model is wrong.
+    /// Mean time of the last batch's requests in the volume; a model is wrong if the mean is far from the
+    /// present mode's simulation.
     pub measured_ns_mean: Option<u64>,
     /// All modes.
     pub modes: Vec<ModeReport>,
-    /// Ghosts have one part of the volume in so many; 0 if there are none.
+    /// Ghosts simulate one part in `one_in` of the volume; 0 if there are no ghosts.
     pub one_in: u32,
-    /// The share of a processor that the ghosts took for the last batch.
+    /// Share of a processor used by the ghosts for the last batch.
     pub processor_share: f64,
-    /// Devices that were measured while they served guests, for they have no model otherwise: by what factor
-    /// response times of the model that was made are off, on average.
+    /// Devices without a model, which were measured while they served guests: mean factor by which the new
+    /// model's response times are wrong.
     pub measured_models_off: BTreeMap<String, f64>,
-    /// Why there are none, or not of all modes.
+    /// Why there are no ghosts, or not of all modes.
     pub problem: Option<String>,
 }
 
@@ -495,6 +493,6 @@ pub struct GuardReport {
 pub struct ModeReport {
     /// The policy in this mode.
     pub mode: String,
-    /// What requests of the last batch took on average in the simulation; null if that is not known.
+    /// Mean time of the last batch's requests in the simulation; null if unknown.
     pub latency_ns_mean: Option<u64>,
 }

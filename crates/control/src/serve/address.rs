@@ -1,4 +1,4 @@
-//! Where a volume is exported by NBD: `unix:PATH` or `HOST:PORT`, and the URI that clients take.
+//! NBD addresses of a volume (`unix:PATH` or `HOST:PORT`) and the URI for clients.
 
 use crate::{Error, ErrorKind, Result, VolumeName};
 use braid_uring::Address;
@@ -34,7 +34,7 @@ impl FromStr for NbdAddress {
     }
 }
 
-/// The URI of a volume at an address that is listened on.
+/// Returns the URI of a volume's NBD export at a listening address.
 pub(crate) fn nbd_uri(name: &VolumeName, address: &Address) -> String {
     match address {
         Address::Unix(path) => format!("nbd+unix:///{name}?socket={}", escape(path)),
@@ -42,7 +42,7 @@ pub(crate) fn nbd_uri(name: &VolumeName, address: &Address) -> String {
     }
 }
 
-/// Percent-encoding of what has a meaning in a URI's query, or none in any URI.
+/// Percent-encodes every byte but `/`, letters, digits and the marks that have no meaning in a URI's query.
 fn escape(path: &Path) -> String {
     let mut text = String::new();
     for &byte in path.as_os_str().as_encoded_bytes() {

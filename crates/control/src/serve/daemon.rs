@@ -1,9 +1,14 @@
-//! The daemon of one volume: opens it, serves it, and closes it.
+//! The daemon of one volume: opens, serves and closes the volume.
 //!
-//! One thread. It ends when it is told to, by SIGTERM, SIGINT, SIGHUP or the admin socket: no new
-//! connections, replies to what is in flight (for a bounded time), what is mounted from the volume is
-//! unmounted, then the volume is closed, so that the next opening replays nothing. A second signal ends the
-//! wait for clients. Ended in any other way it loses what was not flushed, as any disk does.
+//! The daemon has one thread. SIGTERM, SIGINT, SIGHUP or a request on the admin socket ends it, in this
+//! order:
+//!
+//! - The NBD server accepts no new connections, and replies to requests in flight for a bounded time.
+//! - File systems mounted from the volume are unmounted.
+//! - The volume is closed. The next opening then replays nothing.
+//!
+//! A second signal ends the wait for clients. If the daemon ends in any other way, unflushed writes are lost,
+//! as with any disk.
 
 use crate::admin::server::serve_admin;
 use crate::attach::file::Attachment;
@@ -41,30 +46,31 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-/// How a volume is served.
+/// Settings for serving a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServeOptions {
-    /// Where it is exported by NBD; none for a Unix socket in the state directory.
+    /// Addresses of the NBD exports; empty for a Unix socket in the state directory.
     pub nbd: Vec<NbdAddress>,
     /// Extents in the memory cache.
     pub cache_extents: usize,
-    /// When a read brings all of its extent into the memory cache.
+    /// When a read brings its whole extent into the memory cache.
     pub readahead: Readahead,
-    /// Memory for what is read ahead of streams; 0 for none.
+    /// Memory for read-ahead of sequential streams; 0 for none.
     pub ahead: Bytes,
     /// NBD connections at a time, on all addresses together.
     pub clients: usize,
-    /// The command that detaches this volume, to be run when the daemon stops; none to leave that to the
+    /// Command that detaches this volume, run when the daemon stops; `None` to leave detaching to the
     /// administrator.
     pub detach: Option<Vec<OsString>>,
-    /// Devices whose content is given up: they are brought up to date from the others.
+    /// Devices whose content is excluded: they are rebuilt from the other devices.
     pub distrust: Vec<DeviceId>,
-    /// Whether dirty blocks are written back to an adopted disk though it was changed while Braid did not
-    /// serve it.
+    /// Write dirty blocks back to an adopted disk even if the disk was changed while Braid did not serve the
+    /// volume.
     pub force: bool,
-    /// A model of the SSDs that have none, by name or file: for simulations of the volume (`equi,mode=auto`).
+    /// Model for SSDs without a model of their own, by name or file: for simulations of the volume
+    /// (`equi,mode=auto`).
     pub ssd_model: Option<String>,
-    /// The same of the disks.
+    /// Model for disks without a model of their own, as [`ServeOptions::ssd_model`].
     pub hdd_model: Option<String>,
 }
 
@@ -88,11 +94,11 @@ impl Default for ServeOptions {
 }
 
 impl ServeOptions {
-    /// The most clients that there is memory for.
+    /// Largest number of clients that the daemon has memory for.
     pub const MOST_CLIENTS: usize = 256;
 }
 
-/// A daemon that serves: what it tells the process that started it.
+/// Report of a daemon that is ready for connections, for the process that started it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ready {
     /// The volume.
@@ -105,59 +111,58 @@ pub struct Ready {
     pub process_id: u32,
 }
 
-/// A volume that is served, and its doors.
+/// A served volume with its sockets.
 pub(crate) struct Daemon {
     pub ring: Ring,
     pub name: VolumeName,
     pub volume: Volume<Ring, OpenDevice>,
-    /// What outlives this process.
+    /// Memory that outlives this process: the pending log.
     pub(crate) lasting: Lasting,
-    /// The volume as fronts serve it.
+    /// The volume as NBD clients and the attached file access it, with recording.
     pub export: Export,
     pub recorder: Rc<Recorder<Ring>>,
     pub guard: Guard,
-    /// Of devices, for ghosts.
+    /// Models of devices, for ghosts.
     pub models: Models,
     pub options: ServeOptions,
     pub attachment: Attachment,
     pub(crate) state: StateDir,
     pub(crate) members: RefCell<Vec<Member>>,
-    /// The devices that the record calls outdated; none if that is not known.
+    /// Devices that the record in the state directory calls outdated; `None` if unknown.
     pub(super) noted: RefCell<Option<Vec<DeviceId>>>,
-    /// Where the devices are that were opened, until that is noted.
+    /// Paths of the opened devices, until they are in the record.
     pub(super) places: RefCell<Vec<(usize, DeviceRecord)>>,
-    /// They are noted one change after the other.
+    /// Serialises changes of `noted` and `places`.
     pub(super) noting: Semaphore,
     pub(super) catch_up: CatchUp,
     nbd: Server<Export>,
     nbd_uris: Vec<String>,
     started: Nanos,
-    /// Notified at every change of what follows.
+    /// Notified at every change of `stopping` and `closed`.
     changed: Event,
     stopping: Cell<bool>,
-    /// How closing went, once it is over.
+    /// Result of closing the volume, once the volume is closed.
     closed: RefCell<Option<Result<()>>>,
-    /// Admin requests that wait to tell that.
+    /// Number of admin requests that wait for `closed`.
     waiting: Cell<usize>,
 }
 
 type Export = Recorded<Ring, Volume<Ring, OpenDevice>>;
 
-/// Memory for requests of guests: the NBD server holds at most half of it.
+/// Memory for guests' requests: the NBD server holds at most half.
 const ARENA: Bytes = Bytes(96 << 20);
 /// Operations that are queued between two submissions.
 const ENTRIES: u32 = 256;
-/// How long a recording client may take to read the last of it.
+/// Time for a recording client to read the last records.
 const LAST_RECORDS: Nanos = Nanos::from_secs(1);
-/// How long the client that asked for the stop may take to read how it went.
+/// Time for the client that asked for the stop to read the result.
 const LAST_WORDS: Nanos = Nanos::from_millis(50);
 
-/// Serves a volume until the process is told to stop. `ready` is called when the server is ready for
-/// connections.
+/// Serves a volume until the process is told to stop. Calls `ready` when the server accepts connections.
 ///
 /// # Errors
-/// Before it serves: `Busy` if another daemon does, and whatever keeps the volume from opening; nothing was
-/// changed then. After: `Unsafe` if the volume could not be closed.
+/// Before serving: `Busy` if another daemon serves the volume, and any error that keeps the volume from
+/// opening; nothing was changed then. After serving: `Unsafe` if the volume could not be closed.
 pub fn serve(
     state: &StateDir,
     name: &VolumeName,
@@ -182,9 +187,10 @@ pub fn serve(
     served
 }
 
-/// Makes a volume, serves it until the process is told to stop, and removes what was made. Devices may be
-/// memory. It takes the name of a temporary volume in memory whose daemon died; what such a one has left in
-/// files may still be wanted, and is refused.
+/// Makes a volume, serves it until the process is told to stop, and removes the volume and its files.
+///
+/// Devices may be memory. The name of a temporary volume in memory whose daemon died may be used again. If
+/// such a volume has left files, the name is refused: the files may still be wanted.
 pub fn serve_temporary(
     state: &StateDir,
     new: &NewVolume,
@@ -207,7 +213,7 @@ pub fn serve_temporary(
             Ok(()) => run(world, state, &record, Members::made(members), (doors, &lock), ready).await,
             Err(error) => Err(error),
         };
-        // Devices may have come since.
+        // Devices may have been added since: load the record again.
         remove_made(&state.load(&new.name).unwrap_or(record));
         served
     });
@@ -215,7 +221,7 @@ pub fn serve_temporary(
     served.and(removed)
 }
 
-/// What a daemon stands on.
+/// Ring, memory and signals of a daemon.
 pub(crate) struct World {
     pub ring: Ring,
     pub arena: Arena,
@@ -235,7 +241,7 @@ pub(crate) fn in_world<T>(work: impl AsyncFnOnce(&World) -> Result<T>) -> Result
     result
 }
 
-/// The life of the daemon.
+/// Opens the volume, serves until a signal or an admin request, and closes the volume.
 async fn run(
     world: &World,
     state: &StateDir,
@@ -260,8 +266,8 @@ async fn run(
         .await
         .map_err(|error| members.explain(error))?;
     log_recovery(name, &recovery);
-    // Before guests write what these devices lack. If it cannot be noted, the daemon tries again, and says
-    // so.
+    // Note outdated devices before guests write data that the devices lack. If noting fails, [`note_changes`]
+    // tries again and logs the error.
     let outdated = volume.outdated_devices();
     if let Err(error) = note_opened(state, name, &members.records, &outdated) {
         tracing::error!(
@@ -356,7 +362,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// The volume now.
+    /// Returns the status of the volume.
     pub fn status(&self) -> StatusReport {
         let uptime = self.ring.now().saturating_sub(self.started);
         let status = self.volume.status();
@@ -376,19 +382,19 @@ impl Daemon {
         }
     }
 
-    /// Where a byte lies, and why.
+    /// Explains where the byte at `offset` lies, and why.
     pub fn explain(&self, offset: Bytes) -> Result<ExplainReport> {
         let explanation = self.volume.explain(offset)?;
         let (policy, status) = (self.volume.policy(), self.volume.status());
         Ok(explain_report(self.name.as_str(), policy, explanation, &status, &self.members.borrow()))
     }
 
-    /// Whether it is about to end.
+    /// True if the daemon is about to end.
     pub fn is_stopping(&self) -> bool {
         self.stopping.get()
     }
 
-    /// Tells the daemon to stop, and waits until it has closed the volume.
+    /// Tells the daemon to stop, and waits until the volume is closed.
     pub async fn stop_and_wait(&self) -> Result<()> {
         self.waiting.set(self.waiting.get() + 1);
         self.stopping.set(true);
@@ -409,7 +415,7 @@ impl Daemon {
         if let First::Right(()) = first_of(self.recorder.idle(), self.ring.sleep(LAST_RECORDS)).await {
             tracing::warn!("the recording client does not read: its trace is incomplete");
         }
-        // One that has just left would be looked for at the next start.
+        // Note a device that was removed just now: otherwise the next start would look for it.
         note_those_removed(self, &mut BTreeSet::new()).await;
         let name = &self.name;
         let left = self.attachment.abandon();
@@ -424,7 +430,7 @@ impl Daemon {
         {
             tracing::warn!("that volume '{name}' was shut down is not noted: {error}");
         }
-        // Another one may have failed meanwhile.
+        // Another device may have failed during the close.
         self.note_outdated_at_last().await;
         closed.map_err(|error| {
             let problem = format!(
@@ -437,7 +443,7 @@ impl Daemon {
         left
     }
 
-    /// Replies to the client that asked for the stop, as far as it listens.
+    /// Sends the result of the close to the clients that asked for the stop, and gives them a moment to read.
     async fn tell_how_it_went(&self, closed: &Result<()>) {
         let waiting = self.waiting.replace(0);
         *self.closed.borrow_mut() = Some(closed.clone());
@@ -448,13 +454,13 @@ impl Daemon {
     }
 }
 
-/// Which of two was first.
+/// Result of [`first_of`]: the future that was ready first.
 pub(super) enum First<L, R> {
     Left(L),
     Right(R),
 }
 
-/// Waits for the first of two; the other is dropped where it stands.
+/// Waits for the first of two futures. The other future is dropped unfinished.
 pub(super) async fn first_of<L, R>(
     left: impl Future<Output = L>,
     right: impl Future<Output = R>,

@@ -1,5 +1,4 @@
-//! Devices that come to a volume that is served, leave it, take one another's place, or come back: `braid
-//! device add`, `remove`, `replace` and `return`.
+//! Changes of a served volume's devices: `braid device add`, `remove`, `replace` and `return`.
 
 use crate::device::claims::{Purpose, refuse_adopted, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
@@ -23,32 +22,32 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// A device that was added, or is back.
+/// Result of adding or returning a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AddReport {
     /// The volume.
     pub name: String,
-    /// Its place: `d2`.
+    /// Place of the device: `d2`.
     pub device: String,
     /// The devices of the volume now, by place.
     pub devices: Vec<DeviceRecord>,
 }
 
-/// How often devices are looked for that were removed, and how soon a note is tried again that failed.
+/// Time between two looks for removed devices, and before a failed note is tried again.
 const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
-/// How often is asked whether work in a thread of its own has ended.
+/// Time between two checks whether a worker thread has ended.
 const POLL: Nanos = Nanos::from_millis(2);
-/// How long the end of the daemon waits for a note.
+/// Time that the end of the daemon waits for a note.
 const LAST_NOTE: Nanos = Nanos::from_secs(10);
 
 impl Daemon {
-    /// Gives the volume one more device. A file that was made for it is gone again where that fails.
+    /// Adds a device to the volume. If adding fails, a file made for the device is removed again.
     pub async fn add_device(&self, spec: &DeviceSpec, overwrite: bool) -> Result<AddReport> {
         self.add(spec, overwrite, None).await.map(|(_, report)| report)
     }
 
-    /// As [`Daemon::add_device`], but if the new device is to take the place of another one, only if that can
-    /// leave then.
+    /// Adds a device as [`Daemon::add_device`]. If `leaves` names a device to be replaced, the new device is
+    /// added only if that device can leave the volume.
     async fn add(
         &self,
         spec: &DeviceSpec,
@@ -93,7 +92,7 @@ impl Daemon {
                 self.volume.check_replacement(device, &opened, &addition)?;
             }
             let note = |id: DeviceId| {
-                // In the record as it is now: another device may have been removed meanwhile.
+                // Change the record as it is now: another device may have been removed meanwhile.
                 let noted = self.state.change(&self.name, |record| {
                     if let Some((name, text)) = own {
                         library::keep(&mut record.models, name, text)?;
@@ -119,8 +118,8 @@ impl Daemon {
         Ok((id, AddReport { name: self.name.to_string(), device: id.to_string(), devices }))
     }
 
-    /// Adds a device, and has the one drain that it replaces. If that one cannot leave, the new one is not
-    /// added; if that turns out later, it is removed again.
+    /// Adds a device, and drains the device to be replaced. If the old device cannot leave, the new device is
+    /// not added. If the removal is refused after the addition, the new device is removed again.
     pub async fn replace_device(
         &self,
         device: DeviceId,
@@ -144,7 +143,7 @@ impl Daemon {
         Ok(ReplaceReport { name, device: device.to_string(), new_device, replaced_path, devices })
     }
 
-    /// Where a device is now, whatever its name was.
+    /// Returns the present path of a device, whatever path the record names.
     async fn find_device(&self, record: &VolumeRecord, device: DeviceId) -> Option<PathBuf> {
         let (state, record) = (self.state.clone(), record.clone());
         let found = self.aside(move || find(&state, &record)).await;
@@ -152,21 +151,21 @@ impl Daemon {
         found.places.iter().find(|place| place.id == device)?.path().cloned()
     }
 
-    /// The paths of the devices that are open, but for one: what the path of a missing device leads to now
-    /// may be any other device.
+    /// Paths of the open devices except `but`. The recorded path of a missing device is left out: it may lead
+    /// to any other device now.
     fn open_paths(&self, record: &VolumeRecord, but: Option<DeviceId>) -> Vec<PathBuf> {
         let members = self.members.borrow();
         let open = members.iter().filter(|member| member.device.is_some() && Some(member.id) != but);
         open.filter_map(|member| record.devices.get(member.id.index())?.path.clone()).collect()
     }
 
-    /// The path of a device that is open, or where it was.
+    /// Returns the path of a device; the last known path if the device is missing.
     pub fn name_of(&self, device: DeviceId) -> Option<String> {
         let members = self.members.borrow();
         members.iter().find(|member| member.id == device).map(|member| member.name.clone())
     }
 
-    /// Uses a device again that failed or was missing, at this path or where it was before.
+    /// Uses a device again that failed or was missing: at `path`, or at the place where the device is found.
     pub async fn return_device(&self, device: DeviceId, path: Option<PathBuf>) -> Result<AddReport> {
         let record = self.state.load(&self.name)?;
         let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
@@ -231,20 +230,21 @@ impl Daemon {
         Ok(AddReport { name: self.name.to_string(), device: device.to_string(), devices })
     }
 
-    /// The paths of the devices that owe an answer.
+    /// Returns the paths of devices with requests in flight that the device has not answered.
     pub fn owing(&self) -> Vec<String> {
         let (owing, members) = (self.volume.owing(), self.members.borrow());
         let owing = members.iter().filter(|member| owing.contains(&member.id));
         owing.map(|member| member.name.clone()).collect()
     }
 
-    /// The devices that are noted; on an error the new one alone, so that nothing is taken for unused.
+    /// Returns the devices in the record. If the record cannot be read, returns `new` alone: a file that may
+    /// be in use is then not removed.
     fn record_or(&self, new: &DeviceRecord) -> Vec<DeviceRecord> {
         self.state.load(&self.name).map_or_else(|_| vec![new.clone()], |record| record.devices)
     }
 }
 
-/// Removes the file that was made for a device, unless the volume knows of it by now.
+/// Removes the file made for a device, unless the volume's record names the file.
 fn remove_unused(known: &[DeviceRecord], new: &DeviceRecord) {
     let is_known = known.iter().any(|device| device.path == new.path);
     if let Some(path) = new.path.as_ref().filter(|_| new.made && !is_known)
@@ -254,8 +254,8 @@ fn remove_unused(known: &[DeviceRecord], new: &DeviceRecord) {
     }
 }
 
-/// Notes for as long as the daemon runs what changes of the devices: at once which are outdated, and within a
-/// second which were removed.
+/// Notes changes of the devices in the record for as long as the daemon runs: outdated devices at once,
+/// removed devices within a second.
 pub(crate) async fn note_changes(daemon: Rc<Daemon>) {
     let (changes, mut failed, mut last_error) = (daemon.volume.device_changes(), BTreeSet::new(), None);
     while !daemon.is_stopping() {
@@ -280,13 +280,13 @@ pub(crate) async fn note_changes(daemon: Rc<Daemon>) {
 }
 
 impl Daemon {
-    /// Whether the record says which devices are outdated now.
+    /// True if the record names exactly the devices that are outdated now.
     fn knows_outdated(&self) -> bool {
         self.noted.borrow().as_ref() == Some(&self.volume.outdated_devices())
     }
 
-    /// Has the record say which devices are outdated. In a thread of its own: the state directory may lie on
-    /// a device that hangs, and guests do not wait for that.
+    /// Notes in the record which devices are outdated. Works in a thread of its own: the state directory may
+    /// lie on a device that hangs, and guests must not wait for the state directory.
     async fn note_outdated(&self) -> Result<()> {
         let _alone = self.noting.acquire(1).await;
         if self.knows_outdated() {
@@ -295,14 +295,14 @@ impl Daemon {
         let (state, name, outdated) = (self.state.clone(), self.name.clone(), self.volume.outdated_devices());
         let (noted, places) = (outdated.clone(), self.places.borrow().clone());
         self.aside(move || note_opened(&state, &name, &places, &outdated)).await?;
-        // Later changes of the record say themselves where a device is.
+        // Later changes of the record write the paths themselves.
         self.places.borrow_mut().clear();
         *self.noted.borrow_mut() = Some(noted);
         Ok(())
     }
 
-    /// Does something in a thread of its own that may wait for a device or a file system: guests do not wait
-    /// for it.
+    /// Runs `work` in a thread of its own: `work` may wait for a device or a file system, and guests do not
+    /// wait.
     pub(crate) async fn aside<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -314,7 +314,7 @@ impl Daemon {
         working.join().expect("work in a thread of its own does not panic")
     }
 
-    /// [`Daemon::note_outdated`] at the end, which does not wait for it for ever.
+    /// Calls [`Daemon::note_outdated`] when the daemon ends, and waits at most [`LAST_NOTE`].
     pub(super) async fn note_outdated_at_last(&self) {
         let problem = match first_of(self.note_outdated(), self.ring.sleep(LAST_NOTE)).await {
             First::Left(Ok(())) => return,
@@ -325,8 +325,8 @@ impl Daemon {
     }
 }
 
-/// Notes which devices were removed, then erases their superblocks: in this order, for a path that is noted
-/// must lead to a device of the volume. But for those with which that failed before.
+/// Notes removed devices in the record, then erases their superblocks. The order matters: a path in the
+/// record must lead to a device of the volume. Devices in `failed` are skipped; a new failure is added.
 pub(crate) async fn note_those_removed(daemon: &Daemon, failed: &mut BTreeSet<DeviceId>) {
     for device in daemon.volume.removed_devices() {
         if failed.contains(&device) {

@@ -1,4 +1,4 @@
-//! Where clients and commands come in: the sockets of a daemon.
+//! Sockets of a daemon, for NBD clients and for admin commands.
 
 use crate::Result;
 use crate::guard::Models;
@@ -8,12 +8,12 @@ use crate::volume::state_dir::{StateDir, VolumeName};
 use braid_uring::{LONGEST_SOCKET_PATH, Listener, Ring};
 use std::path::Path;
 
-/// The sockets. Bound before anything on a device is touched; who connects meanwhile waits.
+/// Listening sockets. They are bound before any device is touched; clients that connect meanwhile wait.
 pub(super) struct Doors {
     pub nbd: Vec<Listener>,
     pub admin: Listener,
     pub options: ServeOptions,
-    /// The models that the options name.
+    /// Models named by the options.
     pub models: Models,
 }
 
@@ -35,7 +35,8 @@ impl Doors {
     }
 }
 
-/// The daemon listens at a long path; its clients know only what the kernel takes.
+/// Warns of a socket path that clients cannot use. The daemon can listen at a longer path than the kernel
+/// lets a client connect to.
 fn warn_of_long(path: &Path) {
     let len = path.as_os_str().len();
     if len > LONGEST_SOCKET_PATH {

@@ -1,9 +1,9 @@
-//! What the log says of an opening.
+//! Log messages about the recovery at an opening.
 
 use crate::volume::state_dir::VolumeName;
 use braid_engine::Recovery;
 
-/// Says what was replayed, lost and forgotten.
+/// Logs the replayed, lost and forgotten items of a recovery.
 pub(super) fn log_recovery(name: &VolumeName, recovery: &Recovery) {
     let Recovery { pages_from_one_image, batches, records, spans, extras_forgotten, .. } = recovery;
     let Recovery { lost, changed_elsewhere, has_log, changes_of_log, log_refused, flush_had_failed, .. } =

@@ -1,4 +1,4 @@
-//! The end of a command that has opened a volume which no daemon serves.
+//! The end of a command that has opened a volume without a daemon.
 
 use crate::Result;
 use crate::device::open::OpenDevice;
@@ -10,11 +10,11 @@ use crate::volume::state_dir::{StateDir, VolumeRecord};
 use braid_engine::Volume;
 use braid_uring::Ring;
 
-/// Closes the volume, and notes where its devices are, which of them are outdated, and what it has promised.
-/// The pending log of a daemon that died is needed no longer.
+/// Closes the volume. Notes the paths of its devices, the outdated devices, and the promises of the volume.
+/// Removes the pending log of a dead daemon, which is no longer needed.
 ///
 /// # Errors
-/// Those of the close, and of the state directory. The log stays if the close fails.
+/// Errors of the close and of the state directory. If the close fails, the log stays.
 pub(crate) async fn close(
     state: &StateDir,
     record: &VolumeRecord,

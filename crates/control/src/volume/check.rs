@@ -1,5 +1,5 @@
-//! `braid check`: is all of a volume's metadata there, twice and sound? And `--repair`, which writes it anew
-//! from what is sound.
+//! `braid check`: checks that a volume's metadata is complete, in two copies and sound. `--repair` rewrites
+//! the metadata from sound copies.
 
 use crate::Result;
 use crate::serve::ring::on_ring;
@@ -16,23 +16,22 @@ use braid_engine::{OpenOptions, Volume};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CheckReport {
     /// The volume.
     pub name: String,
-    /// Whether nothing is damaged.
+    /// True if nothing is damaged.
     pub clean: bool,
-    /// Damage that a second copy makes good: `--repair` writes it anew.
+    /// Damage with a sound second copy: `--repair` writes the damaged copy again.
     pub repairable: Vec<String>,
-    /// Damage that nothing makes good.
+    /// Damage without a sound copy.
     pub fatal: Vec<String>,
-    /// Devices that do not hold what they should: missing, failed, or to be brought up to date.
+    /// Devices without their full content: missing, failed, or waiting for a resync.
     pub degraded: Vec<String>,
-    /// Ranges of the volume whose bytes are lost: what a repair gives up, or has given up, or lay on a device
-    /// that was given up.
+    /// Ranges of the volume whose bytes are lost: by a repair now or earlier, or on an excluded device.
     pub lost: Vec<LostRange>,
-    /// Ranges of which a missing device alone holds what was written last: what giving it up would cost.
+    /// Ranges whose newest bytes are on a missing device alone: excluding the device would lose these bytes.
     pub only_on_missing: Vec<MissingRange>,
     /// Bytes of the volume whose copies the next serving resynchronises, in whole spans.
     pub resync_bytes: u64,
@@ -40,16 +39,16 @@ pub struct CheckReport {
     pub mapped_extents: u32,
     /// Journal batches that the next serving replays; some are normal.
     pub journal_batches: u64,
-    /// Whether a repair was made, after which this was found.
+    /// True if a repair was made before this check.
     pub repaired: bool,
 }
 
-/// A range of a volume whose bytes cannot be proved to lie anywhere.
+/// A range of a volume whose bytes have no proved copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LostRange {
-    /// Where it begins.
+    /// Start of the range.
     pub offset_bytes: u64,
-    /// How long it is.
+    /// Length of the range.
     pub length_bytes: u64,
 }
 
@@ -59,21 +58,21 @@ impl LostRange {
     }
 }
 
-/// A range of a volume whose newest bytes one device alone holds, which is missing.
+/// A range of a volume whose newest bytes are on a missing device alone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MissingRange {
     /// The device: `d0`.
     pub device: String,
-    /// Where it begins.
+    /// Start of the range.
     pub offset_bytes: u64,
-    /// How long it is.
+    /// Length of the range.
     pub length_bytes: u64,
 }
 
 fn missing_ranges(found: &braid_engine::Report, outdated: &[DeviceId]) -> Vec<MissingRange> {
     let newer = found.newer_elsewhere(outdated);
     if !newer.is_empty() {
-        // What is there does not know how much that is.
+        // The devices that are there do not know how much is newer: report the whole volume.
         let length_bytes = found.volume_size.0;
         let all =
             |device: DeviceId| MissingRange { device: device.to_string(), offset_bytes: 0, length_bytes };
@@ -98,7 +97,7 @@ fn missing_ranges(found: &braid_engine::Report, outdated: &[DeviceId]) -> Vec<Mi
     of_devices.flat_map(of_device).chain(older).collect()
 }
 
-/// Runs of extents as ranges.
+/// Converts runs of extents to ranges.
 pub(crate) fn ranges(extents: &[ExtentId], extent_size: Bytes) -> Vec<LostRange> {
     let runs = extents.chunk_by(|a, b| a.0 + 1 == b.0);
     let range = |run: &[ExtentId]| LostRange {
@@ -109,7 +108,8 @@ pub(crate) fn ranges(extents: &[ExtentId], extent_size: Bytes) -> Vec<LostRange>
 }
 
 impl CheckReport {
-    /// `outdated` are the devices that this host knows to be older than the others.
+    /// Makes the report from the engine's findings. `outdated`: devices known on this host to be older than
+    /// the others.
     pub(crate) fn new(name: &str, found: braid_engine::Report, outdated: &[DeviceId]) -> CheckReport {
         let only_on_missing = missing_ranges(&found, outdated);
         CheckReport {
@@ -134,8 +134,8 @@ impl CheckReport {
         }
     }
 
-    /// The exit status of a check: 0 clean, 1 damage that another copy makes good or a device that lacks
-    /// something, 3 data is lost.
+    /// Returns the exit status of a check: 0 clean; 1 damage with a sound second copy, or a device without
+    /// its full content; 3 data is lost.
     pub fn exit_status(&self) -> u8 {
         match self.fatal.is_empty() && self.lost.is_empty() {
             false => 3,
@@ -145,13 +145,13 @@ impl CheckReport {
     }
 }
 
-/// Checks a volume that no daemon serves. Changes nothing, and needs no right to.
+/// Checks a volume that no daemon serves. Changes nothing, and needs no write permission.
 pub fn check(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
     let _lock = VolumeLock::share(state, name)?;
     check_known(state, &state.load(name)?)
 }
 
-/// The same under the lock.
+/// Checks a volume as [`check`]. The caller holds the lock.
 pub(crate) fn check_known(state: &StateDir, record: &VolumeRecord) -> Result<CheckReport> {
     on_ring(async |ring| {
         let members = open_members_to_read(ring, state, record).await?;
@@ -165,9 +165,11 @@ pub(crate) fn check_known(state: &StateDir, record: &VolumeRecord) -> Result<Che
     })
 }
 
-/// Writes superblocks and both map images of a volume anew, and checks it again. What cannot be proved is
-/// given up: these ranges are listed, and read as errors until they are written whole or discarded. So do
-/// those on devices in `distrust`, which are given up.
+/// Rewrites the superblocks and both map images of a volume, and checks the volume again.
+///
+/// Data without proof is given up: the ranges are listed in the report, and read as errors until they are
+/// written whole or discarded. The same holds for ranges lost with the devices in `distrust`, which are
+/// excluded.
 pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Result<CheckReport> {
     let (lock, record) = VolumeLock::take_known(state, name, "repaired")?;
     // Opening writes the superblocks; closing writes the map.
@@ -188,7 +190,7 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
     })?;
     drop(lock);
     let found = check(state, name)?;
-    // The repair has written the last superblock copy anew: nothing else tells of this from now on.
+    // The repair has rewritten the last superblock copy: no later check reports this damage.
     let fatal = [warnings, found.fatal.clone()].concat();
     Ok(CheckReport { repaired: true, clean: found.clean && fatal.is_empty(), lost, fatal, ..found })
 }

@@ -1,4 +1,4 @@
-//! `braid create`: makes a volume on devices, and notes its name.
+//! `braid create`: makes a volume on devices, and writes its record.
 
 use crate::device::adopted;
 use crate::device::claims::{Purpose, refuse_claimed};
@@ -22,14 +22,14 @@ use braid_uring::Ring;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// What a new volume shall be.
+/// Settings of a new volume.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewVolume {
     /// Its name.
     pub name: VolumeName,
     /// Its devices, in the order of their places.
     pub devices: Vec<DeviceSpec>,
-    /// A disk that becomes the volume with what is on it; then the others are SSDs.
+    /// Disk that becomes the volume with its content kept; all other devices are then SSDs.
     pub adopt: Option<DeviceSpec>,
     /// The policy, as `name,key=value,…`.
     pub policy: String,
@@ -39,15 +39,15 @@ pub struct NewVolume {
     pub block_size: Bytes,
     /// Required copies of each extent, 1 or 2.
     pub copies: u8,
-    /// Its size; none for as much as the devices hold, but for what is left for other policies.
+    /// Size of the volume; `None` for all room of the devices, minus the room reserved for other policies.
     pub size: Option<Bytes>,
-    /// Whether devices may be overwritten that hold something else.
+    /// Overwrite devices that hold something else.
     pub overwrite: bool,
 }
 
 impl NewVolume {
-    /// The defaults: [`braid_policy::DEFAULT`], 128 KiB extents, 4 KiB blocks, one copy, all the room but
-    /// what other policies need.
+    /// Defaults: [`braid_policy::DEFAULT`], 128 KiB extents, 4 KiB blocks, one copy, and all room minus the
+    /// room reserved for other policies.
     pub fn new(name: VolumeName, devices: Vec<DeviceSpec>) -> NewVolume {
         NewVolume {
             name,
@@ -63,46 +63,46 @@ impl NewVolume {
     }
 }
 
-/// A volume that was made.
+/// Result of making a volume.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CreateReport {
     /// Its name.
     pub name: String,
     /// Its identity.
     pub uuid: String,
-    /// What the guest sees.
+    /// Size that guests see.
     pub size_bytes: u64,
     /// The unit of placement.
     pub extent_bytes: u64,
     /// The policy with all its settings.
     pub policy: String,
-    /// How much larger the volume could be under this policy, which uses that room meanwhile.
+    /// Bytes by which the volume could be larger under this policy. The policy uses that room meanwhile.
     #[serde(default)]
     pub left_bytes: u64,
-    /// Policies that could take charge of it later, with their default settings.
+    /// Policies that could become active later, with their default settings.
     #[serde(default)]
     pub fitting_policies: Vec<String>,
-    /// Policies that could not.
+    /// Policies that could not become active.
     #[serde(default)]
     pub unfitting_policies: Vec<Unfitting>,
-    /// What a flush will survive.
+    /// Events that flushed writes survive.
     pub durability: Durability,
-    /// By how much its files may outgrow what their file systems have free.
+    /// Bytes by which the volume's files may outgrow the free space of their file systems.
     #[serde(default)]
     pub over_committed_bytes: u64,
     /// Its devices, by place.
     pub devices: Vec<DeviceRecord>,
 }
 
-/// A policy that cannot take charge of a volume as it was made.
+/// A policy that does not fit a volume as the volume was made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Unfitting {
     /// The policy.
     pub policy: String,
-    /// A size of a volume of these devices that it fits, the largest but for a few extents; null if the size
-    /// is not what it lacks.
+    /// Size of a volume on these devices that the policy fits, the largest but for a few extents; null if the
+    /// size is not the obstacle.
     pub fitting_bytes: Option<u64>,
-    /// The required copies that it needs; null if it has as many.
+    /// Required copies that the policy needs; null if the volume has enough.
     pub needed_copies: Option<u8>,
 }
 
@@ -117,7 +117,7 @@ impl Unfitting {
     }
 }
 
-/// Makes a volume and notes its name. Where that fails, files that it made are gone again.
+/// Makes a volume and writes its record. On an error, files made here are removed again.
 ///
 /// # Errors
 /// `Invalid` if the name is taken, a device holds something, or the volume does not fit; `Usage` for memory.
@@ -130,7 +130,7 @@ pub fn create(state: &StateDir, new: &NewVolume) -> Result<CreateReport> {
     check_policy(&new.policy, &all)?;
     let _lock = VolumeLock::take(state, &new.name, "created")?;
     refuse_known(state, &new.name)?;
-    // From here on the name is nobody's, and what its directory holds.
+    // From here on no volume owns the name or the content of its directory.
     let (superblock, record) =
         make_named(state, new).inspect_err(|_| drop(state.remove_unmade(&new.name)))?;
     let emulated = record.devices.iter().any(|device| device.model.is_some());
@@ -163,8 +163,8 @@ fn make_named(state: &StateDir, new: &NewVolume) -> Result<(Superblock, VolumeRe
     Ok((superblock, record))
 }
 
-/// Gives the record of an adopted disk its name, now that the volume is made: what an interrupted creation
-/// leaves has another one.
+/// Renames the record of an adopted disk to its final name, now that the volume is made. A file left by an
+/// interrupted creation has another name.
 fn name_record(state: &StateDir, record: &mut VolumeRecord) -> Result<()> {
     if record.adopted().is_none() {
         return Ok(());
@@ -177,7 +177,8 @@ fn name_record(state: &StateDir, record: &mut VolumeRecord) -> Result<()> {
     Ok(())
 }
 
-/// Makes the volume on its devices, and leaves these open. Where it fails, files that it made are gone again.
+/// Makes the volume on its devices, and leaves the devices open. On an error, files made here are removed
+/// again.
 pub(crate) async fn make(
     ring: &Ring,
     state: &StateDir,
@@ -257,7 +258,7 @@ async fn write_volume(
     Ok((members, superblock))
 }
 
-/// Refuses devices that belong to somebody else, and one under two paths, before any of them is opened.
+/// Refuses devices in use by another owner, and one device under two paths, before any device is opened.
 fn refuse_others(state: &StateDir, new: &NewVolume) -> Result<()> {
     let forced = new.overwrite;
     let all = new.devices.iter().map(|device| (device, Purpose::Overwrite { forced }));
@@ -272,7 +273,7 @@ fn refuse_others(state: &StateDir, new: &NewVolume) -> Result<()> {
     paths.into_iter().try_for_each(|(path, purpose)| refuse_claimed(state, path, purpose))
 }
 
-/// Whether a disk can be adopted: it is there, and nothing uses it.
+/// Checks that a disk can be adopted: the disk exists, has whole sectors, and is not in use.
 fn check_disk(disk: &DeviceSpec) -> Result<()> {
     let Storage::Path(path) = &disk.storage else {
         return Err(Error::new(
@@ -338,7 +339,7 @@ fn add_record(
     Ok(CreateOptions { adoption: Some(adoption), ..options })
 }
 
-/// Paths are kept as they will be found from anywhere.
+/// Makes a path absolute: the record keeps paths for use from any directory.
 pub(crate) fn absolute(storage: &Storage) -> Result<Storage> {
     match storage {
         Storage::Path(path) => Ok(Storage::Path(crate::device::spec::absolute(path)?)),
@@ -346,7 +347,7 @@ pub(crate) fn absolute(storage: &Storage) -> Result<Storage> {
     }
 }
 
-/// The engine calls the devices of a volume that does not exist yet by their places; people know their paths.
+/// Adds the paths of devices to an error message. The engine knows the devices of a new volume by place only.
 fn name_devices(error: Error, members: &[Member]) -> Error {
     let message = error.to_string();
     let names = members.iter().enumerate().map(|(place, member)| (format!("d{place}"), &member.name));
@@ -372,7 +373,7 @@ pub(crate) fn remove_made(record: &VolumeRecord) {
     }
 }
 
-/// Makes sure that nobody has taken a name yet.
+/// Refuses a name that a volume has already.
 pub(crate) fn refuse_known(state: &StateDir, name: &VolumeName) -> Result<()> {
     if !state.knows(name) {
         return Ok(());

@@ -1,5 +1,5 @@
-//! `braid import`: a volume is found from its devices alone, and its name noted here. And `braid forget`, the
-//! opposite.
+//! `braid import`: finds a volume from its devices alone, and writes its record here. `braid forget` removes
+//! the record.
 
 use crate::device::claims::refuse_adopted;
 use crate::device::look::{Look, look_at};
@@ -23,40 +23,40 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A volume that was found.
+/// Result of an import.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ImportReport {
-    /// The name under which it is noted.
+    /// The name in the record.
     pub name: String,
     /// Its identity.
     pub uuid: String,
-    /// What the guest sees.
+    /// Size that guests see.
     pub size_bytes: u64,
-    /// The policy that it was left with.
+    /// The last policy of the volume.
     pub policy: String,
     /// Its devices, by place.
     pub devices: Vec<DeviceRecord>,
-    /// What a check of it found.
+    /// Result of a check of the volume.
     pub check: CheckReport,
 }
 
-/// What an import is to do.
+/// Settings of an import.
 #[derive(Clone, Debug, Default)]
 pub struct Import {
     /// Devices of the volume, in any order.
     pub paths: Vec<PathBuf>,
-    /// The name to note it by; none for its own.
+    /// The name for the record; `None` for the volume's own name.
     pub name: Option<VolumeName>,
-    /// Files of models that its devices emulate and that are not kept here.
+    /// Files of models that devices emulate and that have no copy here.
     pub models: Vec<PathBuf>,
-    /// Devices that are missing, and that it is to be noted without.
+    /// Missing devices to be recorded as missing.
     pub without: Vec<DeviceId>,
 }
 
-/// What was found on the devices that were given.
+/// Findings on the given devices.
 struct Given {
     header: Header,
-    /// The table of devices, if it was read.
+    /// The table of devices, if a device with a table was read.
     table: Vec<DeviceEntry>,
     /// Devices with their paths.
     devices: Vec<(DeviceEntry, DeviceId, String)>,
@@ -64,14 +64,13 @@ struct Given {
     models: OwnModels,
 }
 
-/// Finds the volume on its devices, checks it, and notes it under its own name or another one. If it is
-/// known here already, its paths are those of now, and with another name its record gets that. Nothing on the
-/// devices changes.
+/// Finds a volume on its devices, checks the volume, and writes its record under its own name or another
+/// name. If the volume has a record here already, the record gets the present paths, and the new name if one
+/// is given. Nothing on the devices changes.
 ///
 /// # Errors
-/// If the devices are not those of one volume, as at serving; `Degraded` if one is missing that was not named
-/// so; `Invalid` if another volume has the name,
-/// or the volume has another name here.
+/// Errors as at serving if the devices do not belong to one volume. `Degraded` if a device is missing and not
+/// listed in `without`. `Invalid` if another volume has the name, or this volume has another name here.
 pub fn import(state: &StateDir, import: &Import) -> Result<ImportReport> {
     let given = library::read_all(&import.models)?;
     let paths = import.paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>>>()?;
@@ -103,9 +102,9 @@ pub fn import(state: &StateDir, import: &Import) -> Result<ImportReport> {
     })
 }
 
-/// Reads what is on the devices, and checks it.
+/// Reads and checks the content of the devices.
 async fn given_on(ring: &Ring, state: &StateDir, paths: &[PathBuf], given: OwnModels) -> Result<Given> {
-    // Before they are opened for this process alone.
+    // Look at the headers before the devices are opened exclusively.
     let mut headers = Vec::new();
     for path in paths {
         headers.push(look(ring, path).await?);
@@ -150,8 +149,8 @@ async fn given_on(ring: &Ring, state: &StateDir, paths: &[PathBuf], given: OwnMo
     Ok(Given { header, table: found.devices.clone(), devices, found, models })
 }
 
-/// What is known of a volume that cannot be checked without its missing devices, if its disk alone is a state
-/// of it: recovered, it goes on.
+/// Returns a report for a volume that cannot be checked without its missing devices, if its disk alone is a
+/// state of the volume: the volume can continue after a recovery.
 async fn as_image(ring: &Ring, paths: &[PathBuf], members: &[Member]) -> Option<Report> {
     let (past, _) = Past::open(ring, handles(members), &names(members)).await.ok()?;
     let looks = look_at(paths, LOOK);
@@ -167,26 +166,25 @@ async fn as_image(ring: &Ring, paths: &[PathBuf], members: &[Member]) -> Option<
     Some(Report { volume_size: past.size(), devices, removed, not_current, ..Report::default() })
 }
 
-/// How long a look at the given devices may take.
+/// Time limit for a look at the given devices.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// The models that the record of this volume keeps, if it is known here under any name.
+/// Returns the models kept in this volume's record, if the volume has a record here under any name.
 fn known_models(state: &StateDir, volume: &Header) -> Result<OwnModels> {
     let uuid = volume.volume.to_string();
     let mut records = state.names()?.into_iter().filter_map(|name| state.load(&name).ok());
     Ok(records.find(|record| record.uuid == uuid).map(|record| record.models).unwrap_or_default())
 }
 
-/// The devices that were not given.
+/// Returns the devices that were not given.
 fn missing(given: &Given) -> Vec<DeviceId> {
     let is_missing =
         |id: &DeviceId| !given.found.removed.contains(id) && given.devices.iter().all(|(_, of, _)| of != id);
     (0..given.table.len() as u16).map(DeviceId).filter(is_missing).collect()
 }
 
-/// A device that is missing is noted without a path if the administrator says so: no note came along of which
-/// devices are older than others, so the
-/// ones that were given may be.
+/// Refuses missing devices that the administrator has not listed in `without`. No note of outdated devices
+/// came along: the given devices may be older than the missing devices.
 fn refuse_missing(given: &Given, missing: &[DeviceId], import: &Import, paths: &[PathBuf]) -> Result<()> {
     let name = &given.header.name;
     if let Some(there) = import.without.iter().find(|id| !missing.contains(id)) {
@@ -220,7 +218,7 @@ fn refuse_missing(given: &Given, missing: &[DeviceId], import: &Import, paths: &
     Err(Error::new(ErrorKind::Degraded, problem))
 }
 
-/// A volume has one record. It gets another name only if that is asked for.
+/// Refuses to rename a volume without an explicit name: a volume has only one record.
 fn refuse_renaming(
     state: &StateDir,
     uuid: &str,
@@ -245,7 +243,7 @@ fn refuse_renaming(
 /// Other records of the volume, each with its lock.
 type Others = Vec<(VolumeName, VolumeLock)>;
 
-/// Writes the record. The caller removes the others, whose locks are held.
+/// Writes the record. The caller removes the other records, whose locks are held.
 fn note(
     state: &StateDir,
     given: &Given,
@@ -270,7 +268,7 @@ fn note(
         known.push(record);
     }
     if given.header.copies > 1 {
-        // What all devices say together is so. Without one of them, what was known counts on.
+        // The complete set of devices is authoritative. If a device is missing, earlier notes still count.
         let mut outdated: Vec<DeviceId> = given.found.not_current.iter().map(|(id, _)| *id).collect();
         if !missing.is_empty() {
             outdated.retain(|id| !missing.contains(id));
@@ -286,9 +284,8 @@ fn note(
     Ok((record, others))
 }
 
-/// The devices that records call outdated. Of several records one may not know what another does: then a
-/// device that is missing may be the newer one, whatever
-/// they say.
+/// Returns the devices that known records call outdated. If there are several records, one may lack a note
+/// that another has: a missing device may then be the newest, whatever the records say.
 fn known_outdated(known: &[VolumeRecord], missing: &[DeviceId]) -> Vec<DeviceId> {
     let counts = |id: &DeviceId| known.len() == 1 || !missing.contains(id);
     known.iter().flat_map(VolumeRecord::outdated).filter(counts).collect()
@@ -315,7 +312,7 @@ fn record(given: &Given, missing: &[DeviceId], name: VolumeName) -> VolumeRecord
 }
 
 impl Import {
-    /// The command that does it, as it is typed.
+    /// Returns this import as a command line.
     fn command(&self, paths: &[PathBuf]) -> String {
         let mut words = vec!["braid import".to_owned()];
         words.extend(paths.iter().map(|path| quoted(path)));
@@ -326,7 +323,7 @@ impl Import {
     }
 }
 
-/// A path as one word of a shell.
+/// Quotes a path as one word of a shell.
 pub(crate) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@,=%".contains(c);
@@ -351,13 +348,14 @@ fn refuse_other(state: &StateDir, record: &VolumeRecord) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, problem))
 }
 
-/// Forgets a volume's name and paths. Its devices stay as they are: [`import`] finds it again. Only what was
-/// temporary goes, with the files that were made for it and that no other volume has taken since. The disk
-/// that a volume adopted is a plain disk again;
-/// `forced` gives up what an SSD may hold that the disk lacks.
+/// Forgets a volume's name and paths. The devices stay unchanged: [`import`] finds the volume again.
+///
+/// Files made for a temporary volume are removed, unless another volume has taken a file since. An adopted
+/// disk becomes a plain disk again; `forced` discards data that an SSD may hold and the disk lacks.
 ///
 /// # Errors
-/// `Busy` while another command works on it, `Invalid` if there is none.
+/// `Busy` while another command works on the volume, or if a killed daemon left devices or mounts behind.
+/// `Degraded` if an SSD may hold data that the adopted disk lacks. `Invalid` if there is no such volume.
 pub fn forget(state: &StateDir, name: &VolumeName, forced: bool) -> Result<()> {
     if !state.knows(name) {
         return state.load(name).map(drop);
@@ -367,7 +365,7 @@ pub fn forget(state: &StateDir, name: &VolumeName, forced: bool) -> Result<()> {
     if let Ok(record) = state.load(name) {
         forget_adopted(state, &record, forced)?;
     }
-    // A record that cannot be read is one more reason to forget it.
+    // A record that cannot be read is one more reason to forget the volume.
     if let Ok(mut record) = state.load(name)
         && record.temporary
     {
@@ -377,7 +375,7 @@ pub fn forget(state: &StateDir, name: &VolumeName, forced: bool) -> Result<()> {
     state.remove(name)
 }
 
-/// Without the name, no command would find what a killed daemon left behind.
+/// Refuses to forget a volume with remains of a killed daemon: without the name, no command would find them.
 fn refuse_left_behind(state: &StateDir, name: &VolumeName) -> Result<()> {
     let (devices, mounts) = left_behind(state, name);
     let Some(first) = devices.iter().chain(&mounts).next() else { return Ok(()) };
@@ -388,7 +386,8 @@ fn refuse_left_behind(state: &StateDir, name: &VolumeName) -> Result<()> {
     Err(Error::new(ErrorKind::Busy, problem))
 }
 
-/// The record of a volume on an adopted disk goes with its name, once no SSD holds what the disk lacks.
+/// Removes the record file of a volume on an adopted disk. Refused while an SSD may hold data that the disk
+/// lacks, unless `forced`.
 fn forget_adopted(state: &StateDir, record: &VolumeRecord, forced: bool) -> Result<()> {
     let Some((_, disk)) = record.adopted() else { return Ok(()) };
     let name = &record.name;
@@ -410,8 +409,8 @@ fn forget_adopted(state: &StateDir, record: &VolumeRecord, forced: bool) -> Resu
     }
 }
 
-/// The devices that still say that they belong to a volume: a file may have been given to another one, which
-/// may be at work.
+/// Returns the devices that still name this volume in their superblock: a file may have been given to another
+/// volume, which may be in use.
 fn still_its_own(devices: Vec<DeviceRecord>, uuid: &str) -> Result<Vec<DeviceRecord>> {
     on_ring(async |ring| {
         let mut own = Vec::new();

@@ -1,8 +1,8 @@
-//! Memory that outlives a daemon: a file for each volume, in a file system in memory. If the daemon dies,
-//! what it acknowledged and had not flushed is recovered from there.
+//! Memory that outlives a daemon: the pending log, one file for each volume in a file system in memory. If
+//! the daemon dies, acknowledged writes that were not flushed are recovered from this file.
 //!
-//! A directory on a disk is refused. The kernel writes such a file back, and a store in it may wait for that:
-//! for a disk, for a network, or for the volume itself.
+//! A directory on a disk is refused. The kernel would write the file back, and a store to the file could wait
+//! for the disk, a network, or the volume itself.
 //!
 //! ```text
 //! $BRAID_RUNTIME_DIR/UUID-PLACE.pending     if that is set
@@ -11,9 +11,9 @@
 //! $XDG_RUNTIME_DIR/braid/…                  if neither can be had: gone after the last logout of the user
 //! ```
 //!
-//! PLACE stands for the volume's directory in the state directory. So a copy of the volume that is known to
-//! another state directory has a log of its own. Where to find the log of a daemon that died is noted durably
-//! in the state directory: the environment of the next daemon may be another one.
+//! PLACE stands for the volume's directory in the state directory: a copy of the volume in another state
+//! directory has a log of its own. The state directory durably notes the path of a dead daemon's log, since
+//! the next daemon's environment may differ.
 
 use crate::volume::left_log::{Left, find_left};
 use crate::volume::log_place::{VARIABLE, directories, file_name, prepare};
@@ -26,19 +26,19 @@ use braid_uring::LastingFile;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// What outlives the daemon of a volume.
+/// Memory that outlives the daemon of a volume.
 #[derive(Clone, Debug)]
 pub(crate) enum Lasting {
-    /// This file, and what to note of it.
+    /// The pending log's file, and its note for the state directory.
     File(Rc<LastingFile>, Option<NotedLog>),
-    /// Nothing, and why.
+    /// None, with the reason.
     Nothing(String),
-    /// Nothing, for the volume ends with the daemon.
+    /// None: the volume ends with the daemon.
     Temporary,
 }
 
 impl Lasting {
-    /// That of a volume. The caller holds the volume's lock.
+    /// Returns the lasting memory of a volume. The caller holds the volume's lock.
     pub fn of(state: &StateDir, record: &VolumeRecord) -> Lasting {
         if record.temporary {
             return Lasting::Temporary;
@@ -52,7 +52,7 @@ impl Lasting {
         }
         let name = file_name(state, record);
         let mut refusals = Vec::new();
-        // The directory of a log that is left is better than none.
+        // If no usual directory can be had, use the directory of the log that was left.
         let beside = left.as_deref().and_then(Path::parent).map(Path::to_owned);
         for dir in directories().into_iter().chain(beside) {
             match prepare(&dir).and_then(|()| LastingFile::open(&dir.join(&name), LARGEST_LOG)) {
@@ -70,12 +70,12 @@ impl Lasting {
         ))
     }
 
-    /// What is left of a daemon of a volume that died.
+    /// Returns the pending log that a dead daemon of the volume has left.
     pub fn left(state: &StateDir, record: &VolumeRecord) -> Option<PathBuf> {
         find_left(state, record).path
     }
 
-    /// For the engine.
+    /// Returns the memory for the engine.
     pub fn memory(&self) -> Option<Rc<dyn LastingMemory>> {
         match self {
             Lasting::File(file, _) => Some(file.clone()),
@@ -83,7 +83,7 @@ impl Lasting {
         }
     }
 
-    /// Where it is, as long as the next daemon finds it there.
+    /// Returns the path of the log, if the next daemon will find the log there.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
             Lasting::File(file, _) if file.is_in_place() => Some(file.path().to_owned()),
@@ -91,7 +91,7 @@ impl Lasting {
         }
     }
 
-    /// What is to be noted of it while the volume is open.
+    /// Returns the note for the state directory while the volume is open.
     pub fn noted(&self) -> Option<&NotedLog> {
         match self {
             Lasting::File(_, noted) => noted.as_ref(),
@@ -99,7 +99,7 @@ impl Lasting {
         }
     }
 
-    /// Why nothing does; `is_used` says whether the engine found room.
+    /// Explains why nothing outlives the daemon. `is_used` tells if the engine found room for its log.
     pub fn failure(&self, is_used: bool) -> Option<String> {
         match self {
             Lasting::Nothing(why) => Some(why.clone()),
@@ -114,7 +114,7 @@ impl Lasting {
         }
     }
 
-    /// Says if nothing outlives the daemon of a volume that does.
+    /// Warns if the volume should have a pending log and has none.
     pub fn warn(&self, record: &VolumeRecord) {
         if let Lasting::Nothing(why) = self {
             let name = &record.name;
@@ -122,7 +122,7 @@ impl Lasting {
         }
     }
 
-    /// The volume was closed: removes the file, in which nothing counts any more.
+    /// Removes the file after the volume was closed: the content no longer counts.
     pub fn end(&self) {
         if let Lasting::File(file, _) = self
             && let Err(error) = file.remove()
@@ -132,7 +132,7 @@ impl Lasting {
     }
 }
 
-/// What a daemon that died has left elsewhere counts until the volume is open.
+/// Uses a dead daemon's log in another directory as this log, until the volume is open.
 fn take_over(file: &LastingFile, left: Option<&Path>, record: &VolumeRecord) {
     let Some(left) = left.filter(|left| *left != file.path()) else { return };
     if let Err(error) = file.take_over(left) {

@@ -1,25 +1,27 @@
-//! Where a daemon that died has left its pending log.
+//! Finds the pending log that a dead daemon has left.
 //!
-//! What the state directory notes comes first: the environment of that daemon may have been another one. A
-//! note is believed as far as the file looks like a log of this volume in a directory of this user alone, and
-//! unless the note belongs to another state directory, which knows the volume on other devices: a copy of a
-//! state directory has a copy of the note, and the log is that of the original.
+//! The note in the state directory comes first: the dead daemon's environment may have been another one. The
+//! note counts only if all of the following hold:
+//!
+//! - The file looks like a log of this volume, in a directory that belongs to this user alone.
+//! - The note does not belong to another state directory that knows the volume on other devices. A copy of a
+//!   state directory has a copy of the note, but the log belongs to the original.
 
 use crate::volume::log_place::{all_directories, file_name, may_be_of, old_file_name, verify};
 use crate::volume::noted::{NotedLog, life, noted_log};
 use crate::volume::state_dir::{StateDir, VolumeRecord};
 use std::path::{Path, PathBuf};
 
-/// What was found.
+/// Result of the search.
 #[derive(Default)]
 pub(crate) struct Left {
     /// A file that may hold a log.
     pub path: Option<PathBuf>,
-    /// What is wrong.
+    /// Problems found.
     pub warnings: Vec<String>,
 }
 
-/// Looks for the log.
+/// Searches for the log of a dead daemon.
 pub(crate) fn find_left(state: &StateDir, record: &VolumeRecord) -> Left {
     let mut left = find(state, record);
     if left.path.is_none() {
@@ -40,7 +42,7 @@ fn find(state: &StateDir, record: &VolumeRecord) -> Left {
         return Left { path: search(&file_name(state, record)), ..Left::default() };
     };
     let Some(noted) = noted else {
-        // The note of an older version, which did not say where its log is.
+        // A note of an older version, without the path of the log.
         let names = [file_name(state, record), old_file_name(record)];
         return Left { path: names.iter().find_map(|name| search(name)), ..Left::default() };
     };
@@ -54,7 +56,7 @@ fn find(state: &StateDir, record: &VolumeRecord) -> Left {
     Left { path, warnings }
 }
 
-/// The noted file, or what to say if that does not count.
+/// Returns the noted file; if the note does not count, returns the warning to show, if any.
 fn judge(state: &StateDir, record: &VolumeRecord, noted: &NotedLog) -> Result<PathBuf, Option<String>> {
     let path = Path::new(&noted.path);
     let shown = path.display();
@@ -82,13 +84,13 @@ fn judge(state: &StateDir, record: &VolumeRecord, noted: &NotedLog) -> Result<Pa
     Ok(path.to_owned())
 }
 
-/// A file with this name in one of the usual directories.
+/// Returns a file with this name in a usual directory.
 fn search(name: &str) -> Option<PathBuf> {
     let fits = |path: &PathBuf| has_content(path) && path.parent().is_some_and(|dir| verify(dir).is_ok());
     all_directories().iter().map(|dir| dir.join(name)).find(fits)
 }
 
-/// Logs of volumes with the same UUID, which belong to other state directories.
+/// Returns logs of volumes with the same UUID in other state directories, at most [`MOST_OTHERS`].
 fn others<'a>(record: &'a VolumeRecord, own: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
     let dirs = all_directories().into_iter().filter(|dir| verify(dir).is_ok());
     let paths = dirs.flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten());
@@ -98,10 +100,10 @@ fn others<'a>(record: &'a VolumeRecord, own: &'a str) -> impl Iterator<Item = Pa
     paths.map(|entry| entry.path()).filter(is_other).take(MOST_OTHERS)
 }
 
-/// More copies of one volume need not be named.
+/// Number of copies named in warnings: more need not be named.
 const MOST_OTHERS: usize = 3;
 
-/// An opening that failed may have left an empty file.
+/// True if the file has content. An opening that failed may have left an empty file.
 fn has_content(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|known| known.len() > 0)
 }

@@ -1,6 +1,8 @@
-//! One process works on a volume: a lock on a file in the state directory, which the kernel gives back when
-//! the process ends, however it ends. The file names the process that holds it, for the error message of the
-//! next one.
+//! Lock of a volume: only one process works on a volume at a time.
+//!
+//! The lock is on a file in the state directory. The kernel releases the lock when the process ends, however
+//! the process ends. The file names the process that holds the lock, for the error message of the next
+//! process.
 
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
@@ -16,23 +18,24 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct VolumeLock {
     file: Option<File>,
-    /// What the file says once the lock is given back.
+    /// Text of the file after the lock is released.
     leaves: String,
     is_shared: bool,
 }
 
-/// The word of a daemon that has the volume open. If the file says this and nobody has the lock, the daemon
-/// did not close the volume.
+/// First word in the lock file of a daemon with an open volume. If the file says `serving` and nobody holds
+/// the lock, the daemon did not close the volume.
 const SERVING: &str = "serving";
-/// The word of a daemon that has closed the volume, and waits for a device before it can end.
+/// First word in the lock file of a daemon that has closed the volume and waits for a device before it can
+/// end.
 const CLOSED: &str = "closed";
 
 impl VolumeLock {
-    /// Takes the lock of a volume; `verb` says what for: `served`, `created`.
+    /// Takes the lock of a volume. `verb` names the purpose: `served`, `created`.
     ///
     /// # Errors
-    /// `Busy` if another process holds it: says which, and what it does. `Invalid` if the lock file is no
-    /// file.
+    /// `Busy` if another process holds the lock: names the process and its verb. `Invalid` if the lock file
+    /// is not a regular file.
     pub fn take(state: &StateDir, name: &VolumeName, verb: &str) -> Result<VolumeLock> {
         let path = state.lock_file(name);
         let failed = |e: &io::Error| state.failed("lock", &path, e);
@@ -43,7 +46,7 @@ impl VolumeLock {
             state.make_dir(&state.volume_dir(name))?;
             let is_last = tries.next().is_none();
             let mut file = match open_file(&options, &path) {
-                // The directory went with the volume that had the name.
+                // The directory was removed with the volume of this name: make it again.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && !is_last => continue,
                 opened => opened.map_err(|e| refused(state, &path, &e))?,
             };
@@ -55,7 +58,7 @@ impl VolumeLock {
                 return Err(failed(&io::Error::other("the lock file is removed again and again")));
             }
         };
-        // What a killed daemon has left is told until the volume is served again.
+        // The text of a killed daemon stays until the volume is served again.
         let before = text_of(&mut file).map_err(|e| failed(&e))?;
         let leaves = if before.starts_with(SERVING) { before } else { String::new() };
         let holder = format!("{verb} {}\n", std::process::id());
@@ -69,7 +72,8 @@ impl VolumeLock {
         self.write(&self.leaves.clone());
     }
 
-    /// Notes which devices the process waits for before it can end; whether it could close the volume.
+    /// Notes the devices that the process waits for before it can end, and whether the volume could be
+    /// closed.
     pub fn note_waiting(&mut self, is_closed: bool, devices: &[String]) {
         let Some((first, others)) = devices.split_first() else { return };
         let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
@@ -78,20 +82,20 @@ impl VolumeLock {
         tracing::error!("this process cannot end before {first}{more} answers, or is taken away");
     }
 
-    /// Notes that the volume was closed as it should be.
+    /// Notes a clean shutdown of the volume.
     pub fn note_closed(&mut self) {
         self.leaves.clear();
     }
 
-    /// The text is for people: that it cannot be written is no reason to fail.
+    /// Writes the text, which is for people. An error is logged, and is no reason to fail.
     fn write(&mut self, text: &str) {
         if let Some(Err(error)) = self.file.as_mut().map(|file| write(file, text)) {
             tracing::warn!("the lock file cannot be written: {error}");
         }
     }
 
-    /// Takes the lock of a volume that is known here, and reads its record then: what another process noted
-    /// before it ended counts.
+    /// Takes the lock of a volume that has a record, then reads the record. Changes that another process
+    /// noted before it released the lock are seen.
     ///
     /// # Errors
     /// As [`VolumeLock::take`], and `Invalid` if there is no record.
@@ -103,8 +107,8 @@ impl VolumeLock {
             Ok(record) => Ok((lock, record)),
             Err(error) => {
                 if !state.knows(name) {
-                    // The volume was forgotten meanwhile: its directory, which the lock has made again, goes,
-                    // too.
+                    // The volume was forgotten meanwhile, and taking the lock made its directory again:
+                    // remove the directory.
                     state.remove(name)?;
                 }
                 Err(error)
@@ -112,8 +116,8 @@ impl VolumeLock {
         }
     }
 
-    /// Keeps others from changing a volume that is only read. Needs no right to write, and shares the lock
-    /// with other readers. If there is no lock file yet, the locks of the devices must do.
+    /// Takes a shared lock for a command that only reads: no other process can change the volume. Needs no
+    /// write permission. If there is no lock file yet, only the locks of the devices protect the volume.
     ///
     /// # Errors
     /// As [`VolumeLock::take`].
@@ -126,7 +130,7 @@ impl VolumeLock {
             opened => opened.map_err(|e| refused(state, &path, &e))?,
         };
         lock(state, name, &path, &mut file, FlockOperation::NonBlockingLockShared)?;
-        // If the volume was forgotten meanwhile, another one may have its name.
+        // If the volume was forgotten meanwhile, another volume may have its name: lock again.
         match is_at(&file, &path) {
             true => Ok(VolumeLock { file: Some(file), leaves: String::new(), is_shared: true }),
             false => VolumeLock::share(state, name),
@@ -142,17 +146,16 @@ impl Drop for VolumeLock {
     }
 }
 
-/// Whether the last daemon of a volume that nobody serves ended without closing the volume.
+/// True if the last daemon ended without closing the volume. Call only if no process serves the volume.
 pub(crate) fn ended_unclean(state: &StateDir, name: &VolumeName) -> bool {
     std::fs::read_to_string(state.lock_file(name)).is_ok_and(|text| text.starts_with(SERVING))
 }
 
-/// How often a lock is taken anew whose file was removed while it was being taken.
+/// Attempts to take the lock if the file is removed while it is being locked.
 const TRIES: u32 = 16;
 
-/// Whether the file is the one at its path. A process that forgets a volume removes its lock file while it
-/// holds the lock: a lock on a file that has
-/// been removed excludes nobody.
+/// True if the open file is the file at its path. A process that forgets a volume removes the lock file while
+/// it holds the lock: a lock on a removed file excludes nobody.
 fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(own), Ok(there)) = (file.metadata(), std::fs::symlink_metadata(path)) else { return false };
     (own.dev(), own.ino()) == (there.dev(), there.ino())
@@ -165,7 +168,7 @@ fn text_of(file: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// More than a verb, a number and the longest path.
+/// Bytes that hold a verb, a number and the longest path.
 const LONGEST_TEXT: u64 = 8192;
 
 fn write(file: &mut File, text: &str) -> io::Result<()> {
@@ -174,8 +177,8 @@ fn write(file: &mut File, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Opens a regular file. A symbolic link is refused: a user that may write to the directory could point it at
-/// any file.
+/// Opens a regular file. A symbolic link is refused: a user with write permission for the directory could
+/// point the link at any file.
 fn open_file(options: &OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = options.clone().custom_flags(flags.bits() as i32).open(path)?;
@@ -200,20 +203,21 @@ fn lock(
     file: &mut File,
     operation: FlockOperation,
 ) -> Result<()> {
-    // A daemon that was just killed may have it still.
+    // A daemon that was just killed may still hold the lock: wait a little.
     braid_uring::lock_patiently(file, operation).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => held(name, file),
         _ => state.failed("lock", path, &error),
     })
 }
 
-/// What keeps a daemon from ending that serves no guests any more, and what ends it: for the commands that
-/// find no daemon to talk to. None if no such process has the lock.
+/// Explains why a daemon that serves no guests any more cannot end, and how to end it. For commands that find
+/// no daemon to talk to. `None` if no such process holds the lock.
 pub fn waiting(state: &StateDir, name: &VolumeName) -> Option<String> {
     let mut file = open_file(OpenOptions::new().read(true), &state.lock_file(name)).ok()?;
     let text = text_of(&mut file).ok()?;
     let told = waits(name, &text)?;
-    // A look at the lock could refuse a process that takes it now: the text alone rules nearly all looks out.
+    // Testing the lock takes the lock for a moment, and could refuse another process. So the text is read
+    // first, and rules out nearly all tests.
     let process = text.split_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)?;
     let is_there = rustix::process::test_kill_process(process) != Err(Errno::SRCH);
     let is_held =
@@ -221,8 +225,8 @@ pub fn waiting(state: &StateDir, name: &VolumeName) -> Option<String> {
     (is_there && is_held()).then_some(told)
 }
 
-/// The process that serves a volume or is about to, by its lock file, and whether it has opened the volume.
-/// Only for a volume with a daemon that listens: a daemon that was killed leaves the same text.
+/// Returns the process that serves a volume or is about to, by the lock file, and whether the volume is open.
+/// Call only if a daemon listens: a daemon that was killed leaves the same text.
 pub(crate) fn daemon(state: &StateDir, name: &VolumeName) -> Option<(Pid, bool)> {
     let mut file = open_file(OpenOptions::new().read(true), &state.lock_file(name)).ok()?;
     let text = text_of(&mut file).ok()?;
@@ -231,7 +235,7 @@ pub(crate) fn daemon(state: &StateDir, name: &VolumeName) -> Option<(Pid, bool)>
     Some((Pid::from_raw(words.next()?.parse().ok()?)?, is_open))
 }
 
-/// The text of a lock file as a message, if the process that has the lock waits for a device.
+/// Returns the text of a lock file as a message, if the process with the lock waits for a device.
 fn waits(name: &VolumeName, text: &str) -> Option<String> {
     let (word, rest) = text.trim().split_once(' ')?;
     let (process, device) = rest.split_once(' ')?;
@@ -287,7 +291,7 @@ mod tests {
         VolumeLock::take(&state, &name, "checked").unwrap();
     }
 
-    /// `serve` in the same instant as `kill -9` said "served already" now and then.
+    /// Regression: `serve` in the same instant as `kill -9` sometimes failed with "served already".
     #[test]
     fn a_process_that_was_just_killed_keeps_nobody_out() {
         let dir = tempfile::tempdir().unwrap();
@@ -311,7 +315,7 @@ mod tests {
         }
     }
 
-    /// `status` said of a volume whose daemon was killed what it says of one that was stopped.
+    /// Regression: `status` reported a volume with a killed daemon like a volume with a stopped daemon.
     #[test]
     fn an_end_without_a_closed_volume_is_told_until_it_is_closed() {
         let dir = tempfile::tempdir().unwrap();
@@ -321,7 +325,7 @@ mod tests {
         assert!(VolumeLock::take(&state, &name, "checked").unwrap_err().to_string().contains("served"));
         drop(lock);
         assert!(ended_unclean(&state, &name));
-        // One that is refused, and another command.
+        // A daemon that is refused, and another command.
         drop(VolumeLock::take(&state, &name, "served").unwrap());
         drop(VolumeLock::take(&state, &name, "checked").unwrap());
         assert!(ended_unclean(&state, &name));
@@ -332,8 +336,8 @@ mod tests {
         assert!(!ended_unclean(&state, &name));
     }
 
-    /// A daemon that waited for a device was "served already: braid stop" to one command, and "not served:
-    /// braid serve" to the other.
+    /// Regression: a daemon that waited for a device was "served already: braid stop" to one command, and
+    /// "not served: braid serve" to the other.
     #[test]
     fn a_daemon_that_waits_for_a_device_names_it_and_the_way_out() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Where pending logs lie: directories in file systems in memory, and the names of the files.
+//! Directories and file names of pending logs. The directories are in file systems in memory.
 
 use crate::volume::state_dir::{StateDir, VolumeRecord};
 use rustix::fs::statfs;
@@ -7,28 +7,28 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The variable that names the directory.
+/// Environment variable that names the directory.
 pub(crate) const VARIABLE: &str = "BRAID_RUNTIME_DIR";
 
-/// What the names of logs end with.
+/// File name extension of logs.
 const EXTENSION: &str = "pending";
 
-/// The name of a volume's log. Each directory in a state directory has another one.
+/// Returns the file name of a volume's log, different for each volume directory in a state directory.
 pub(crate) fn file_name(state: &StateDir, record: &VolumeRecord) -> String {
     let place = volume_dir(state, record);
-    // FNV-1a: the same in each version.
+    // FNV-1a: stable across versions.
     let hash = place.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
     format!("{}-{hash:016x}.{EXTENSION}", record.uuid)
 }
 
-/// The name that versions before this one gave.
+/// Returns the file name used by earlier versions.
 pub(crate) fn old_file_name(record: &VolumeRecord) -> String {
     format!("{}.{EXTENSION}", record.uuid)
 }
 
-/// Whether a file with this name may be a log of the volume.
+/// True if a file with this name may be a log of the volume.
 pub(crate) fn may_be_of(record: &VolumeRecord, path: &Path) -> bool {
     let name =
         path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(&record.uuid));
@@ -40,18 +40,18 @@ pub(crate) fn may_be_of(record: &VolumeRecord, path: &Path) -> bool {
     })
 }
 
-/// The directory of a volume in the state directory, without links.
+/// Returns the volume's directory in the state directory, with symbolic links resolved.
 pub(crate) fn volume_dir(state: &StateDir, record: &VolumeRecord) -> PathBuf {
     let dir = state.volume_dir(&record.name);
     dir.canonicalize().unwrap_or(dir)
 }
 
-/// Where a new log may lie, the best place first: one that outlives the logins of the user.
+/// Returns directories for a new log, the best first: a directory that outlives the user's logins.
 pub(crate) fn directories() -> Vec<PathBuf> {
     named().map_or_else(usual, |dir| vec![dir])
 }
 
-/// Where a log may have been left, whatever the environment of the daemon before was.
+/// Returns all directories where a log may have been left, whatever the previous daemon's environment was.
 pub(crate) fn all_directories() -> Vec<PathBuf> {
     let mut dirs: Vec<PathBuf> = named().into_iter().chain(usual()).collect();
     let of_session = format!("/run/user/{}/braid", rustix::process::geteuid().as_raw());
@@ -79,7 +79,7 @@ fn usual() -> Vec<PathBuf> {
     [shared].into_iter().chain(session.map(|dir| PathBuf::from(dir).join("braid"))).collect()
 }
 
-/// Makes the directory if it is not there, for this user alone.
+/// Makes the directory if it does not exist, for this user alone.
 ///
 /// # Errors
 /// As [`verify`].
@@ -91,10 +91,10 @@ pub(crate) fn prepare(dir: &Path) -> io::Result<()> {
     verify(dir)
 }
 
-/// Whether a directory is one for logs.
+/// Checks that a directory is fit for logs.
 ///
 /// # Errors
-/// If other users may change the directory, and if the directory lies on a disk.
+/// If other users may change the directory, or if the directory is on a disk.
 pub(crate) fn verify(dir: &Path) -> io::Result<()> {
     let known = std::fs::symlink_metadata(dir)?;
     let is_own = known.uid() == rustix::process::geteuid().as_raw() && known.permissions().mode() & 0o22 == 0;

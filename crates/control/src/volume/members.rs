@@ -1,4 +1,5 @@
-//! The devices of a volume that exists, opened: found by their superblocks, whatever their paths are.
+//! The opened devices of an existing volume. Devices are found by their superblocks, whatever their paths
+//! are.
 
 use crate::device::adopted;
 use crate::device::open::{OpenDevice, look, refuse_duplicates};
@@ -18,51 +19,51 @@ use braid_format::superblock::Header;
 use braid_uring::Ring;
 use std::path::{Path, PathBuf};
 
-/// A device as the daemon holds it, beside what the engine knows of it.
+/// A device as the daemon holds it, beside the engine's own state.
 #[derive(Clone)]
 pub(crate) struct Member {
     /// Its place in the volume.
     pub id: DeviceId,
-    /// None while it is missing.
+    /// `None` while the device is missing.
     pub device: Option<OpenDevice>,
     /// Its path, or `memory`.
     pub name: String,
-    /// What an adopted disk is known by.
+    /// Identity of an adopted disk.
     pub adopted: Option<Uuid>,
 }
 
-/// The devices of a volume, open.
+/// The opened devices of a volume.
 pub(crate) struct Members {
-    /// In the order of their places. Those that are missing are members without a device: whether the volume
-    /// can do without them is for the engine to judge.
+    /// All devices by place. A missing device is a member without an open device: the engine judges whether
+    /// the volume can do without the device.
     pub list: Vec<Member>,
-    /// What the record is to say of those that were found, by place.
+    /// New device records for the devices that were found, by place.
     pub records: Vec<(usize, DeviceRecord)>,
-    /// Why the others are not there.
+    /// Why the other devices are missing.
     lacks: Vec<String>,
-    /// Why an adopted disk is not there, and what helps.
+    /// Why an adopted disk is missing, with the remedy.
     disk_lack: Option<String>,
-    /// Whether the volume has adopted a disk: then no import finds its devices.
+    /// True if the volume has adopted a disk: `braid import` then finds no devices.
     has_adopted: bool,
 }
 
-/// What a volume is opened for, which says what it may lack beside devices that are away.
+/// Purpose of an opening, and the devices that the opening may lack although they are attached.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose<'a> {
-    /// To be used, without what these devices hold.
+    /// Normal use, without the content of these devices.
     Use(&'a [DeviceId]),
-    /// To be repaired, which gives up what nothing proves: each device that is there and not one of these
-    /// must be readable.
+    /// Repair, which discards data without proof. Every attached device not in this list must be readable.
     Repair(&'a [DeviceId]),
-    /// To go on from the disk that keeps epochs, which says by itself what it is.
+    /// Continue from the disk that keeps epochs. This disk's own metadata is enough.
     Recovery,
 }
 
 /// Finds the devices of a volume and opens them.
 ///
 /// # Errors
-/// `Degraded` if none is there; `Usage` if a place is given up that the volume does not have; and whatever
-/// [`find`] refuses.
+/// `Degraded` if no device is there; `Usage` if an excluded place does not exist in the volume; and all
+/// errors of
+/// [`find`].
 pub(crate) async fn open_members(
     ring: &Ring,
     state: &StateDir,
@@ -82,7 +83,7 @@ pub(crate) async fn open_members(
     })
 }
 
-/// The same for reading alone: needs no right to write to any of them.
+/// Finds and opens the devices only for reading: needs no write permission.
 pub(crate) async fn open_members_to_read(
     ring: &Ring,
     state: &StateDir,
@@ -98,8 +99,8 @@ pub(crate) async fn open_members_to_read(
     })
 }
 
-/// The devices of a volume but for one, whose place another device is to take; and the path or name of that
-/// one.
+/// Opens all devices of a volume but `but`, whose place a new device is to take. Returns the members and the
+/// path or name of `but`.
 pub(crate) async fn open_others(
     ring: &Ring,
     state: &StateDir,
@@ -118,7 +119,7 @@ pub(crate) async fn open_others(
     Ok((open_found(ring, record, &found, Some(but)).await?, name))
 }
 
-/// Opens the devices that were found, but for one.
+/// Opens the devices that were found, except `but`.
 async fn open_found(
     ring: &Ring,
     record: &VolumeRecord,
@@ -134,16 +135,16 @@ async fn open_found(
     with_missing(record, found, opened, but)
 }
 
-/// The paths of the devices that are there.
+/// Returns the paths of the devices that are there.
 ///
 /// # Errors
-/// `Degraded` if none is: says what was found in their places.
+/// `Degraded` if no device is there: the message says what was found in their places.
 fn there(record: &VolumeRecord, found: &Found) -> Result<Vec<PathBuf>> {
     let paths = found.paths();
     if paths.is_empty() { Err(lacks_all(record, found)) } else { Ok(paths) }
 }
 
-/// A place that is given up must be one of the volume's.
+/// Refuses to exclude a place that does not exist in the volume.
 fn refuse_unknown(record: &VolumeRecord, found: &Found, purpose: Purpose<'_>) -> Result<()> {
     let given_up = purpose.given_up();
     match given_up.iter().find(|&&device| !has_device(record, found, device)) {
@@ -165,9 +166,9 @@ fn no_device(record: &VolumeRecord, found: &Found, device: DeviceId) -> Error {
     Error::new(ErrorKind::Usage, problem)
 }
 
-/// A device that answers with errors, or not at all, counts as missing only if the volume may do without it:
-/// an SSD before an adopted disk, since no
-/// start waits for a cache; one of a volume that has two copies of everything; and one that is given up.
+/// Refuses an unreadable device unless the volume may do without it. A device that answers with errors, or
+/// not at all, counts as missing only in these cases: an SSD before an adopted disk, since no start waits for
+/// a cache; a device of a volume with two copies of everything; and an excluded device.
 fn refuse_unreadable(record: &VolumeRecord, found: &Found, purpose: Purpose<'_>) -> Result<()> {
     let may_lack = |place: &Place| match record.adopted() {
         _ if purpose.given_up().contains(&place.id) => true,
@@ -189,9 +190,10 @@ fn refuse_unreadable(record: &VolumeRecord, found: &Found, purpose: Purpose<'_>)
     Ok(())
 }
 
-/// Which devices are outdated is noted in the record that the volume was served by. If there is another
-/// record of the volume, its notes may be the
-/// newer ones: then the devices must all be there, for together they tell.
+/// Refuses a mirrored volume with missing devices if this host has two records of the volume.
+///
+/// Outdated devices are noted in the record used for serving, and the notes in the other record may be newer.
+/// All devices together tell which devices are outdated.
 fn refuse_two_records(
     state: &StateDir,
     record: &VolumeRecord,
@@ -247,7 +249,7 @@ fn with_adopted(
     Ok(members)
 }
 
-/// Adds the devices that are missing, if those that were opened are still the ones that were found.
+/// Adds the missing devices. Fails with `Io` if the opened devices are no longer the devices that were found.
 fn with_missing(
     record: &VolumeRecord,
     found: &Found,
@@ -273,8 +275,8 @@ fn with_missing(
 }
 
 impl Members {
-    /// The volume cannot do without the disk that it adopted. The opening writes to the SSDs alone, and does
-    /// not notice.
+    /// Refuses a write-protected adopted disk: the volume cannot do without the disk. The opening itself
+    /// writes only to the SSDs, and does not notice.
     pub fn refuse_protected_disk(&self, name: &VolumeName) -> Result<()> {
         let disk = self.list.iter().find(|member| member.adopted.is_some() && member.device.is_some());
         let why = disk.and_then(|disk| Some((disk, write_protection(Path::new(&disk.name))?)));
@@ -286,23 +288,24 @@ impl Members {
         Err(Error::new(ErrorKind::Io, problem))
     }
 
-    /// Those of a volume that was just made: its record knows them.
+    /// Returns the devices of a volume that was just made: the record knows these devices already.
     pub fn made(list: Vec<Member>) -> Members {
         Members { list, records: Vec::new(), lacks: Vec::new(), disk_lack: None, has_adopted: false }
     }
 
-    /// Refuses to call a volume whole whose adopted disk is another one: what a check reads from the other
-    /// devices says nothing of the disk.
+    /// Refuses to report a volume as sound if another disk is in the place of the adopted disk. Checks of the
+    /// other devices tell nothing about the disk.
     ///
     /// # Errors
-    /// `Degraded`: says what is in the place of the disk, and what helps.
+    /// `Degraded`: names what is in the disk's place, and the remedy.
     pub fn refuse_other_disk(&self, record: &VolumeRecord) -> Result<()> {
         let Some(lack) = &self.disk_lack else { return Ok(()) };
         let problem = format!("volume '{}' lacks the disk that it adopted: {lack}", record.name);
         Err(Error::new(ErrorKind::Degraded, problem))
     }
 
-    /// What the engine says of the volume; if that lacks devices, with what was found in their places.
+    /// Converts an engine error. If the volume lacks devices, the message says what was found in their
+    /// places.
     pub fn explain(&self, error: braid_engine::Error) -> Error {
         let is_degraded = error.kind() == braid_engine::ErrorKind::Degraded;
         let is_of_disk = is_degraded || error.kind() == braid_engine::ErrorKind::Invalid;
@@ -331,10 +334,10 @@ impl Purpose<'_> {
     }
 }
 
-/// No import finds the devices of a volume that has adopted a disk.
+/// Remedy for a volume that has adopted a disk: `braid import` does not find its devices.
 const BESIDE: &str = "a device in another directory is found if it is moved or linked beside its old path";
 
-/// Says of all devices at once what was found in their places.
+/// Returns the error for a volume without any device: says of each device what was found in its place.
 pub(crate) fn lacks_all(record: &VolumeRecord, found: &Found) -> Error {
     let describe = |(place, lack): (&Place, &Lack)| {
         let class = record.devices.get(place.id.index()).map_or("", |device| &device.class);
@@ -354,8 +357,8 @@ pub(crate) fn lacks_all(record: &VolumeRecord, found: &Found) -> Error {
     Error::new(ErrorKind::Degraded, problem)
 }
 
-/// Opens whatever lies on these devices, in the order of their places; with what the superblock of the first
-/// says. `own` are the texts of models that are not of the library.
+/// Opens the devices at these paths, sorted by place, and returns them with the first device's header. `own`
+/// holds the texts of models outside the library.
 pub(crate) async fn open_paths(
     ring: &Ring,
     paths: &[PathBuf],
@@ -371,7 +374,7 @@ pub(crate) async fn open_paths(
     .await
 }
 
-/// The same for reading alone.
+/// Opens the devices at these paths only for reading.
 async fn open_paths_to_read(ring: &Ring, paths: &[PathBuf]) -> Result<(Header, Vec<Member>)> {
     open_each(ring, paths, |_, path, header| OpenDevice::open_to_read(ring, path, header.device.class)).await
 }
@@ -401,13 +404,13 @@ async fn open_each(
     Ok((first, members))
 }
 
-/// How a volume is opened on the devices that are there.
+/// Returns the options for opening a volume on the devices that are there.
 pub(crate) fn open_options(record: &VolumeRecord, members: &[Member], lasting: &Lasting) -> OpenOptions {
     let (adopted, outdated, memory) = (adopted_disk(members), record.outdated(), lasting.memory());
     OpenOptions { adopted, outdated, memory, ..OpenOptions::new(names(members)) }
 }
 
-/// Which of the devices that are there is a disk that the volume adopted.
+/// Finds the adopted disk among the devices that are there.
 pub(crate) fn adopted_disk(members: &[Member]) -> Option<AdoptedDisk> {
     let mut there = members.iter().filter(|member| member.device.is_some()).enumerate();
     there.find_map(|(place, member)| {
@@ -415,12 +418,12 @@ pub(crate) fn adopted_disk(members: &[Member]) -> Option<AdoptedDisk> {
     })
 }
 
-/// Names of the devices that are there, for the engine's messages.
+/// Returns the names of the devices that are there, for the engine's messages.
 pub(crate) fn names(members: &[Member]) -> Vec<String> {
     members.iter().filter(|member| member.device.is_some()).map(|member| member.name.clone()).collect()
 }
 
-/// The devices that are there: handles.
+/// Returns handles of the devices that are there.
 pub(crate) fn handles(members: &[Member]) -> Vec<OpenDevice> {
     members.iter().filter_map(|member| member.device.clone()).collect()
 }

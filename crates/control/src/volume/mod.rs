@@ -1,5 +1,5 @@
-//! A volume by its name: where its devices are, which process uses it, and the commands on one that no daemon
-//! serves.
+//! A volume by its name: the paths of its devices, the process that uses the volume, and commands on a volume
+//! without a daemon.
 
 pub(crate) mod at_rest;
 pub(crate) mod check;

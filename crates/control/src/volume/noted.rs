@@ -1,12 +1,13 @@
-//! What this host notes of a volume beside its devices: which opening had the volume last, the newest batch
-//! of its journal that was durable, and where the pending log is.
+//! Notes of this host about a volume: the last opening, the newest durable batch of the volume's journal, and
+//! the path of the pending log.
 //!
-//! An opening that finds the volume in use, and this note of that opening, knows that the daemon has ended:
-//! the lock of the state directory is held. That holds for a note that was written in this directory, in this
-//! life of the machine: a copy of a state directory has a copy of the note, and another lock. With any other
-//! note the engine waits for another daemon to notice the new one. And a journal that ends before the noted
-//! batch has lost promised batches. The note is at most some seconds older than the truth; no note, and a
-//! note that cannot be read, cost the wait and prove nothing.
+//! If an opening finds the volume in use, and this note names the earlier opening, that daemon has ended,
+//! since the lock of the state directory is held. This proof needs a note written in this directory and in
+//! this boot of the machine: a copy of a state directory has a copy of the note, and another lock. With any
+//! other note the engine waits for another daemon to notice the new opening.
+//!
+//! A journal that ends before the noted batch has lost promised batches. The note lags by at most some
+//! seconds. A missing or unreadable note costs the wait and proves nothing.
 
 use crate::Result;
 use crate::serve::daemon::Daemon;
@@ -24,48 +25,48 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// How old a note may become while the volume is served.
+/// Largest age of a note while the volume is served.
 const OLDEST: Nanos = Nanos::from_secs(5);
-/// How often is asked whether a note is written.
+/// Time between two checks whether a note is written.
 const POLL: Nanos = Nanos::from_millis(10);
 
-/// The note in its file.
+/// Content of the note's file.
 #[derive(Serialize, Deserialize)]
 struct Note {
-    /// The volume: another one may have had the name.
+    /// The volume's UUID: another volume may have had the name.
     uuid: String,
     epoch: u64,
     owner: u64,
     batch: u64,
-    /// Where the note was written: [`place`]. An older version notes none.
+    /// Where the note was written: [`place`]. Older versions write none.
     #[serde(default)]
     place: Option<String>,
-    /// The pending log, while the volume is open; an older version notes none.
+    /// The pending log, while the volume is open. Older versions write none.
     #[serde(default)]
     log: Option<NotedLog>,
 }
 
-/// Where a pending log is, as the note has it.
+/// The pending log in a note.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct NotedLog {
     /// The file.
     pub path: String,
-    /// The life of the machine.
+    /// Boot of the machine, by its boot ID.
     pub life: String,
-    /// The volume's directory in the state directory. With another one, the note came from there.
+    /// The volume's directory in the state directory. If this is another directory, the note is a copy.
     volume_dir: String,
 }
 
 impl NotedLog {
-    /// What to note of a log; nothing of a log whose path JSON cannot hold.
+    /// Returns the note for a log; `None` if JSON cannot hold the path or the boot ID is unknown.
     pub fn of(state: &StateDir, record: &VolumeRecord, file: &LastingFile) -> Option<NotedLog> {
         let path = file.path().to_str()?.to_owned();
         let volume_dir = volume_dir(state, record).to_str()?.to_owned();
         Some(NotedLog { path, life: life()?, volume_dir })
     }
 
-    /// The directory that the log belongs to if this volume is a copy: the other directory is still there,
-    /// and knows a volume with this UUID on other devices. A state directory that was moved has no copy.
+    /// Returns the directory that owns the log, if this volume is a copy. The other directory still exists,
+    /// and its record has this UUID on other devices. A state directory that was moved is no copy.
     pub fn other_owner(&self, state: &StateDir, record: &VolumeRecord) -> Option<PathBuf> {
         let other = Path::new(&self.volume_dir);
         if other == volume_dir(state, record) {
@@ -78,13 +79,13 @@ impl NotedLog {
     }
 }
 
-/// This life of the machine, as notes have it.
+/// Returns the boot ID of the machine, as written in notes.
 pub(crate) fn life() -> Option<String> {
     boot_id().ok().map(|life| format!("{:032x}", u128::from_be_bytes(life)))
 }
 
-/// What this host noted of a volume; nothing without a note. A note that was written elsewhere names no
-/// owner: the opening may not have ended. Number and batch were promised all the same.
+/// Returns this host's note of a volume; the default without a note. A note written elsewhere names no owner,
+/// since the opening may not have ended. Its epoch and batch were promised all the same.
 pub(crate) fn noted(state: &StateDir, record: &VolumeRecord) -> Noted {
     let Some(Note { epoch, owner, batch, place: written, .. }) = read(state, record) else {
         return Noted::default();
@@ -93,14 +94,15 @@ pub(crate) fn noted(state: &StateDir, record: &VolumeRecord) -> Noted {
     Noted { epoch, owner: if is_own { owner } else { 0 }, batch }
 }
 
-/// The life of the machine, and the directory of the volume's notes: a copy of the directory is another one.
+/// Returns the boot ID and the identity of the note's directory. A copy of the directory has another
+/// identity.
 fn place(state: &StateDir, name: &VolumeName) -> Option<String> {
     let known = std::fs::metadata(state.note_file(name).parent()?).ok()?;
     Some(format!("{} {} {}", life()?, known.dev(), known.ino()))
 }
 
-/// The pending log in the note of a volume. The outer option is `None` without a note, the inner one after a
-/// shutdown, or if the daemon was of an older version.
+/// Returns the pending log in the note of a volume. The outer option is `None` without a note. The inner
+/// option is `None` after a shutdown, or if the daemon was of an older version.
 pub(crate) fn noted_log(state: &StateDir, record: &VolumeRecord) -> Option<Option<NotedLog>> {
     read(state, record).map(|note| note.log)
 }
@@ -111,12 +113,12 @@ fn read(state: &StateDir, record: &VolumeRecord) -> Option<Note> {
     serde_json::from_str::<Note>(&text).ok().filter(|note| note.uuid == record.uuid)
 }
 
-/// Far more than two paths and some numbers.
+/// Limit of a note's length: far more than two paths and some numbers.
 const LONGEST: u64 = 64 << 10;
 
-/// The options with what this host noted, with a random number for the opening, and with a note of the
-/// devices that are outdated from now on: an opening that dies must not leave a half that says so, and no
-/// note for the other half.
+/// Adds to the options this host's note, a random number for the opening, and a call before the opening. The
+/// call notes the devices that will be outdated. Without the call, an opening that dies half-way could leave
+/// one half of a mirror marked, and no note about the other half.
 pub(crate) fn with_notes(options: OpenOptions, state: &StateDir, record: &VolumeRecord) -> OpenOptions {
     let (host, name) = (state.clone(), record.name.clone());
     let before_open = BeforeOpen(Rc::new(move |outdated| {
@@ -130,13 +132,12 @@ pub(crate) fn with_notes(options: OpenOptions, state: &StateDir, record: &Volume
     OpenOptions { owner, noted, before_open: Some(before_open), ..options }
 }
 
-/// A random number for an opening.
+/// Returns a random number for an opening.
 pub(crate) fn random_owner() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0
 }
 
-/// Writes the note durably, with the pending log of a volume that is open. The caller holds the volume's
-/// lock.
+/// Writes the note durably, with the pending log of an open volume. The caller holds the volume's lock.
 pub(crate) fn note(
     state: &StateDir,
     name: &VolumeName,
@@ -149,8 +150,8 @@ pub(crate) fn note(
     state.save_note(name, &serde_json::to_string(&note).unwrap_or_default())
 }
 
-/// Keeps the note up to date while a daemon serves. In a thread of its own: the state directory may lie on a
-/// device that hangs. Says if the pending log was removed, as at a logout of the daemon's user.
+/// Keeps the note up to date while a daemon serves. Writes in a thread of its own: the state directory may
+/// lie on a device that hangs. Warns if the pending log was removed, as at a logout of the daemon's user.
 pub(crate) async fn keep_noted(daemon: Rc<Daemon>, mut last: Noted) {
     let uuid = daemon.volume.superblock().volume.to_string();
     let log = daemon.lasting.noted().cloned();
@@ -186,8 +187,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// A copy of a state directory, made while the volume was served, had the note of the living daemon. An
-    /// opening by the copy took that daemon for an ended one: flushed writes of that daemon were lost.
+    /// Regression: a state directory copied while the volume was served held the note of the live daemon. An
+    /// opening by the copy took the daemon for dead: flushed writes of the daemon were lost.
     #[test]
     fn a_copied_note_promises_its_batch_and_no_end_of_a_daemon() {
         let dir = tempfile::tempdir().unwrap();
@@ -207,7 +208,7 @@ mod tests {
         note(&original, &record.name, &record.uuid, (last, None)).unwrap();
         std::fs::copy(original.note_file(&record.name), copy.note_file(&record.name)).unwrap();
         assert_eq!(noted(&original, &record), last);
-        // Old copies of all devices are told by the number.
+        // The number identifies old copies of all devices.
         assert_eq!(noted(&copy, &record), Noted { owner: 0, ..last });
     }
 }

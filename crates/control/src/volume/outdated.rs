@@ -1,18 +1,18 @@
-//! What this host remembers of which devices are older than the others of their volume: in the record, for
-//! the superblock of such a device may not say so, and the others may be away when the volume is opened next.
+//! Outdated devices in the volume's record on this host. An outdated device is older than the other devices
+//! of its volume. Its superblock may not say so, and the others may be missing at the next opening.
 
 use crate::Result;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use braid_base::DeviceId;
 
 impl VolumeRecord {
-    /// The devices that are noted as outdated.
+    /// Returns the devices noted as outdated.
     pub(crate) fn outdated(&self) -> Vec<DeviceId> {
         let devices = (0..).map(DeviceId).zip(&self.devices);
         devices.filter(|(_, device)| device.outdated).map(|(id, _)| id).collect()
     }
 
-    /// Notes these devices as outdated, and no others.
+    /// Notes exactly these devices as outdated.
     pub(crate) fn set_outdated(&mut self, outdated: &[DeviceId]) {
         for (id, device) in (0..).map(DeviceId).zip(&mut self.devices) {
             device.outdated = !device.removed && outdated.contains(&id);
@@ -20,7 +20,7 @@ impl VolumeRecord {
     }
 }
 
-/// Notes durably which devices of a volume are outdated that is about to be opened.
+/// Durably notes the outdated devices of a volume that is about to be opened.
 pub(crate) fn note_outdated(state: &StateDir, name: &VolumeName, outdated: &[DeviceId]) -> Result<()> {
     if state.load(name)?.outdated() == outdated {
         return Ok(());
@@ -32,8 +32,8 @@ pub(crate) fn note_outdated(state: &StateDir, name: &VolumeName, outdated: &[Dev
     noted.map(drop)
 }
 
-/// Notes durably where the devices of a volume are that was opened, and which of them are outdated: before
-/// anything else changes the record.
+/// Durably notes the paths of an opened volume's devices, and the outdated devices. Called before anything
+/// else changes the record.
 pub(crate) fn note_opened(
     state: &StateDir,
     name: &VolumeName,

@@ -1,5 +1,4 @@
-//! `braid policy`: which policy places a volume's data, and a change of it, on a running volume or one that
-//! rests.
+//! `braid policy`: reads or changes the policy that places a volume's data, with or without a daemon.
 
 use crate::admin::client::Client;
 use crate::admin::protocol::Request;
@@ -27,7 +26,7 @@ pub struct PolicyReport {
     pub policy: String,
 }
 
-/// The policy of a volume, from its daemon, or from its devices where nobody serves it.
+/// Returns the policy of a volume: from its daemon, or from its devices if no daemon serves the volume.
 pub fn policy(state: &StateDir, name: &VolumeName) -> Result<PolicyReport> {
     match Client::connect(state, name) {
         Ok(mut client) => client.policy(),
@@ -41,8 +40,8 @@ pub fn policy(state: &StateDir, name: &VolumeName) -> Result<PolicyReport> {
     }
 }
 
-/// Puts another policy in charge. No data is copied now; what the policy wants elsewhere moves in the
-/// background while the volume is served.
+/// Changes the policy. No data is copied now: data moves to its new places in the background while the volume
+/// is served.
 pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<PolicyReport> {
     match Client::connect(state, name) {
         Ok(mut client) => client.call(Request::SetPolicy { policy: text.to_owned() }),
@@ -67,7 +66,7 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
     }
 }
 
-/// An unknown policy is a wrong word of the command.
+/// Converts a refused policy to `Usage`: an unknown policy is a wrong word of the command.
 pub(crate) fn refused(error: braid_engine::Error) -> Error {
     match error.kind() {
         braid_engine::ErrorKind::Invalid => Error::new(ErrorKind::Usage, error.to_string()),
@@ -78,7 +77,7 @@ pub(crate) fn refused(error: braid_engine::Error) -> Error {
 /// Checks a policy for devices that are not open yet.
 ///
 /// # Errors
-/// `Usage`: names the setting, the value and what would be right.
+/// `Usage`: names the setting, the value and the remedy.
 pub fn check_policy(text: &str, devices: &[DeviceSpec]) -> Result<()> {
     let view =
         |(place, spec): (usize, &DeviceSpec)| DeviceView::empty(DeviceId(place as u16), spec.class, SLOTS);
@@ -86,5 +85,5 @@ pub fn check_policy(text: &str, devices: &[DeviceSpec]) -> Result<()> {
     braid_policy::parse(text, &views).map(drop).map_err(|e| Error::new(ErrorKind::Usage, e.to_string()))
 }
 
-/// Any number of slots will do to read a policy's settings.
+/// Number of slots of a stand-in device: any number will do to read a policy's settings.
 const SLOTS: u32 = 1 << 20;

@@ -1,5 +1,5 @@
-//! `braid recover`: a volume without its SSDs, from the disk that keeps epochs; for good, or first for
-//! readers.
+//! `braid recover`: continues a volume without its SSDs, from the disk that keeps epochs. The recovery is
+//! either permanent, or read-only for a first look.
 
 use crate::report::collect::lost_ranges;
 use crate::serve::address::{NbdAddress, nbd_uri};
@@ -22,36 +22,38 @@ use braid_runtime::Runtime;
 use braid_uring::{Listener, Ring};
 use serde::{Deserialize, Serialize};
 
-/// A volume that was recovered.
+/// Result of a recovery.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RecoverReport {
     /// The volume.
     pub name: String,
-    /// The epoch at the end of which it was what it is now.
+    /// The epoch at whose end the volume had its present content.
     pub epoch: u64,
-    /// When that was, in seconds since 1970, by the clock of the machine that served it; null if that did not
-    /// tell. How much longer the SSDs were in use, the disk does not know.
+    /// End of the epoch in seconds since 1970, by the clock of the serving machine; null if that machine did
+    /// not note the time. The disk does not know how much longer the SSDs were in use.
     pub epoch_ended_unix_seconds: Option<f64>,
-    /// How long before now that was, whether or not the volume was in use since: not the age of what is lost.
+    /// Time since the end of the epoch, whether or not the volume was in use since: not the age of the lost
+    /// writes.
     pub age_seconds: Option<f64>,
-    /// Whether the disk was out of use while the SSDs still were in use, as far as this host knows: then no
-    /// bound of the policy holds for what is lost.
+    /// True if, as far as this host knows, the disk was out of use while the SSDs were still in use. No bound
+    /// of the policy then holds for the lost writes.
     pub outdated: bool,
-    /// The devices that were given up, by place.
+    /// The devices that were excluded, by place.
     pub given_up: Vec<String>,
-    /// Where a device that is missing had newer bytes, in whole spans: what is lost lies within these ranges.
+    /// Ranges with newer bytes on a missing device, in whole spans: all losses lie within these ranges.
     pub only_on_missing: Vec<MissingRange>,
-    /// How much of the volume is in the disk's journal, and not in its place yet: only Braid finds it there.
+    /// Bytes of the volume that are in the disk's journal and not yet applied to their places: only Braid
+    /// finds them in the journal.
     pub unapplied_bytes: u64,
-    /// Ranges that were in a part of that journal which is damaged: they read as errors until all of their
-    /// extents is written or discarded.
+    /// Ranges in a damaged part of the journal: they read as errors until their whole extents are written or
+    /// discarded.
     pub lost: Vec<LostRange>,
-    /// Whether it had been recovered before: then it is what it was then, with all that guests have written
-    /// since.
+    /// True if the volume had been recovered before. The volume then has the content of that recovery, with
+    /// all later writes of guests.
     pub recovered_before: bool,
 }
 
-/// When what is in the journal gets to its place.
+/// Time at which the content of the journal is applied to its places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Apply {
     /// Before the recovery returns.
@@ -60,24 +62,27 @@ pub enum Apply {
     WhileServed,
 }
 
-/// A volume that is served to readers as its disk alone has it.
+/// A volume that is served read-only from its disk alone.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LookReport {
-    /// What it would be, recovered.
+    /// What a recovery would report.
     #[serde(flatten)]
     pub recovered: RecoverReport,
     /// The URIs of its NBD exports.
     pub nbd_uris: Vec<String>,
 }
 
-/// Makes a volume whose SSDs are gone what its disk alone is: all of the volume as it was at the end of the
-/// newest epoch. What was written since is lost, and so is the content of the devices that are missing,
-/// should they come back. The volume can be served at once, and gets what is in the journal to its place
-/// meanwhile; or that is done before this returns. Until all of it is there, this may be done again.
+/// Recovers a volume without its SSDs from its disk: the whole volume as it was at the end of the newest
+/// epoch.
+///
+/// Later writes are lost, and so is the content of the missing devices, even if the devices come back. The
+/// volume can be served at once. The content of the journal is applied to its places while the volume is
+/// served, or before this function returns ([`Apply`]). Until all of it is applied, the recovery may be
+/// repeated.
 ///
 /// # Errors
-/// `Busy` while it is served; `Degraded` if no device is missing, or the disk alone is not a state of the
-/// volume: nothing was changed then.
+/// `Busy` while the volume is served; `Degraded` if no device is missing, or the disk alone is not a state of
+/// the volume: nothing was changed then.
 pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<RecoverReport> {
     let (_lock, record) = VolumeLock::take_known(state, name, "recovered")?;
     let newer = newer_on_missing(state, &record);
@@ -108,8 +113,8 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
     })
 }
 
-/// Serves what the disk alone is to readers, by NBD, until the process is told to stop. Nothing on the disk
-/// changes: [`recover`] can follow, or the SSDs come back. `ready` is called when the server is ready for
+/// Serves the state of the disk alone read-only, by NBD, until the process is told to stop. Nothing on the
+/// disk changes: [`recover`] can follow, or the SSDs can come back. Calls `ready` when the server accepts
 /// connections.
 ///
 /// # Errors
@@ -157,7 +162,7 @@ pub fn look(
     })
 }
 
-/// What lacks; an error if nothing does.
+/// Returns the missing devices; an error if none is missing.
 fn missing(name: &VolumeName, members: &[Member]) -> Result<Vec<DeviceId>> {
     let missing: Vec<_> =
         members.iter().filter(|member| member.device.is_none()).map(|member| member.id).collect();
@@ -168,8 +173,8 @@ fn missing(name: &VolumeName, members: &[Member]) -> Result<Vec<DeviceId>> {
     Ok(missing)
 }
 
-/// The ranges in which something is lost, in whole spans; none if that cannot be told, since too many devices
-/// are missing or the map is damaged. A recovery does not need them.
+/// Returns the ranges with losses, in whole spans; `None` if the ranges are unknown, since too many devices
+/// are missing or the map is damaged. A recovery does not need the ranges.
 fn newer_on_missing(state: &StateDir, record: &VolumeRecord) -> Option<Vec<MissingRange>> {
     match check_known(state, record) {
         Ok(report) if report.fatal.is_empty() => Some(report.only_on_missing),
@@ -195,7 +200,7 @@ fn report(
     let anywhere =
         |device: &String| MissingRange { device: device.clone(), offset_bytes: 0, length_bytes: size.0 };
     let only_on_missing = match goes_on {
-        // What that had was given up then.
+        // The earlier recovery excluded the content of the missing devices.
         true => Vec::new(),
         false => newer.unwrap_or_else(|| given_up.iter().take(1).map(anywhere).collect()),
     };

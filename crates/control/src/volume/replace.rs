@@ -1,6 +1,7 @@
-//! `braid device replace`: a new device in the place of one that is gone, or is to go. A volume that is
-//! served gets the new one beside the old one, which drains then; one that is not gets it in the old one's
-//! place.
+//! `braid device replace`: a new device in the place of a missing device, or of a device that is to leave.
+//!
+//! A served volume gets the new device beside the old device, and the old device drains. A volume without a
+//! daemon gets the new device in the old device's place.
 
 use crate::admin::client::Client;
 use crate::device::claims::{self, refuse_claimed};
@@ -23,29 +24,31 @@ use braid_runtime::Device;
 use braid_uring::Ring;
 use serde::{Deserialize, Serialize};
 
-/// A device that was replaced.
+/// Result of replacing a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReplaceReport {
     /// The volume.
     pub name: String,
     /// The place of the old device: `d1`.
     pub device: String,
-    /// The place of the new one: the same if the volume is not served.
+    /// The place of the new device: the old place if the volume is not served.
     pub new_device: String,
-    /// The path of the device that was there.
+    /// The path of the old device.
     pub replaced_path: String,
     /// The devices of the volume now, by place.
     pub devices: Vec<DeviceRecord>,
 }
 
-/// Gives a volume a new device instead of one that is gone, or that is to go: `text` is
-/// `PATH[,size=S][,model=M]`. If the volume is served, the new one gets a place of its own, and the old one
-/// drains: what it held, or what the others hold of that if it is lost, goes there and elsewhere while guests
-/// work. If it is not, and has two copies of everything, the next serving makes all copies on the new device.
+/// Replaces a device that is missing or is to leave. `text` is `PATH[,size=S][,model=M]`.
+///
+/// If the volume is served, the new device gets a place of its own, and the old device drains: its data moves
+/// to the new device and elsewhere while guests work. The data of a lost device is read from the other
+/// devices. If the volume is not served and has two copies of everything, the next serving makes all copies
+/// on the new device.
 ///
 /// # Errors
-/// `Invalid` if the new device does not fit; `NoSpace` if the devices without the old one have no room;
-/// `Degraded` if the old one alone holds something. Nothing was changed then.
+/// `Invalid` if the new device does not fit; `NoSpace` if the devices without the old device have no room;
+/// `Degraded` if only the old device holds some data. Nothing was changed then.
 pub fn replace(
     state: &StateDir,
     name: &VolumeName,
@@ -79,9 +82,9 @@ pub fn replace(
     })
 }
 
-/// Makes durable what a daemon that died had acknowledged. A replacement begins an opening of its own, and a
-/// pending log counts in the next opening alone. If the volume cannot be opened with the old device, that one
-/// is left out.
+/// Makes durable the writes that a dead daemon had acknowledged. A replacement begins an opening of its own,
+/// and a pending log counts only in the next opening. If the volume cannot be opened with the old device, the
+/// volume is opened without the old device.
 async fn keep_acknowledged(
     ring: &Ring,
     state: &StateDir,
@@ -114,7 +117,10 @@ async fn open_and_close(
     at_rest::close(state, record, members, (&volume, &lasting)).await
 }
 
-/// What is known of the old device, and what takes its place: of the same class, with a path.
+/// Returns the record of the old device and the new device's settings: the same class, with a path.
+///
+/// # Errors
+/// `Usage` for an unknown place, memory or a layout; `Unsupported` for a volume on an adopted disk.
 pub(crate) fn old_and_new(
     record: &VolumeRecord,
     device: DeviceId,
@@ -153,9 +159,9 @@ pub(crate) fn old_and_new(
     Ok((old, spec))
 }
 
-/// Replaces a device, and gives the record of the new one and where the old one is or was; the new file is
-/// gone again where that fails and it was made for this.
-/// The record says then where the others are.
+/// Replaces a device, and returns the new device's record and the old device's path or name. Notes the
+/// present paths of the other devices in `record`. On an error, a file made for the new device is removed
+/// again.
 async fn replace_on(
     ring: &Ring,
     state: &StateDir,

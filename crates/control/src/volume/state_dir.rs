@@ -1,4 +1,4 @@
-//! What this machine remembers: names of volumes, the paths of their devices, and where their sockets are.
+//! The state directory of this machine: volume names, device paths, notes and sockets.
 //!
 //! ```text
 //! $BRAID_STATE_DIR/NAME/volume.json   the record: paths of the devices
@@ -11,10 +11,10 @@
 //!                                     the volume is made)
 //! ```
 //!
-//! Only its owner may enter. But for an adopted disk's record, nothing here is needed to have the bytes back:
-//! the devices together say all about a volume, and `braid import` writes `volume.json` anew. Only the text
-//! of a model that came from a file is to be given again. What one device alone cannot say, the record does:
-//! that it is older than the others (`outdated`).
+//! Only the owner may enter. Except for an adopted disk's record, no file here is needed to restore the data:
+//! the devices together describe the volume, and `braid import` writes `volume.json` again. Only the text of
+//! a model from a file must be given again. The record adds one fact that a device alone cannot tell: the
+//! device is older than the other devices (`outdated`).
 
 use crate::device::spec::{Storage, absolute};
 use crate::{Error, ErrorKind, Result};
@@ -29,16 +29,16 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The name of a volume: a directory here, a field of its superblock, an export of its daemon.
+/// The name of a volume: a directory here, a field of the superblock, an export of the daemon.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct VolumeName(String);
 
-/// What the superblock has room for.
+/// Length of the name field in the superblock.
 const LONGEST_NAME: usize = braid_format::superblock::LONGEST_NAME;
 
 impl VolumeName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -79,8 +79,8 @@ impl From<VolumeName> for String {
     }
 }
 
-/// What this machine remembers of a volume. All but the paths and the texts of models is a copy of what the
-/// devices say, for people.
+/// Record of a volume on this machine. All fields except the paths and the texts of models are copies of the
+/// devices' metadata, for people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct VolumeRecord {
     /// Version of this file's format.
@@ -89,11 +89,11 @@ pub struct VolumeRecord {
     pub name: VolumeName,
     /// The identity in the superblock.
     pub uuid: String,
-    /// Made by `serve --temporary`: goes when its daemon ends.
+    /// Made by `serve --temporary`: removed when the daemon ends.
     pub temporary: bool,
     /// The devices, by their place in the volume.
     pub devices: Vec<DeviceRecord>,
-    /// Texts of the models that came from files, by name: what the devices do not say.
+    /// Texts of models from files, by name: the devices do not hold the texts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub models: BTreeMap<String, String>,
 }
@@ -101,32 +101,32 @@ pub struct VolumeRecord {
 /// A device in a record.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeviceRecord {
-    /// Its path; none for memory.
+    /// Path of the device; none for memory.
     pub path: Option<PathBuf>,
     /// `ssd` or `hdd`.
     pub class: String,
-    /// The model that it emulates.
+    /// Emulated model.
     pub model: Option<String>,
-    /// Its size.
+    /// Size of the device.
     pub size_bytes: u64,
-    /// Whether its file was made with the volume, and goes with it where that is temporary.
+    /// True if the device's file was made with the volume. The file of a temporary volume is removed with it.
     pub made: bool,
-    /// Whether no device is in this place any more: the others keep theirs.
+    /// True if the place has no device any more. Other devices keep their places.
     #[serde(default)]
     pub removed: bool,
-    /// Whether it was there before with data on it, and is the volume byte for byte.
+    /// True if the device is an adopted disk: it had data before, and equals the volume byte for byte.
     #[serde(default)]
     pub adopted: bool,
-    /// Whether it was out of use, or being brought up to date, when others of a volume with two copies of
+    /// True if the device was out of use, or in a resync, when other devices of a volume with two copies of
     /// everything were used last.
     #[serde(default)]
     pub outdated: bool,
-    /// Whether no path is known: the device was not there when the volume was imported.
+    /// True if no path is known: the device was missing when the volume was imported.
     #[serde(default)]
     pub missing: bool,
 }
 
-/// The version of records that this program writes and reads.
+/// Version of records that this program writes and reads.
 pub(crate) const RECORD_VERSION: u32 = 1;
 
 impl DeviceRecord {
@@ -153,17 +153,17 @@ impl DeviceRecord {
         }
     }
 
-    /// A device whose path is not known.
+    /// Makes the record of a device without a known path.
     pub(crate) fn missing(class: DeviceClass, model: Option<&str>, size_bytes: u64) -> DeviceRecord {
         DeviceRecord { missing: true, ..DeviceRecord::new(&Storage::Memory, class, model, size_bytes) }
     }
 
-    /// A place without a device.
+    /// Makes the record of a place without a device.
     pub(crate) fn removed() -> DeviceRecord {
         DeviceRecord { removed: true, ..DeviceRecord::new(&Storage::Memory, DeviceClass::Hdd, None, 0) }
     }
 
-    /// What to call it in messages and in status.
+    /// Returns the name for messages and status.
     pub fn name(&self) -> String {
         if self.removed {
             return "removed".to_owned();
@@ -176,18 +176,17 @@ impl DeviceRecord {
 }
 
 impl VolumeRecord {
-    /// Whether nothing is left of a volume once its daemon has ended: all of it was memory.
+    /// True if the volume was memory only, and ended with its daemon.
     pub(crate) fn went_with_its_daemon(&self) -> bool {
         self.temporary && self.devices.iter().all(|device| device.path.is_none())
     }
 
-    /// The disk that the volume adopted, with its place.
+    /// Returns the disk that the volume adopted, with its place.
     pub fn adopted(&self) -> Option<(usize, &DeviceRecord)> {
         self.devices.iter().enumerate().find(|(_, device)| device.adopted)
     }
 
-    /// Notes that a device is in a place, or that none is any more. Places before it that are not known yet
-    /// have none.
+    /// Sets or removes the device of a place. Unknown places before it become places without a device.
     pub(crate) fn set_device(&mut self, place: usize, device: DeviceRecord) {
         while self.devices.len() <= place {
             self.devices.push(DeviceRecord::removed());
@@ -195,7 +194,7 @@ impl VolumeRecord {
         self.devices[place] = device;
     }
 
-    /// Notes where devices are now, by place.
+    /// Sets the present paths of devices, by place.
     pub(crate) fn set_places(&mut self, places: &[(usize, DeviceRecord)]) {
         for (place, device) in places {
             match self.devices.get_mut(*place).filter(|noted| !noted.removed) {
@@ -205,10 +204,10 @@ impl VolumeRecord {
         }
     }
 
-    /// The paths of its devices, with their places; without devices whose path is not known.
+    /// Returns the paths of the devices with their places, without devices whose path is not known.
     ///
     /// # Errors
-    /// `Invalid` if one was memory: it went with its daemon.
+    /// `Invalid` if a device was memory: its content ended with the daemon.
     pub fn paths(&self) -> Result<Vec<(usize, PathBuf)>> {
         let path = |(place, device): (usize, &DeviceRecord)| {
             device.path.clone().map(|path| (place, path)).ok_or_else(|| {
@@ -228,12 +227,13 @@ impl VolumeRecord {
 #[derive(Clone, Debug)]
 pub struct StateDir {
     root: PathBuf,
-    /// Held while a record is changed: a daemon does that in more than one thread.
+    /// Held while a record is changed: several threads of a daemon change records.
     changing: Arc<Mutex<()>>,
 }
 
 impl StateDir {
-    /// `BRAID_STATE_DIR`; else `/var/lib/braid` for root, and the user's state directory for others.
+    /// Returns `BRAID_STATE_DIR`; else `/var/lib/braid` for root, and the user's state directory for other
+    /// users.
     pub fn from_environment() -> Result<StateDir> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = if let Some(root) = set("BRAID_STATE_DIR") {
@@ -251,43 +251,43 @@ impl StateDir {
         StateDir::new(&root)
     }
 
-    /// The state directory at a path. Touches nothing.
+    /// Returns the state directory at a path. Touches nothing.
     pub fn new(root: &Path) -> Result<StateDir> {
         let root = absolute(root).map_err(|e| Error::new(e.kind(), format!("the state directory: {e}")))?;
         Ok(StateDir { root, changing: Arc::default() })
     }
 
-    /// The directory itself.
+    /// Returns the path of the state directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where a volume's files are.
+    /// Returns the directory of a volume's files.
     pub fn volume_dir(&self, name: &VolumeName) -> PathBuf {
         self.root.join(name.as_str())
     }
 
-    /// The admin socket of a volume's daemon.
+    /// Returns the path of the daemon's admin socket.
     pub fn admin_socket(&self, name: &VolumeName) -> PathBuf {
         self.volume_dir(name).join("admin.sock")
     }
 
-    /// Where a volume's NBD export is unless told otherwise.
+    /// Returns the default path of the NBD export.
     pub fn nbd_socket(&self, name: &VolumeName) -> PathBuf {
         self.volume_dir(name).join("nbd.sock")
     }
 
-    /// Where the file that is the volume appears when it is attached.
+    /// Returns the directory with the file for the attached block device.
     pub fn mount_dir(&self, name: &VolumeName) -> PathBuf {
         self.volume_dir(name).join("mount")
     }
 
-    /// What must survive the loss of the SSD of a volume on an adopted disk.
+    /// Returns the path of an adopted disk's record, which must survive the loss of the SSD.
     pub(crate) fn record_of_adopted(&self, name: &VolumeName) -> PathBuf {
         self.volume_dir(name).join("record")
     }
 
-    /// The same while the volume is being made.
+    /// Returns the path of [`StateDir::record_of_adopted`] while the volume is being made.
     pub(crate) fn unmade_record(&self, name: &VolumeName) -> PathBuf {
         self.volume_dir(name).join("record.new")
     }
@@ -296,12 +296,12 @@ impl StateDir {
         self.volume_dir(name).join("lock")
     }
 
-    /// What this host noted of the volume while it was served.
+    /// Returns the path of this host's note about the volume.
     pub(crate) fn note_file(&self, name: &VolumeName) -> PathBuf {
         self.volume_dir(name).join("noted.json")
     }
 
-    /// Writes that note: whole or not at all, and durable.
+    /// Writes the note atomically and durably.
     pub(crate) fn save_note(&self, name: &VolumeName, text: &str) -> Result<()> {
         let path = self.note_file(name);
         write_atomically(&path, text.as_bytes()).map_err(|e| self.failed("write", &path, &e))
@@ -311,7 +311,7 @@ impl StateDir {
         self.volume_dir(name).join("volume.json")
     }
 
-    /// Every volume that has a record, by name.
+    /// Returns the names of all volumes with a record, sorted.
     pub fn names(&self) -> Result<Vec<VolumeName>> {
         let failed = |e| self.failed("read", &self.root, &e);
         let entries = match std::fs::read_dir(&self.root) {
@@ -328,22 +328,23 @@ impl StateDir {
         Ok(names)
     }
 
-    /// The names under which a volume is known, by its identity. A record that cannot be read is none of its.
+    /// Returns all names of a volume, by its UUID. Unreadable records are skipped.
     pub(crate) fn names_of(&self, uuid: &str) -> Result<Vec<VolumeName>> {
         let mut names = self.names()?;
         names.retain(|name| self.load(name).is_ok_and(|record| record.uuid == uuid));
         Ok(names)
     }
 
-    /// Whether a volume has a record.
+    /// True if a volume has a record.
     pub fn knows(&self, name: &VolumeName) -> bool {
         self.record_file(name).exists()
     }
 
-    /// A volume's record.
+    /// Reads a volume's record.
     ///
     /// # Errors
-    /// `Invalid` if there is none: names those that there are.
+    /// `Invalid` if there is no record: names the existing volumes. `Unsupported` for another version of
+    /// records.
     pub fn load(&self, name: &VolumeName) -> Result<VolumeRecord> {
         let path = self.record_file(name);
         let text = match std::fs::read_to_string(&path) {
@@ -367,7 +368,7 @@ impl StateDir {
         Ok(record)
     }
 
-    /// Writes a volume's record: whole or not at all, and durable.
+    /// Writes a volume's record atomically and durably.
     pub fn save(&self, record: &VolumeRecord) -> Result<()> {
         let path = self.record_file(&record.name);
         let text = serde_json::to_string_pretty(record).map_err(|error| {
@@ -378,14 +379,14 @@ impl StateDir {
         write_atomically(&path, text.as_bytes()).map_err(|e| self.failed("write", &path, &e))
     }
 
-    /// Changes a volume's record as it is now, and gives what it is then; writes nothing if that is the same.
-    /// The caller holds its lock.
+    /// Changes the current record of a volume, and returns the result. Writes nothing if the record is
+    /// unchanged. The caller holds the volume's lock.
     pub(crate) fn change(
         &self,
         name: &VolumeName,
         change: impl FnOnce(&mut VolumeRecord) -> Result<()>,
     ) -> Result<VolumeRecord> {
-        // A thread that panicked under the lock left a file that is whole.
+        // A thread that panicked under the lock left a complete file: ignore the poison.
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.load(name)?;
         let mut record = known.clone();
@@ -396,10 +397,10 @@ impl StateDir {
         Ok(record)
     }
 
-    /// Forgets a volume: its record and sockets, not its devices. The caller holds its lock.
+    /// Forgets a volume: removes its record and sockets, not its devices. The caller holds the volume's lock.
     pub(crate) fn remove(&self, name: &VolumeName) -> Result<()> {
         let dir = self.volume_dir(name);
-        // The record first: what is left after a crash is no volume any more.
+        // Remove the record first: the remains after a crash are then no volume.
         for path in [
             self.record_file(name),
             self.note_file(name),
@@ -414,13 +415,13 @@ impl StateDir {
                 _ => {}
             }
         }
-        // Whatever else is there is not ours: then the directory stays.
+        // If any other file is there, the directory stays: that file is not ours.
         let _ = std::fs::remove_dir(self.mount_dir(name));
         let _ = std::fs::remove_dir(dir);
         Ok(())
     }
 
-    /// Removes what a creation that failed left of a name. The caller holds its lock.
+    /// Removes the remains of a failed creation. The caller holds the volume's lock.
     pub(crate) fn remove_unmade(&self, name: &VolumeName) -> Result<()> {
         let unmade = self.unmade_record(name);
         match std::fs::remove_file(&unmade) {
@@ -432,7 +433,7 @@ impl StateDir {
         self.remove(name)
     }
 
-    /// Makes a directory here, and those above it, for their owner alone.
+    /// Makes a directory and its missing parents, for the owner alone.
     pub(crate) fn make_dir(&self, path: &Path) -> Result<()> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(|e| self.failed("make", path, &e))
@@ -460,10 +461,10 @@ impl StateDir {
     }
 }
 
-/// Replaces a file so that a power cut leaves the old one or the new one.
+/// Replaces a file atomically: after a power cut, either the old or the new file exists.
 fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
-    // Made anew: what others may have put there is neither followed nor written to.
+    // Make the file anew: a file or link of another user is neither followed nor written to.
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -474,7 +475,7 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     std::fs::rename(&new, path)?;
     let dir = path.parent().expect("a file lies in a directory");
     File::open(dir)?.sync_all()?;
-    // The directory itself may be new too.
+    // The directory itself may be new: sync its parent, too.
     dir.parent().map_or(Ok(()), |above| File::open(above)?.sync_all())
 }
 

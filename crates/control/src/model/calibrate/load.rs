@@ -1,4 +1,4 @@
-//! A closed loop on a real device: so many requests are always outstanding, for a time.
+//! A closed loop on a real device: a fixed number of requests is always in flight, for a time.
 
 use crate::device::open::OpenDevice;
 use crate::{Error, ErrorKind, Result};
@@ -17,24 +17,24 @@ pub(super) struct Load {
     device: Rc<OpenDevice>,
 }
 
-/// What the clients of a run share.
+/// State shared by the clients of a run.
 struct Run {
     requests: RefCell<Requests>,
-    /// Requests count that end within these.
+    /// Requests count if they end within this period.
     counted: (Nanos, Nanos),
     ended: Cell<u64>,
-    /// Their times, where the median is wanted.
+    /// Durations of requests, if the median is wanted.
     times: Option<RefCell<Vec<Nanos>>>,
     failed: RefCell<Option<io::Error>>,
     clients: Cell<usize>,
     over: Event,
 }
 
-/// The share of a run that does not count.
+/// Share of a read run that does not count.
 const READS_SETTLE: f64 = 0.15;
-/// Writes fill buffers first.
+/// Share of a write run that does not count: writes fill buffers first.
 const WRITES_SETTLE: f64 = 0.5;
-/// Enough for a median.
+/// Limit of durations kept: enough for a median.
 const MOST_TIMES: usize = 100_000;
 
 impl Load {
@@ -50,7 +50,7 @@ impl Load {
         self.device.geometry().size
     }
 
-    /// Measures for a time; returns the measure's value.
+    /// Runs a measure for a time, and returns its value.
     pub(super) async fn run(&self, measure: Measure, time: Nanos) -> Result<f64> {
         let settle = if measure.writes() { WRITES_SETTLE } else { READS_SETTLE };
         let start = self.ring.now();
@@ -85,7 +85,7 @@ impl Load {
         })
     }
 
-    /// Writes all of the device, in order.
+    /// Fills the whole device in order.
     pub(super) async fn fill(&self) -> Result<()> {
         let step = KIB * 128;
         let bufs = [self.buffer(step, 0).await, self.buffer(step, 1).await];
@@ -102,7 +102,7 @@ impl Load {
         Ok(self.device.flush().await?)
     }
 
-    /// How long a flush takes behind a single random write: the median.
+    /// Returns the median duration of a flush after a single random write.
     pub(super) async fn flush(&self) -> Result<Nanos> {
         let len = KIB * 4;
         let (buf, mut rng) = (self.buffer(len, 0).await, Rng::new(SEED));
@@ -117,7 +117,7 @@ impl Load {
         Ok(times[FLUSHES / 2])
     }
 
-    /// Bytes that no device can shorten.
+    /// Returns a buffer of random bytes, which no device can compress.
     async fn buffer(&self, len: Bytes, seed: u64) -> Buf {
         let buf = self.arena.alloc(len).await;
         buf.with_bytes_mut(|bytes| Rng::new(seed).fill(bytes));
@@ -128,7 +128,7 @@ impl Load {
 const SEED: u64 = 1;
 const FLUSHES: usize = 15;
 
-/// One client: request after request until the time is over.
+/// Runs one client: request after request until the time is over.
 async fn work(ring: Ring, device: Rc<OpenDevice>, buf: Buf, run: Rc<Run>) {
     let (begin, end) = run.counted;
     let mut begun = ring.now();
@@ -159,7 +159,7 @@ async fn work(ring: Ring, device: Rc<OpenDevice>, buf: Buf, run: Rc<Run>) {
 }
 
 impl Run {
-    /// `None` if nothing ended in time.
+    /// Returns the measured value; `None` if no request ended in time.
     fn value(&self, measure: Measure) -> Option<f64> {
         if let Some(times) = &self.times {
             let mut times = times.take();

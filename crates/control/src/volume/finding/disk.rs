@@ -1,5 +1,5 @@
-//! Where the disk is that a volume adopted. The disk has no superblock: it is known by its size, its serial
-//! number, its file systems and sums of its bytes ([`Wanted`]), and its path is a hint.
+//! Finds the disk that a volume adopted. The disk has no superblock: its size, serial number, file systems
+//! and sums of its bytes identify the disk ([`Wanted`]). Its path is a hint.
 //!
 //! | at the recorded path | elsewhere | the disk |
 //! |---|---|---|
@@ -28,18 +28,18 @@ use std::time::Instant;
 /// The disk that a volume adopted.
 pub(crate) struct Disk {
     pub id: DeviceId,
-    /// What the record is to say.
+    /// The new device record.
     pub record: DeviceRecord,
-    /// Whether anything is at the path of the record.
+    /// True if anything is at the path of the record.
     pub is_there: bool,
-    /// Why the disk is not there, and what helps; none if the disk is there, as far as is known.
+    /// Why the disk is missing, with the remedy; `None` if the disk is there, as far as is known.
     pub lack: Option<String>,
 }
 
-/// Finds the disk that the volume adopted, if it has adopted one. Reads only.
+/// Finds the disk that the volume adopted, if any. Reads only.
 ///
 /// # Errors
-/// `Invalid` if several disks may be the one: names them.
+/// `Invalid` if several disks may be the adopted disk: names them.
 pub(crate) fn find_disk(state: &StateDir, record: &VolumeRecord, found: &Found) -> Result<Option<Disk>> {
     let Some((place, noted)) = record.adopted() else { return Ok(None) };
     let Some(recorded) = noted.path.clone() else { return Ok(None) };
@@ -51,7 +51,7 @@ pub(crate) fn find_disk(state: &StateDir, record: &VolumeRecord, found: &Found) 
     };
     let likeness = match found.known_disk() {
         Some(wanted) if !is_gone(&recorded) => match compare(&wanted, &recorded, Instant::now() + RECORDED) {
-            // The opening says why the disk cannot be read.
+            // The opening reports why the disk cannot be read.
             None | Some(Likeness::Same) => return at(recorded, None),
             likeness => likeness,
         },
@@ -74,12 +74,12 @@ pub(crate) fn find_disk(state: &StateDir, record: &VolumeRecord, found: &Found) 
     }
 }
 
-/// Notes that the disk that a volume adopted is at this path, after a look at its bytes. The next opening
-/// judges the disk.
+/// Notes a new path of a volume's adopted disk, after a look at the bytes there. The next opening judges the
+/// disk.
 ///
 /// # Errors
-/// `NotServed` if the device is no adopted disk: then a daemon takes it back. `Invalid` for another disk, and
-/// if the disk is at its recorded path.
+/// `NotServed` if the device is not an adopted disk: only a daemon takes such a device back. `Degraded` if no
+/// device is there that knows the disk. `Invalid` for another disk, and if the disk is at its recorded path.
 pub fn return_disk(state: &StateDir, name: &VolumeName, device: DeviceId, path: &Path) -> Result<AddReport> {
     let (_lock, mut record) = VolumeLock::take_known(state, name, "given its disk back")?;
     let Some((place, noted)) = record.adopted().filter(|(place, _)| *place == device.index()) else {
@@ -118,7 +118,7 @@ pub fn return_disk(state: &StateDir, name: &VolumeName, device: DeviceId, path: 
 }
 
 impl Found {
-    /// What is known of the adopted disk, with its sums if the device that keeps them is there.
+    /// Returns the identity of the adopted disk, with its sums if the device with the sums is there.
     fn known_disk(&self) -> Option<Wanted> {
         let mut wanted = self.wanted.clone()?;
         let record = wanted.record().and_then(|id| self.places.iter().find(|place| place.id == id));
@@ -131,7 +131,7 @@ impl Found {
     }
 }
 
-/// Disks of the right size that are not at the recorded path.
+/// Disks of the right size at other paths than the recorded path.
 #[derive(Default)]
 struct Seen {
     same: Vec<PathBuf>,
@@ -142,7 +142,7 @@ fn search(state: &StateDir, record: &VolumeRecord, found: &Found, recorded: &Pat
     let (mut seen, end) = (Seen::default(), Instant::now() + ELSEWHERE);
     let Some(wanted) = found.known_disk() else { return seen };
     let devices = found.paths();
-    // A device whose name changed may be where another device of the volume was.
+    // A device with a changed name may be at the former path of another device of the volume.
     let own = record.devices.iter().filter_map(|device| device.path.clone());
     let elsewhere = own.chain(places::elsewhere(state, record));
     let mut known: Vec<Place> = Place::of(recorded).into_iter().collect();
@@ -162,8 +162,8 @@ fn search(state: &StateDir, record: &VolumeRecord, found: &Found, recorded: &Pat
     seen
 }
 
-/// Whether a path is that of the disk of another volume, and that disk is there: two disks that were made
-/// from one image are alike until guests write.
+/// True if the path is the present disk of another volume. Two disks made from one image are alike until
+/// guests write.
 fn is_of_another(state: &StateDir, record: &VolumeRecord, path: &Path, end: Instant) -> bool {
     let names = state.names().unwrap_or_default().into_iter().filter(|name| *name != record.name);
     let others = names.filter_map(|name| state.load(&name).ok());
@@ -177,7 +177,7 @@ fn is_of_another(state: &StateDir, record: &VolumeRecord, path: &Path, end: Inst
     })
 }
 
-/// Compares what is at a path with the disk; none if that cannot be read in time.
+/// Compares the disk at a path with the adopted disk; `None` if the path cannot be read in time.
 fn compare(wanted: &Wanted, path: &Path, end: Instant) -> Option<Likeness> {
     let (wanted, path) = (wanted.clone(), path.to_owned());
     let left = end.saturating_duration_since(Instant::now());
@@ -206,7 +206,7 @@ fn several(name: &VolumeName, one: &Path, two: &Path) -> Error {
     Error::new(ErrorKind::Invalid, problem)
 }
 
-/// Why the disk is not there, and what helps.
+/// Describes why the disk is missing, with the remedy.
 fn describe_lack(
     (name, id): (&VolumeName, DeviceId),
     recorded: &Path,

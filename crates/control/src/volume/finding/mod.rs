@@ -1,4 +1,4 @@
-//! Where the devices of a volume are: a device is known by its superblock, and a path is a hint.
+//! Finds the devices of a volume. The superblock identifies a device; a path is a hint.
 //!
 //! ```text
 //! 1. recorded paths              a path that leads to no device of the volume leads nowhere
@@ -7,10 +7,10 @@
 //! 3. for each place one device   of several, the one at a recorded path, else the one that was in use last
 //! ```
 //!
-//! A device that is found elsewhere than at a recorded path is taken only if it was in use last. An older
-//! copy stays untouched: it may be a backup, and an opening would bring it up to date. All of this reads
-//! superblocks and tables alone, takes no locks, and ends after two limits of time. Whether the devices that
-//! were found suffice is for the engine to judge.
+//! A device found elsewhere than at a recorded path is taken only if it was in use last. An older copy stays
+//! untouched: it may be a backup, and an opening would bring it up to date. The search only reads superblocks
+//! and tables, takes no locks, and ends after two time limits. The engine judges whether the devices found
+//! suffice.
 
 mod disk;
 mod places;
@@ -31,20 +31,20 @@ use sightings::{Claim, Sightings};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long recorded devices may take to answer: as long as a request of an opening may.
+/// Time limit for recorded devices to answer: the limit of a request of an opening.
 const RECORDED: Duration = Duration::from_secs(60);
-/// How long all other devices together may take: a disk that sleeps needs some ten seconds.
+/// Time limit for all other devices together: a sleeping disk needs some ten seconds.
 const ELSEWHERE: Duration = Duration::from_secs(30);
 
-/// The devices of a volume, found or not.
+/// The devices of a volume, found or missing.
 pub(crate) struct Found {
     /// By place; without removed devices, and without an adopted disk.
     pub places: Vec<Place>,
-    /// Whether the volume has two copies of everything.
+    /// True if the volume has two copies of everything.
     pub is_mirrored: bool,
-    /// The policy that the volume was left with.
+    /// The last policy of the volume.
     pub policy: Option<String>,
-    /// What the superblocks say of an adopted disk.
+    /// Identity of an adopted disk in the superblocks.
     wanted: Option<Wanted>,
 }
 
@@ -52,20 +52,20 @@ pub(crate) struct Found {
 pub(crate) struct Place {
     pub id: DeviceId,
     pub state: Whereabouts,
-    /// Its path in the record, or what stands for one.
+    /// The path in the record, or a description if no path is known.
     pub recorded: String,
 }
 
 /// Where a device is.
 pub(crate) enum Whereabouts {
-    /// At a path, with what the record is to say.
+    /// At a path, with the new device record.
     At(PathBuf, Box<DeviceRecord>),
-    /// Nowhere: why.
+    /// Missing, with the reason.
     Nowhere(Lack),
 }
 
 impl Place {
-    /// Where the device is.
+    /// Returns the path of the device, if the device is there.
     pub fn path(&self) -> Option<&PathBuf> {
         match &self.state {
             Whereabouts::At(path, _) => Some(path),
@@ -78,19 +78,19 @@ impl Place {
     }
 }
 
-/// Why a device is not there.
+/// Reason for a missing device.
 #[derive(Clone, Debug)]
 pub(crate) enum Lack {
     /// Nothing, or another device, is at the recorded path.
     Away(String),
-    /// What is at the recorded path holds no superblock.
+    /// The device at the recorded path holds no superblock.
     Blank(String),
-    /// What is at the recorded path does not answer, or with errors.
+    /// The device at the recorded path does not answer, or answers with errors.
     Unreadable(String),
 }
 
 impl Lack {
-    /// What was found in the place of the device.
+    /// Describes what was found in the place of the device.
     pub fn why(&self) -> &str {
         match self {
             Lack::Away(why) | Lack::Blank(why) | Lack::Unreadable(why) => why,
@@ -99,12 +99,12 @@ impl Lack {
 }
 
 impl Found {
-    /// Paths of the devices that are there, by place.
+    /// Returns the paths of the devices that are there, by place.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.places.iter().filter_map(|place| place.path().cloned()).collect()
     }
 
-    /// What the record is to say of the devices that are there.
+    /// Returns the new records of the devices that are there.
     pub fn records(&self) -> Vec<(usize, DeviceRecord)> {
         let record = |place: &Place| match &place.state {
             Whereabouts::At(_, record) => Some((place.id.index(), (**record).clone())),
@@ -113,7 +113,7 @@ impl Found {
         self.places.iter().filter_map(record).collect()
     }
 
-    /// The devices that are not there.
+    /// Returns the missing devices.
     pub fn lacking(&self) -> impl Iterator<Item = (&Place, &Lack)> {
         self.places.iter().filter_map(|place| match &place.state {
             Whereabouts::At(..) => None,
@@ -125,9 +125,8 @@ impl Found {
 /// Finds the devices of a volume. Reads only, and does not wait for the ring.
 ///
 /// # Errors
-/// `Io` if this process may not read a recorded device; `Unsupported` if a newer version wrote one; `Invalid`
-/// if two devices claim one place, and nothing
-/// tells which is the one that was in use last.
+/// `Io` if this process may not read a recorded device. `Unsupported` if a newer version wrote a device.
+/// `Invalid` if two devices claim one place, and nothing tells which device was in use last.
 pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
     let mut recorded = record.paths()?;
     recorded.retain(|(place, _)| !record.devices[*place].adopted);
@@ -146,7 +145,7 @@ pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
     }
     sightings.survey();
     let mut wanted = wanted(record, &sightings);
-    // Old copies of all devices agree with each other: the note of this host alone tells.
+    // Old copies of all devices agree with each other: only this host's note reveals them.
     let is_older = sightings.newest().is_some_and(|header| header.epoch < noted(state, record).epoch);
     if is_older || wanted.iter().any(|&place| sightings.lacks(place)) {
         let elsewhere = places::elsewhere(state, record);
@@ -178,15 +177,14 @@ pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
     })
 }
 
-/// The places that have a device: those of the newest table of devices, or of the record if there is no
-/// table.
+/// Returns the places with a device: by the newest table of devices, or by the record if there is no table.
 fn wanted(record: &VolumeRecord, sightings: &Sightings) -> Vec<usize> {
     let is_noted =
         |place: usize| record.devices.get(place).is_some_and(|device| !device.removed && !device.adopted);
     let devices = sightings.devices();
     let count = record.devices.len().max(devices.map_or(0, <[_]>::len));
     let is_wanted = |&place: &usize| match devices.and_then(|devices| devices.get(place)) {
-        // The superblock of a removed device is to be erased.
+        // The superblock of a removed device is still to be erased.
         Some(entry) if entry.state == DeviceState::Removed => is_noted(place) && sightings.has(place),
         Some(entry) => entry.layout != Layout::Adopted,
         None => is_noted(place),
@@ -194,7 +192,7 @@ fn wanted(record: &VolumeRecord, sightings: &Sightings) -> Vec<usize> {
     (0..count).filter(is_wanted).collect()
 }
 
-/// What the record is to say of a device that is there.
+/// Returns the new record of a device that is there.
 fn record_of(claim: &Claim, noted: Option<&DeviceRecord>) -> DeviceRecord {
     let entry = &claim.sighting.header.device;
     let new = || {
@@ -204,7 +202,7 @@ fn record_of(claim: &Claim, noted: Option<&DeviceRecord>) -> DeviceRecord {
     DeviceRecord { path: Some(claim.path.clone()), missing: false, ..noted.cloned().unwrap_or_else(new) }
 }
 
-/// Why a device is not there.
+/// Describes why a device is missing.
 fn lack(sightings: &Sightings, place: usize, recorded: Option<(&PathBuf, &Look)>) -> Lack {
     let older = sightings.refused(place);
     let with_older = |why: String| [&[why], &older[..]].concat().join("; ");

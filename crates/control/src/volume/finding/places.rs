@@ -1,5 +1,5 @@
-//! Where a device may be that is not at its recorded path: the paths of other records, the files beside
-//! recorded files, the block devices of this machine.
+//! Candidate paths for a device that is not at its recorded path: paths in other records, files beside
+//! recorded files, and the block devices of this machine.
 
 use crate::device::look::within;
 use crate::volume::state_dir::{StateDir, VolumeRecord};
@@ -10,18 +10,19 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Entries of a directory that are looked at. A directory with more holds other things than devices.
+/// Largest number of directory entries examined. A directory with more entries holds other files than
+/// devices.
 const MOST_BESIDE: usize = 1_024;
-/// Block devices that are looked at.
+/// Largest number of block devices examined.
 const MOST_BLOCK_DEVICES: usize = 4_096;
-/// How long a directory may take to be listed.
+/// Time limit for listing a directory.
 const LISTING: Duration = Duration::from_secs(10);
 
-/// The paths to look at for the devices of a record, the likeliest first; each once, and none of those that
-/// the record has for devices with a superblock.
+/// Returns candidate paths for the devices of a record, the likeliest first. Each path occurs once. Recorded
+/// paths of devices with a superblock are left out.
 pub(super) fn elsewhere(state: &StateDir, record: &VolumeRecord) -> Vec<PathBuf> {
     let own: BTreeSet<&PathBuf> = record.devices.iter().filter_map(|device| device.path.as_ref()).collect();
-    // The path of an adopted disk was not looked at: another device of the volume may be there now.
+    // The path of an adopted disk was not examined yet: another device of the volume may be there now.
     let looked_at = record.devices.iter().filter(|device| !device.adopted);
     let mut seen: BTreeSet<PathBuf> = looked_at.filter_map(|device| device.path.clone()).collect();
     let mut paths = vec![state.record_of_adopted(&record.name)];
@@ -33,21 +34,21 @@ pub(super) fn elsewhere(state: &StateDir, record: &VolumeRecord) -> Vec<PathBuf>
     paths
 }
 
-/// Where the devices of all other volumes were last.
+/// Returns the recorded paths of all other volumes' devices.
 fn of_other_records(state: &StateDir, record: &VolumeRecord) -> Vec<PathBuf> {
     let names = state.names().unwrap_or_default().into_iter().filter(|name| *name != record.name);
     let records = names.filter_map(|name| state.load(&name).ok());
     records.flat_map(|record| record.devices).filter_map(|device| device.path).collect()
 }
 
-/// The directory of a file; none of a device file, whose directory holds block devices. Of all that lies in
-/// `/dev`, only the files in shared memory are files.
+/// Returns the directory of a file; `None` for a device file, whose directory holds block devices. In `/dev`,
+/// only `/dev/shm` holds regular files.
 fn folder_of_files(path: &Path) -> Option<PathBuf> {
     let holds_files = |folder: &&Path| !folder.starts_with("/dev") || folder.starts_with("/dev/shm");
     path.parent().filter(holds_files).map(Path::to_owned)
 }
 
-/// The files and block devices in a directory that are large enough for a device.
+/// Returns the files and block devices in a directory that are large enough for a device.
 fn beside(folder: PathBuf) -> Vec<PathBuf> {
     let shown = folder.clone();
     let listed = within(LISTING, move || {
@@ -78,7 +79,7 @@ fn may_be_device(found: &fs::Metadata) -> bool {
     found.file_type().is_block_device() || found.is_file() && found.len() >= SMALLEST_DEVICE.0
 }
 
-/// All block devices that hold anything and that nothing lies over; each by its steadiest name.
+/// Returns all non-empty block devices that no other device lies over, each by its most stable name.
 fn block_devices() -> Vec<PathBuf> {
     let listed = within(LISTING, || {
         let by_id = links("/dev/disk/by-id");
@@ -101,7 +102,7 @@ fn block_devices() -> Vec<PathBuf> {
     listed.unwrap_or_default()
 }
 
-/// The links in a directory, in order of their names, with what each leads to.
+/// Returns the links in a directory with their targets, sorted by name.
 fn links(folder: &str) -> Vec<(PathBuf, PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut links: Vec<(PathBuf, PathBuf)> = entries
@@ -116,8 +117,8 @@ fn is_filled(shown: &Path) -> bool {
     fs::read_to_string(shown.join("size")).is_ok_and(|size| size.trim() != "0")
 }
 
-/// Whether another device lies over this one, as an array or a mapping does: then the volume's device is that
-/// one.
+/// True if another device, such as an array or a mapping, lies over this device: the upper device is then the
+/// volume's device.
 fn is_held(shown: &Path) -> bool {
     fs::read_dir(shown.join("holders")).is_ok_and(|mut holders| holders.next().is_some())
 }
@@ -138,7 +139,8 @@ mod tests {
         assert_eq!(found, [large, dir.path().join("link")]);
         assert_eq!(folder_of_files(Path::new("/dev/sda")), None);
         assert_eq!(folder_of_files(Path::new("/srv/a.img")), Some("/srv".into()));
-        // A file in shared memory was not found under another name: it was taken for a block device.
+        // Regression: a file in shared memory was not found under another name, since it was taken for a
+        // block device.
         assert_eq!(folder_of_files(Path::new("/dev/shm/t/a.img")), Some("/dev/shm/t".into()));
     }
 }

@@ -1,4 +1,4 @@
-//! Devices of one volume that were found, and which of them has which place.
+//! The devices found for one volume, and the choice of a device for each place.
 
 use crate::device::look::Look;
 use crate::device::place::Place;
@@ -9,17 +9,17 @@ use braid_engine::{Sighting, Standing, Survey, Wanted};
 use braid_format::superblock::{DeviceEntry, Header};
 use std::path::{Path, PathBuf};
 
-/// A device that says to be one of the volume's.
+/// A device whose superblock claims a place in the volume.
 pub(super) struct Claim {
     pub path: PathBuf,
     pub sighting: Sighting,
     lies: Place,
-    /// The place that has this path in the record; none if the device was found elsewhere.
+    /// The place with this path in the record; `None` if the device was found elsewhere.
     recorded: Option<usize>,
     standing: Standing,
 }
 
-/// All devices of a volume that were found.
+/// All devices found for a volume.
 pub(super) struct Sightings {
     volume: String,
     claims: Vec<Claim>,
@@ -27,13 +27,13 @@ pub(super) struct Sightings {
 }
 
 impl Sightings {
-    /// None yet, of a volume with this identity.
+    /// Returns an empty set for the volume with this UUID.
     pub fn new(volume: &str) -> Sightings {
         Sightings { volume: volume.to_owned(), claims: Vec::new(), survey: None }
     }
 
-    /// Takes what was seen at a path, if it is a device of the volume. A device that was seen before has its
-    /// first path.
+    /// Adds a look at a path, if the look found a device of the volume. A device found again elsewhere keeps
+    /// its first path.
     pub fn add(&mut self, path: &Path, recorded: Option<usize>, look: &Look) {
         let Look::Device(sighting, lies) = look else { return };
         let is_known = |claim: &Claim| claim.lies == *lies && recorded.is_none();
@@ -49,14 +49,14 @@ impl Sightings {
         });
     }
 
-    /// As [`Sightings::add`], of devices that are at no recorded path. Says how many this process may not
-    /// read.
+    /// Adds looks at paths outside the record, as [`Sightings::add`]. Returns the number of paths that this
+    /// process may not read.
     pub fn add_all(&mut self, paths: &[PathBuf], looks: &[Look]) -> usize {
         paths.iter().zip(looks).for_each(|(path, look)| self.add(path, None, look));
         looks.iter().filter(|look| matches!(look, Look::Denied(_))).count()
     }
 
-    /// Finds out what each device is, as the newest one says.
+    /// Judges each device by the newest device.
     pub fn survey(&mut self) {
         let seen: Vec<&Sighting> = self.claims.iter().map(|claim| &claim.sighting).collect();
         let survey = Survey::of(&seen);
@@ -66,29 +66,29 @@ impl Sightings {
         self.survey = Some(survey);
     }
 
-    /// The newest table of devices.
+    /// Returns the newest table of devices.
     pub fn devices(&self) -> Option<&[DeviceEntry]> {
         self.survey.as_ref().and_then(Survey::devices)
     }
 
-    /// What is known of the disk that the volume adopted.
+    /// Returns the known identity of the disk that the volume adopted.
     pub fn wanted(&self) -> Option<Wanted> {
         self.survey.as_ref().and_then(Wanted::of)
     }
 
-    /// The newest superblock.
+    /// Returns the newest superblock.
     pub fn newest(&self) -> Option<&Header> {
         let headers = self.claims.iter().map(|claim| &claim.sighting.header);
         headers.max_by_key(|header| (header.epoch, header.sequence))
     }
 
-    /// Whether any device has this place.
+    /// True if any device has this place.
     pub fn has(&self, place: usize) -> bool {
         self.of(place).any(Claim::counts)
     }
 
-    /// Whether the device that was in use last may be at another path: none has this place, or old copies
-    /// alone do.
+    /// True if the device that was in use last may be at another path: no device has this place, or only old
+    /// copies do.
     pub fn lacks(&self, place: usize) -> bool {
         !self.of(place).any(|claim| claim.counts() && !claim.is_old())
     }
@@ -97,17 +97,18 @@ impl Sightings {
         self.claims.iter().filter(move |claim| claim.sighting.header.this_device.index() == place)
     }
 
-    /// The device that has a place.
+    /// Returns the device of a place.
     ///
     /// # Errors
-    /// `Invalid` if there are several, and nothing tells which one was in use last: names them.
+    /// `Invalid` if several devices have the place, and nothing tells which was in use last: names them.
     pub fn choose(&self, place: usize, volume: &VolumeName) -> Result<Option<&Claim>> {
         let mut claims: Vec<&Claim> = self.of(place).filter(|claim| claim.counts()).collect();
-        // An old copy at a recorded path is not the device if the device is at another path.
+        // An old copy at a recorded path does not count if the device is at another path.
         if claims.iter().any(|claim| !claim.is_old()) {
             claims.retain(|claim| !claim.is_old());
         }
-        // A path of the record says which of several is meant, its own path above all.
+        // Among several devices, a recorded path decides: first the path of this place, then the path of any
+        // place.
         for is_meant in [
             |claim: &Claim, place| claim.recorded == Some(place),
             |claim: &Claim, _| claim.recorded.is_some(),
@@ -116,7 +117,7 @@ impl Sightings {
                 claims.retain(|claim| is_meant(claim, place));
             }
         }
-        // A disk seems to be the device, too, if the superblock at its end is that of its last partition.
+        // A whole disk looks like its last partition if the superblock at its end belongs to the partition.
         if claims.iter().any(|claim| claim.has_its_size()) {
             claims.retain(|claim| claim.has_its_size());
         }
@@ -135,7 +136,7 @@ impl Sightings {
         }
     }
 
-    /// Why devices that say to have a place are not taken.
+    /// Explains why devices that claim a place are refused.
     pub fn refused(&self, place: usize) -> Vec<String> {
         let why = |claim: &Claim| match &claim.standing {
             Standing::Old(why) => Some(why.clone()),
@@ -144,7 +145,7 @@ impl Sightings {
         self.of(place).filter(|claim| !claim.counts()).filter_map(why).collect()
     }
 
-    /// What a device is that is at a recorded path and not the one that was there.
+    /// Describes another device at a recorded path.
     pub fn describe(&self, path: &str, sighting: &Sighting) -> String {
         let header = &sighting.header;
         match header.volume.to_string() == self.volume {
@@ -155,7 +156,7 @@ impl Sightings {
 }
 
 impl Claim {
-    /// Whether the device may be taken: one at a recorded path is for the engine to judge, unless another
+    /// True if the device may be used. A device at a recorded path is left to the engine, unless another
     /// device has its place.
     fn counts(&self) -> bool {
         match self.standing {
@@ -173,7 +174,7 @@ impl Claim {
         (self.sighting.header.epoch, self.sighting.header.sequence)
     }
 
-    /// Whether the device is as large as the superblock says, but for what direct I/O cannot reach.
+    /// True if the device has the size in its superblock, except for a tail that direct I/O cannot reach.
     fn has_its_size(&self) -> bool {
         let (has, had): (Bytes, Bytes) = (self.sighting.size(), self.sighting.header.device.size);
         has >= had && has - had < KIB * 4
