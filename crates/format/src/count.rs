@@ -1,11 +1,11 @@
-//! Sequences and epochs: numbers that only ever count up.
+//! Bounds of sequences and epochs: counters that only go up.
 //!
-//! One that is absurdly large was not reached by counting. It is rejected, so that code that counts on from
-//! it cannot overflow.
+//! An absurdly large count was never reached by counting. Such a count is rejected: code that continues to
+//! count from an accepted number cannot overflow.
 
 use crate::Invalid;
 
-/// Sequences and epochs stay below this: at a million a second for 36,000 years.
+/// Bound of sequences and epochs: reached after 36,000 years at a million counts a second.
 pub const LARGEST_COUNT: u64 = 1 << 60;
 
 /// Verifies a sequence or an epoch; `what` names it in the error.
