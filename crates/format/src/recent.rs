@@ -52,7 +52,7 @@ pub struct List {
 /// The entries of a page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entries {
-    /// What the map says of extents.
+    /// Map entries of extents.
     Extents(Vec<(ExtentId, Entry)>),
     /// The dirty extra copies of blocks on devices without the journal.
     Blocks(Vec<(BlockId, Option<Extra>)>),

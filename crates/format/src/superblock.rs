@@ -149,11 +149,11 @@ pub struct Header {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(u8)]
 pub enum DirtyBlocks {
-    /// An older version wrote this superblock.
+    /// Unknown: an older version wrote the superblock.
     Unknown = 0,
     /// No block slot holds dirty data.
     None = 1,
-    /// Any block slot may hold dirty data. The value is durable before the first block slot becomes dirty.
+    /// Any block slot may hold dirty data. Durable before the first block slot becomes dirty.
     Possible = 2,
 }
 
@@ -361,8 +361,7 @@ impl Header {
         Ok(header)
     }
 
-    /// True if a table has as many devices, and this device at its id. The table of the next change may have
-    /// one more device and does then not agree.
+    /// True if a table has this device at its id and as many devices (a later table may have one more).
     pub fn agrees_with(&self, table: &DeviceTable) -> bool {
         let own = table.devices.get(self.this_device.index());
         table.devices.len() == usize::from(self.device_count)
