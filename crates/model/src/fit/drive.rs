@@ -18,7 +18,7 @@ pub(super) const WANTED: &[Measure] = &[ONE, MANY, START, WRITE, WRITE_ONE, WRIT
 const ASSUMED: &str = "channels, flash_page, program, erase, erase_block, channel_rate, buffer, spare (collection is part of the \
                        measured rates), queue_depth, trim; without writes also everything about them";
 
-/// A sum of rates beyond both directions of SATA.
+/// Sequential reads in MB/s from which the interface counts as full duplex: beyond SATA.
 const FULL_DUPLEX: f64 = 700.0;
 
 pub(super) fn fit(spec: &mut Spec, seen: &Observed) -> Result<&'static str, InvalidModel> {
