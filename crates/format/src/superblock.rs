@@ -200,8 +200,7 @@ impl Features {
     /// would report the device as damage.
     pub const REMOVED_DEVICES: u64 = 2;
     /// Incompat: the volume is a disk that kept epochs, and its journal is not fully applied. An older
-    /// version would not read the data in the journal, or would apply the journal over later writes of
-    /// guests.
+    /// version would miss changes in the journal, or apply them over later writes of guests.
     pub const UNAPPLIED: u64 = 4;
     /// Incompat: a region may be void. An older version would trust the content of the region.
     pub const VOID_REGIONS: u64 = 8;

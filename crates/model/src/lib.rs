@@ -54,7 +54,6 @@ pub trait Model {
     ///
     /// Advancing to this time always makes progress. A device with buffered writes may have events without
     /// outstanding requests.
-    /// is outstanding.
     fn next_event(&self) -> Option<Nanos>;
 
     /// The request that completes at the next event or soon after, as far as known. Only the caller of this

@@ -15,7 +15,7 @@ impl Rate {
     /// The time of `len` at this rate, rounded down.
     ///
     /// # Panics
-    /// Beyond 18 GB in one request: no interface carries so much.
+    /// Beyond 18 GB in one request: more than any interface carries.
     pub fn time_for(self, len: Bytes) -> Nanos {
         Nanos((len * 1_000_000_000).0 / self.0)
     }

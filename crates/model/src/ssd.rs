@@ -267,8 +267,8 @@ impl Ssd {
         }
     }
 
-    /// Takes a write into the buffer if there is room, or completes a flush if the buffer is empty. Returns
-    /// the time of completion. Otherwise returns `None`, and the caller retries at `wake`.
+    /// Takes a write into the buffer if there is room. Completes a flush if the buffer is empty or survives a
+    /// power cut. Returns the time of completion. Otherwise returns `None`, and the caller retries at `wake`.
     fn take_in(&mut self, request: Request, now: Nanos) -> Option<Nanos> {
         self.flash.settle(now);
         let (cost, comes) = match (request.op, self.params.flush) {
@@ -294,7 +294,7 @@ impl Ssd {
         by_flash.max(self.drain.room_comes(len))
     }
 
-    /// The earliest time at which the buffer may be empty; `now` if it is.
+    /// The earliest time at which the buffer may be empty; `now` if the buffer is empty.
     fn is_drained_from(&self, now: Nanos) -> Nanos {
         let buffer = self.flash.buffer();
         let by_flash = if buffer.is_drained() { now } else { self.flash_makes(buffer.taken()) };

@@ -106,7 +106,7 @@ fn fields_of(spec: &mut Spec, fields: &mut impl Fields) {
     };
 }
 
-/// Verifies rules between fields.
+/// Verifies the characters of the name, and rules between fields.
 pub(crate) fn check(spec: &Spec) -> Result<(), InvalidModel> {
     let named = spec.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     if spec.name.is_empty() || !named {
