@@ -27,9 +27,8 @@
 //! - Recovered: the map counts, and guests have written since. Only the extents of the run without a set bit
 //!   remain to be applied.
 //!
-//! Bit `i` (of byte `i / 8`, the lowest first) stands for extents `i · n` to `(i + 1) · n - 1` of the extents
-//! that the run changes, in the order of their numbers. `n` is the smallest number for which the bits
-//! suffice.
+//! Bit `i` (of byte `i / 8`, the lowest first) stands for extents `i · n` to `(i + 1) · n - 1` of the run's
+//! extents, ordered by number. `n` is the smallest number for which the bits suffice.
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid, count};

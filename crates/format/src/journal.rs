@@ -355,9 +355,9 @@ mod tests {
 
     #[test]
     fn records_that_contradict_their_lengths_are_rejected() {
-        // Offset and value: a record too long for the batch, shorter than its prefix, longer and shorter than
-        // its kind allows, a span neither set nor cleared, a record count one too high, a record count one
-        // too low.
+        // Offset and value of each fault. The record faults: a record too long for the batch, shorter than
+        // its prefix, longer and shorter than its kind allows, a span neither set nor cleared. The count
+        // faults: one record too many, one record too few.
         let first = HEADER;
         for (at, value) in [
             (first + 2, 200),

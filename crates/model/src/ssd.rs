@@ -1,8 +1,8 @@
 //! A solid-state drive: channels, flash pages, a write buffer and a host interface.
 //!
-//! A *channel* works on one flash page at a time: the channel reads a page and moves the page to the
-//! controller, or moves a page to the flash and programs it, or erases a block. The number of channels is the
-//! drive's parallelism. A flash page is a page of flash memory, not a page of a policy's ranking.
+//! A *channel* works on one flash page at a time: the channel reads a page and moves it to the controller, or
+//! moves a page to the flash and programs it, or erases a block. The number of channels is the drive's
+//! parallelism. A flash page is a page of flash memory, not a page of a policy's ranking.
 //!
 //! Rules:
 //! - The address of a flash page determines its channel (striping), and reads queue on the channel in order.
@@ -20,8 +20,8 @@
 //!
 //! A request costs its caller one step, at its completion; only a full buffer and a waiting flush cost more.
 //!
-//! Left out: reads served from the write buffer, slower reads after random writes have broken up the map,
-//! faster program modes for the first part of a burst (SLC caches), and collection while the drive is idle.
+//! Left out: reads from the write buffer, slower reads after random writes have broken up the map, faster
+//! program modes for the first part of a burst (SLC caches), and collection while the drive is idle.
 
 mod drain;
 mod flash;

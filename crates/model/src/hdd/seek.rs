@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Here `d` is a share of the full stroke, so a device with fewer cylinders keeps the same mechanics. The
-//! constants are solved from data sheets: the settling time is `a`; the two parts meet at the cut; the full
-//! stroke takes the sheet's time; and the mean over uniformly random pairs of cylinders is the sheet's
+//! constants are solved from data sheets. The settling time is `a`, the two parts meet at the cut, and the
+//! full stroke takes the sheet's time. The mean over uniformly random pairs of cylinders is the sheet's
 //! average. Makers define average seek as this mean (Ultrastar HC310 specification, [sheet]).
 //!
 //! A move to the next cylinder is a separate case: the move takes the sheet's track-to-track time, whatever

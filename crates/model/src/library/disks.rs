@@ -1,8 +1,8 @@
 //! The hard disks. Each figure has its source and its reliability.
 //!
 //! The write cache is on in all four, though disks for arrays usually ship with the cache off. The MBA3073
-//! ships with the cache on by its manual, the Cheetah stands for a drive that a paper attached to a plain
-//! host, and the two SATA disks ship with the cache on. (a18) is the manual of the MBA3073NP and NC, Fujitsu
+//! ships with the cache on by its manual. The Cheetah stands for a drive that a paper attached to a plain
+//! host. The two SATA disks ship with the cache on. (a18) is the manual of the MBA3073NP and NC, Fujitsu
 //! C141-E270, page 92, caching parameters (page code 8).
 
 use crate::hdd::{Params, SEGMENTS, Seek};
@@ -55,9 +55,9 @@ pub(super) const MBA3073: Spec = Spec {
         // On by default: caching parameters, WCE = 1 [sheet] (a18).
         write_cache: true,
         // [assumed]. The sheet's segments divide the memory. The sheet does not state the number of sorted
-        // runs, but the number exceeds the eight segments: 8, 16, 32, 64, 128 and 256 runs make 284, 334,
-        // 388, 445, 505 and 551 random writes/s here, at any depth, and the same disk without its cache 350
-        // at depth 32.
+        // runs, but the number exceeds the eight segments. Here 8, 16, 32, 64, 128 and 256 runs make 284,
+        // 334, 388, 445, 505 and 551 random writes/s at any depth, and the same disk without its cache 350 at
+        // depth 32.
         buffered_runs: 128,
         // Number of cache segments, X'08' by default [sheet] (a18).
         segments: 8,

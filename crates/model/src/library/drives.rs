@@ -1,8 +1,8 @@
 //! The solid-state drives. Each figure has its source and its reliability.
 //!
-//! If a sheet states external rates but not the internals, the internals are solved from the rates: `command`
-//! from the request rate at depth 32, `latency` from the rate at depth one, `program` from the sequential
-//! write rate, and the cost of a random write from the rates of random writes.
+//! If a sheet states external rates but not the internals, the internals are solved from the rates. `command`
+//! follows from the request rate at depth 32, `latency` from the rate at depth one, `program` from the
+//! sequential write rate, and the cost of a random write from the rates of random writes.
 //!
 //! Drives that map pages start in the steady state, as after long use: the lasting state, called sustained in
 //! sheets. New drives are faster until they are overwritten at random once or twice.

@@ -1,7 +1,7 @@
 //! Drives of different tiers in the papers on hierarchies of SSDs: 1.5 to 3 times apart.
 //!
 //! Tu et al. (FAST 2026) give latency at depth one and rates at a high depth, for reads of 4 and 16 KiB and
-//! for writes of 4 KiB. `command` and the rates of the interface are solved from these figures: with c for a
+//! for writes of 4 KiB. `command` and the rates of the interface are solved from these figures. With c for a
 //! command and r for the rate, 4 KiB / (c + 4 KiB / r) and 16 KiB / (c + 16 KiB / r) are the two rates. The
 //! internals are assumed, and never the bottleneck. No garbage is collected, so these models do not show
 //! wear.

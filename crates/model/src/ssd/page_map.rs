@@ -10,7 +10,7 @@
 //! Memory is bounded: at most `MOST_SAMPLES` pages are followed, whatever the size of the drive, and each
 //! takes 8 bytes, 2.5 MiB at most. On a drive of up to 1 GiB the samples are all its pages. A larger drive is
 //! cut into *units* of a larger power of two (512 KiB at 80 GB, 32 MiB at 7.68 TB). One page of each unit, at
-//! a place drawn by lot, stands for the unit: only writes and discards of the sampled page count, and the
+//! a place drawn by lot, stands for the unit. Only writes and discards of the sampled page count, and the
 //! flash is smaller in the same proportion as the pages. The copies for each page therefore equal the copies
 //! on the full map (a test compares both). The cost: a hot spot smaller than a unit appears either as large
 //! as the unit or not at all, and the copies change in steps of some thousandths of the drive.

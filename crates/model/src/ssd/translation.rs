@@ -4,11 +4,11 @@
 //! drive that maps erase blocks, a write that continues a recent writer (a *stream*) fills blocks in order
 //! and costs only its own bytes. A write within the *area*, one area for all writers, also costs only its own
 //! bytes. Any other write is random and merges a block of a fixed size; the area then restarts at the write.
-//! uFLIP found both: a few sequential writers stay cheap at a time, and random writes within some megabytes
-//! stay cheap (L. Bouganim, B. Jónsson, P. Bonnet, CIDR 2009, micro-benchmarks Partitioning and Locality).
-//! The area is assumed to be a range of addresses.
+//! uFLIP found both effects: a few sequential writers at a time are cheap, and so are random writes within
+//! some megabytes (L. Bouganim, B. Jónsson, P. Bonnet, CIDR 2009, micro-benchmarks Partitioning and
+//! Locality). The area is assumed to be a range of addresses.
 //!
-//! Early drives that map pages have another reason than flash for slow random writes: the Intel drives of
+//! Early drives that map pages have another reason than flash for slow random writes. The Intel drives of
 //! 2008 take as many 4 KiB writes per second on SLC as on MLC of less than half the speed. Their controller
 //! spends a fixed time on each random write, and more if a part of the map is not in its memory ("more DRAM,
 //! more tracked writes", source (b3)). The used share of the map is estimated: of `REGIONS` equal parts of
