@@ -230,7 +230,7 @@ fn slower(rate: Rate, by: f64) -> Rate {
     Rate((rate.0 as f64 / by).clamp(1e6, 1e12) as u64)
 }
 
-/// `count` divided by a factor, at least one. Each step of a factor changes the count by at least one.
+/// `count` divided by a factor, rounded away from `count`, at least one.
 fn fewer(count: usize, by: f64) -> usize {
     let fewer = count as f64 / by;
     (if by > 1.0 { fewer.floor() } else { fewer.ceil() }).max(1.0) as usize
