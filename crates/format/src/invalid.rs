@@ -9,9 +9,9 @@ pub enum Invalid {
     Absent,
     /// Wrong checksum: torn, overwritten or rotten.
     Checksum,
-    /// Valid checksum, but a value outside the range that this version writes.
+    /// Valid checksum, but a value that this version never writes.
     Value(String),
-    /// Written by a version with a feature unknown to this version.
+    /// Written by a version with an unknown feature.
     Feature(String),
 }
 
