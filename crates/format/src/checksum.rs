@@ -1,7 +1,7 @@
 //! The checksum that all structures share: CRC-32C (Castagnoli), seeded with the volume's UUID.
 //!
-//! The UUID is not stored in most structures. It enters the checksum, so that a structure of another volume
-//! fails as a torn one does.
+//! The checksum covers the UUID, which most structures do not store. A structure of another volume therefore
+//! fails its check like a torn write.
 
 use crate::Uuid;
 

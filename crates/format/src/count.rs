@@ -1,14 +1,14 @@
-//! Sequences and epochs: numbers that only ever count up.
+//! Bounds of sequences and epochs, counters that only go up.
 //!
-//! One that is absurdly large was not reached by counting. It is rejected, so that code that counts on from
-//! it cannot overflow.
+//! An absurdly large count was never reached by counting, and is rejected. Code can therefore count on from
+//! an accepted number without overflow.
 
 use crate::Invalid;
 
-/// Sequences and epochs stay below this: at a million a second for 36,000 years.
+/// Bound of sequences and epochs: reached after 36,000 years at a million counts a second.
 pub const LARGEST_COUNT: u64 = 1 << 60;
 
-/// Verifies a sequence or an epoch; `what` names it in the error.
+/// Verifies a sequence or an epoch; `what` names the count in the error.
 pub(crate) fn verify(count: u64, what: &str) -> Result<(), Invalid> {
     if count < LARGEST_COUNT {
         return Ok(());

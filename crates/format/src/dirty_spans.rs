@@ -1,5 +1,5 @@
-//! The spans of an adopted disk that may have dirty extra copies: a superset of what the loss of the SSDs
-//! would cost. It lies on neither.
+//! The spans of an adopted disk that may have dirty extra copies: a superset of the data that the loss of the
+//! SSDs would cost. The region lies neither on the SSDs with the caches nor on the adopted disk.
 //!
 //! ```text
 //! offset  size  field
@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"BRAIDDSP";
 const HEADER: usize = size_of::<Raw>();
-/// Where the checksum's range begins.
+/// Start of the checksum's range.
 const COVERED: usize = 12;
 const PAGE: Bytes = Bytes(4096);
 
@@ -39,7 +39,7 @@ struct Raw {
 const _: () = assert!(HEADER == 32);
 const _: () = assert!(std::mem::offset_of!(Raw, spans) == COVERED);
 
-/// The length of a half for a volume with so many spans, in whole pages.
+/// The length of a half for a volume with `spans` spans, in whole pages.
 pub fn half(spans: u32) -> Bytes {
     Bytes::of_len(len(spans)).align_up(PAGE)
 }
@@ -48,7 +48,10 @@ fn len(spans: u32) -> usize {
     HEADER + (spans as usize).div_ceil(8)
 }
 
-/// As bytes, [`half`] long.
+/// Encodes a half, [`half`] long.
+///
+/// # Panics
+/// If a span is beyond the volume's spans.
 pub fn encode(volume: Uuid, spans: u32, sequence: u64, dirty: impl Iterator<Item = SpanId>) -> Vec<u8> {
     let mut bytes = vec![0; half(spans).as_usize()];
     for span in dirty {
@@ -63,7 +66,7 @@ pub fn encode(volume: Uuid, spans: u32, sequence: u64, dirty: impl Iterator<Item
     bytes
 }
 
-/// Verifies a half, and gives its sequence and the spans that it names.
+/// Verifies a half. Returns its sequence and its dirty spans.
 pub fn decode(bytes: &[u8], volume: Uuid, spans: u32) -> Result<(u64, Vec<SpanId>), Invalid> {
     let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| Invalid::Absent)?;
     if raw.magic != MAGIC {

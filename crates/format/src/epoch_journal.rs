@@ -1,4 +1,4 @@
-//! The journal of epochs of a disk that alone is to be the volume as it was at a past instant.
+//! The journal of epochs: makes an image disk, by itself, the volume as of a past instant.
 //!
 //! ```text
 //! 0     state page 0     written alternately with page 1: the valid one with the highest sequence counts
@@ -20,12 +20,15 @@
 //! 60  4000 if recovered: what has been applied, a bit each
 //! ```
 //!
-//! Void: the disk alone is not a state of the volume. Image: it is the volume at the end of the epoch once
-//! the run of segments has been applied to it in their order, which can be done again. Being adopted:
-//! likewise, and the map is being written that says that the disk has all. Recovered: that map counts, and
-//! guests have gone on with it; of the run only that is to be applied which no bit names. Bit `i` (of byte `i
-//! / 8`, the lowest first) stands for extents `i · n` to `(i + 1) · n - 1` of those that the run changes, in
-//! the order of their numbers; `n` is the least with which the bits suffice.
+//! - Void: the disk alone is not a state of the volume.
+//! - Image: the disk is the volume at the end of the epoch, after the run's segments are applied in order.
+//!   Applying the segments again is harmless.
+//! - Being adopted: as Image, while the map is written that has all homes on the disk.
+//! - Recovered: the map counts, and guests have written since. Only the extents of the run without a set bit
+//!   remain to be applied.
+//!
+//! Bit `i` (of byte `i / 8`, the lowest first) stands for extents `i · n` to `(i + 1) · n - 1` of the run's
+//! extents, ordered by number. `n` is the smallest number for which the bits suffice.
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid, count};
@@ -38,50 +41,50 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const PAGE: Bytes = Bytes(4096);
 /// State pages in the region.
 pub const STATE_PAGES: u64 = 2;
-/// Where the first segment lies.
+/// Start of the first segment.
 pub const SEGMENTS: Bytes = Bytes(4096 * STATE_PAGES);
 /// The longest segment, with its index page.
 pub const LONGEST_SEGMENT: Bytes = Bytes(1 << 20);
 /// The most entries of a segment.
 pub const MOST_ENTRIES: usize = (PAGE.as_usize() - size_of::<RawIndex>()) / size_of::<RawEntry>();
-/// Bytes of a state page that say what of a run has been applied.
+/// Bytes of a state page that record the applied extents of a run.
 pub const APPLIED: usize = 4000;
-/// No ring is as long.
+/// Exclusive bound of a ring's length.
 pub const LONGEST_RING: Bytes = Bytes(1 << 32);
 /// The most segments of a run: index pages alone would fill the longest ring.
 pub const MOST_SEGMENTS: u32 = 1 << 20;
 
 const STATE_MAGIC: [u8; 8] = *b"BRAIDEPS";
 const INDEX_MAGIC: [u8; 8] = *b"BRAIDEPI";
-/// Where the checksums' ranges begin.
+/// Start of the checksums' ranges.
 const COVERED: usize = 12;
 
-/// What the disk alone is.
+/// The state of the disk alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// No state of the volume.
+    /// Not a state of the volume.
     Void,
-    /// The volume at the end of the epoch, once the run has been applied.
+    /// The volume at the end of the epoch, after the run is applied.
     Image,
-    /// That, and from now on the volume.
+    /// As `Image`; the disk is becoming the volume.
     Adopting,
-    /// The volume, once that of the run has been applied which has not been.
+    /// The volume, after the rest of the run is applied.
     Recovered,
 }
 
-/// Segments that count, one behind the other.
+/// Consecutive segments that count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Run {
-    /// Where the first one lies, or the next one if there is none: a byte of the ring.
+    /// Start of the first segment, or of the next segment if the run is empty: a byte of the ring.
     pub at: Bytes,
-    /// Its number.
+    /// The number of the first segment.
     pub first: u64,
-    /// How many there are.
+    /// The number of segments.
     pub segments: u32,
 }
 
 impl Run {
-    /// Without its segments: their numbers are not used again.
+    /// The run without its segments. Their numbers are not used again.
     pub fn emptied(self) -> Run {
         Run { at: self.at, first: self.first + u64::from(self.segments), segments: 0 }
     }
@@ -90,20 +93,20 @@ impl Run {
 /// A state page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatePage {
-    /// One more than that of the page before it.
+    /// One more than the previous page's sequence.
     pub sequence: u64,
     /// The newest epoch that ended.
     pub epoch: u64,
-    /// What the disk is.
+    /// The state of the disk.
     pub state: State,
-    /// What has to be applied for that.
+    /// The segments to apply for that state.
     pub run: Run,
-    /// When the epoch ended, since 1970; zero if that is not known.
+    /// When the epoch ended, since 1970; zero if unknown.
     pub ended: Nanos,
 }
 
 impl StatePage {
-    /// Before anything was written.
+    /// The state before the first write.
     pub const NOTHING: StatePage = StatePage {
         sequence: 0,
         epoch: 0,
@@ -113,7 +116,7 @@ impl StatePage {
     };
 }
 
-/// Where a segment lies behind one that ends at this byte of a ring of this length.
+/// Start of the segment that follows a segment ending at byte `at` of a ring of length `ring`.
 pub fn next_place(at: Bytes, ring: Bytes) -> Bytes {
     if at + LONGEST_SEGMENT > ring { Bytes::ZERO } else { at }
 }
@@ -121,14 +124,14 @@ pub fn next_place(at: Bytes, ring: Bytes) -> Bytes {
 /// A range of the volume in a segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Which bytes of the volume.
+    /// The bytes of the volume.
     pub range: Range<Bytes>,
-    /// Whether they are zeros, of which the segment holds none.
+    /// True if the range is zeros. The segment then stores no bytes for the range.
     pub zeros: bool,
 }
 
 impl Entry {
-    /// How much of the segment it takes.
+    /// Bytes that the entry takes in the segment.
     pub fn stored(&self) -> Bytes {
         if self.zeros { Bytes::ZERO } else { self.range.end - self.range.start }
     }
@@ -191,8 +194,10 @@ where
     T::ref_from_prefix(page).map_err(|_| Invalid::Absent)
 }
 
-/// A state page as bytes. `applied`: which bits are set, of a disk that has been recovered; at most
-/// [`APPLIED`] bytes.
+/// Encodes a state page. `applied`: the bits of a recovered disk, at most [`APPLIED`] bytes.
+///
+/// # Panics
+/// If `applied` is longer.
 pub fn encode_state(volume: Uuid, page: &StatePage, applied: &[u8]) -> [u8; PAGE.as_usize()] {
     assert!(applied.len() <= APPLIED, "a state page has room for {APPLIED} bytes of bits");
     let state: u32 = match page.state {
@@ -244,13 +249,12 @@ pub fn decode_state(bytes: &[u8], volume: Uuid) -> Result<StatePage, Invalid> {
     })
 }
 
-/// The newest valid state page of a region; none if there is none.
+/// The newest valid state page of a region; `None` if no page is valid.
 pub fn newest_state(region: &[u8], volume: Uuid) -> Option<StatePage> {
     newest(region, volume).map(|(page, _)| page)
 }
 
-/// The bits of the newest valid state page, [`APPLIED`] bytes; none if that is no disk that has been
-/// recovered.
+/// The bits of the newest valid state page, [`APPLIED`] bytes; `None` unless the page is of a recovered disk.
 pub fn newest_applied(region: &[u8], volume: Uuid) -> Option<&[u8]> {
     let (page, bytes) = newest(region, volume)?;
     let applied = &bytes[size_of::<RawState>()..][..APPLIED];
@@ -263,7 +267,7 @@ fn newest(region: &[u8], volume: Uuid) -> Option<(StatePage, &[u8])> {
     valid.max_by_key(|(page, _)| page.sequence)
 }
 
-/// The index page of a segment with these entries and these bytes. At most [`MOST_ENTRIES`].
+/// The index page of a segment with these entries, at most [`MOST_ENTRIES`], and these bytes.
 pub fn encode_index(volume: Uuid, number: u64, entries: &[Entry], content: &[u8]) -> [u8; PAGE.as_usize()] {
     let raw = RawIndex {
         magic: INDEX_MAGIC,
@@ -284,25 +288,24 @@ pub fn encode_index(volume: Uuid, number: u64, entries: &[Entry], content: &[u8]
 /// The index of a segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Index {
-    /// What the segment holds, in the order in which its bytes lie there.
+    /// The entries, in the order of their bytes in the segment.
     pub entries: Vec<Entry>,
     content: u32,
 }
 
 impl Index {
-    /// How many bytes follow the page.
+    /// How many bytes follow the index page.
     pub fn stored(&self) -> Bytes {
         self.entries.iter().map(Entry::stored).sum()
     }
 
-    /// Verifies the bytes that follow the page.
+    /// Verifies the bytes that follow the index page.
     pub fn verify(&self, volume: Uuid, content: &[u8]) -> Result<(), Invalid> {
         if checksum(volume, content) == self.content { Ok(()) } else { Err(Invalid::Checksum) }
     }
 }
 
-/// Verifies the index page at the start of `bytes`, of the segment with this number of a volume of
-/// `volume_size`.
+/// Verifies the index page at the start of `bytes`, of segment `number` of a volume of `volume_size`.
 pub fn decode_index(bytes: &[u8], volume: Uuid, number: u64, volume_size: Bytes) -> Result<Index, Invalid> {
     let (raw, rest) = opened::<RawIndex>(bytes, INDEX_MAGIC, volume)?;
     if raw.number.get() != number {

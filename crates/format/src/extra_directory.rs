@@ -1,5 +1,5 @@
-//! A page of the cache table's directory: which of the table's pages were ever written, and which may hold
-//! dirty entries.
+//! A page of the cache table's directory: the pages of the table that were ever written, and the pages that
+//! may hold dirty entries.
 //!
 //! ```text
 //! offset  size  field
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The directory comes first in the region, then the pages of entries (see `extra_page.rs`), numbered in one
-//! sequence. A page of entries that was never written holds anything: so creation writes the directory alone,
-//! and an opening reads as much of the table as was ever used. If a page of entries is valid in no image, the
-//! directory says whether more than clean copies is lost with it.
+//! sequence. A page of entries that was never written holds arbitrary bytes. Creation therefore writes the
+//! directory alone, and an opening reads only the used part of the table. If a page of entries is valid in no
+//! image, the directory says whether dirty copies are lost or only clean copies.
 
 use crate::superblock::RegionKind;
 use crate::{Invalid, Uuid, page};
@@ -21,15 +21,15 @@ pub const PAGES_PER_PAGE: u32 = page::CONTENT as u32 * PAGES_PER_BYTE;
 
 const PAGES_PER_BYTE: u32 = 4;
 
-/// What a page of entries may hold.
+/// The state of a page of entries.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Content {
-    /// Anything: it was never written.
+    /// Never written: arbitrary bytes.
     #[default]
     Unwritten,
-    /// Entries, none of them dirty.
+    /// Entries, all clean.
     Clean,
-    /// Entries, some of which may be dirty.
+    /// Entries, some of them possibly dirty.
     Dirty,
 }
 
@@ -44,8 +44,8 @@ pub fn pages(pages: u32) -> u32 {
     pages.div_ceil(PAGES_PER_PAGE)
 }
 
-/// Writes page `number` into `page`, which is [`crate::extra_page::SIZE`] long. `content` is asked for every
-/// page of entries that it describes, also for those beyond the table's end.
+/// Writes page `number` into `page`, which is [`crate::extra_page::SIZE`] long. `content` is called for every
+/// page of entries that the directory page describes, including pages beyond the table's end.
 pub fn encode(page: &mut [u8], volume: Uuid, number: u32, sequence: u64, content: impl Fn(u32) -> Content) {
     assert_eq!(page.len(), page::SIZE, "a page of the directory has one size");
     let mut next = number * PAGES_PER_PAGE;
@@ -56,9 +56,9 @@ pub fn encode(page: &mut [u8], volume: Uuid, number: u32, sequence: u64, content
     page::seal(page, RegionKind::CacheTable, volume, number, sequence);
 }
 
-/// Verifies a page, passes each page of entries that was written to `each`, and returns the page's sequence.
-/// Whether a page of entries lies within the table is not verified. `each` may have seen some when an error
-/// is returned.
+/// Verifies a page, passes each written page of entries to `each`, and returns the page's sequence. Page
+/// numbers are not checked against the length of the table. `each` may have been called before an error is
+/// returned.
 pub fn decode(
     page: &[u8],
     volume: Uuid,

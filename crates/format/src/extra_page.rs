@@ -10,9 +10,10 @@
 //! ```
 //!
 //! A *cache slot* is a block slot: its number is the index of its extent slot on the device, times the blocks
-//! of an extent, plus its place there. So every block slot of the device has an entry, a cache can lie in any
-//! extent slots, and changing its size moves no entry. Clean entries are trusted after a clean shutdown, and
-//! after any other stop where their span was clean.
+//! of an extent, plus its place in the extent slot. Every block slot of the device therefore has an entry, a
+//! cache can lie in any extent slots, and a change of the cache's size moves no entry. Clean entries are
+//! trusted after a clean shutdown. After any other stop, clean entries are trusted only if their span was
+//! clean.
 
 use crate::superblock::RegionKind;
 use crate::{Invalid, Uuid, page};
@@ -29,17 +30,17 @@ const ENTRY: usize = 6;
 const CLEAN: u8 = 1;
 const DIRTY: u8 = 2;
 
-/// What a cache slot holds.
+/// The content of a cache slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheEntry {
-    /// The block whose bytes it holds.
+    /// The cached block.
     pub block: BlockId,
-    /// Whether they are newer than every required copy.
+    /// True if the cached bytes are newer than every required copy.
     pub dirty: bool,
 }
 
-/// How many pages describe `slots` cache slots. Those beyond 2^32 − 1 pages (11 PiB with blocks of 4 KiB) are
-/// described by none.
+/// How many pages describe `slots` cache slots. Cache slots beyond 2^32 − 1 pages (11 PiB with blocks of 4
+/// KiB) are not described.
 pub fn pages(slots: u64) -> u32 {
     u32::try_from(slots.div_ceil(u64::from(SLOTS_PER_PAGE))).unwrap_or(u32::MAX)
 }
@@ -66,8 +67,8 @@ pub fn encode(
     page::seal(page, RegionKind::CacheTable, volume, number, sequence);
 }
 
-/// Verifies a page, passes its entries that are not empty to `each`, by place in the page, and returns the
-/// page's sequence. Whether a block lies within the volume is not verified. `each` may have seen entries when
+/// Verifies a page, passes its non-empty entries to `each`, by place in the page, and returns the page's
+/// sequence. Block numbers are not checked against the size of the volume. `each` may have been called before
 /// an error is returned.
 pub fn decode(
     page: &[u8],

@@ -1,11 +1,12 @@
-//! What tells that an adopted disk was changed elsewhere: no mark of ours lies on it, so what is there is
-//! summed and kept beside it.
+//! Detects changes of an adopted disk by another system. Braid writes no mark to an adopted disk, and instead
+//! keeps sums of the disk's content elsewhere.
 //!
-//! *Content* is a sum of the first and last MiB of the disk, and of 128 KiB of each partition. It may be
-//! compared after a shutdown.
+//! *Content* is a sum of the first and last MiB of the disk, and of 128 KiB of each partition. Contents are
+//! comparable after a clean shutdown.
 //!
-//! A *mark* is what changes in one sector when a disk is mounted elsewhere to be written, or partitioned
-//! anew. It may be compared at any time ([`sums`](crate::sums)). Each mark has an identity and a change:
+//! A *mark* is the part of a sector that changes when the disk is mounted read-write elsewhere or is
+//! partitioned again. Marks are comparable at any time ([`sums`](crate::sums)). Each mark has an identity and
+//! a change:
 //!
 //! | sector | identity | change |
 //! |---|---|---|
@@ -15,42 +16,42 @@
 //! | header of a GPT | disk GUID | the header, with the sum of all entries |
 //! | MBR | disk signature | the four entries |
 //!
-//! Marks are looked for on the disk itself and in the partitions of a GPT or an MBR. Of other contents only
-//! the bytes count.
+//! Marks are searched on the disk itself and in the partitions of a GPT or an MBR. Other contents are
+//! compared only by their bytes.
 
 use crate::Uuid;
 use braid_base::{Bytes, KIB, MIB, SECTOR};
 use std::ops::Range;
 
-/// The identity of an adopted disk without a serial number: its sums alone tell which disk it is.
+/// The identity of an adopted disk without a serial number: only its sums identify the disk.
 pub const NO_SERIAL: Uuid = Uuid([0xff; 16]);
 
-/// What an adopted disk held.
+/// The content of an adopted disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fingerprint {
-    /// Of all bytes that are looked at.
+    /// Sum of all bytes at the [`places`].
     pub content: u32,
 }
 
-/// What a sector says of a file system or a partition table.
+/// The identity and the change of a file system or a partition table, from one sector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// Of what stays as long as the file system does.
+    /// Sum of the bytes that stay for the life of the file system.
     pub identity: u32,
-    /// Of what changes when it is mounted elsewhere.
+    /// Sum of the bytes that change when the file system is mounted elsewhere.
     pub change: u32,
 }
 
-/// How much is looked at, at the start and at the end of a disk.
+/// Bytes in the sum at the start, and at the end, of a disk.
 pub const EDGE: Bytes = MIB;
-/// How much of the start tells the partitions: a GPT takes 34 sectors of at most 4 KiB.
+/// Bytes at the start of a disk that locate the partitions: a GPT takes 34 sectors of at most 4 KiB.
 pub const TABLES: Bytes = Bytes(160 << 10);
-/// How much is looked at at the start of a partition: the superblock of btrfs lies at 64 KiB.
+/// Bytes in the sum at the start of a partition: the superblock of btrfs lies at 64 KiB.
 pub const PARTITION_START: Bytes = Bytes(128 << 10);
-/// The most partitions that are looked at.
+/// The most partitions in the sum.
 const MOST_PARTITIONS: usize = 31;
 
-/// The sectors of a disk that may hold marks, in order. `start` is its first [`TABLES`] at least.
+/// The sectors of a disk that may hold marks, in order. `start` is at least the first [`TABLES`] of the disk.
 pub fn marked_sectors(start: &[u8], size: Bytes) -> Vec<Bytes> {
     let of_disk = [0, 512, 1024, 4096, 65536].map(Bytes);
     let of_part = |at: Bytes| [at, at + KIB, at + KIB * 64];
@@ -65,7 +66,7 @@ pub fn marked_sectors(start: &[u8], size: Bytes) -> Vec<Bytes> {
 /// The mark in the bytes of a sector.
 pub fn mark_in(sector: &[u8]) -> Option<Mark> {
     let has = |at: usize, magic: &[u8]| sector.get(at..at + magic.len()) == Some(magic);
-    // What tells the kind, then the identity, then the change.
+    // The kind's magic, the identity, then the change.
     let (magic, identity, change): (Range<usize>, Range<usize>, [Range<usize>; 2]) = if has(0, b"XFSB") {
         (0..4, 32..48, [240..248, 0..0])
     } else if has(0, b"EFI PART") {
@@ -85,8 +86,8 @@ pub fn mark_in(sector: &[u8]) -> Option<Mark> {
     Some(Mark { identity, change })
 }
 
-/// Where to look: the start, the end, and the start of each partition that the bytes of the start (of
-/// [`EDGE`] at most) name.
+/// The ranges in the sum: the start, the end, and the start of each partition that `start` (at most [`EDGE`])
+/// names.
 pub fn places(start: &[u8], size: Bytes) -> Vec<Range<Bytes>> {
     let end = size.saturating_sub(EDGE).align_up(KIB * 4).min(size);
     let mut places = vec![Bytes::ZERO..EDGE.min(size), end..size];
@@ -99,13 +100,13 @@ pub fn places(start: &[u8], size: Bytes) -> Vec<Range<Bytes>> {
 }
 
 impl Fingerprint {
-    /// Of the bytes at the [`places`], in their order.
+    /// The fingerprint of the bytes at the [`places`], in their order.
     pub fn of(looked_at: &[Vec<u8>]) -> Fingerprint {
         Fingerprint { content: looked_at.iter().fold(0, |sum, bytes| crc32c::crc32c_append(sum, bytes)) }
     }
 }
 
-/// Where partitions begin. The bytes may be anything.
+/// The starts of the partitions. `start` may be arbitrary bytes.
 fn partitions(start: &[u8]) -> Vec<Bytes> {
     let u32_at = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
@@ -120,11 +121,11 @@ fn partitions(start: &[u8]) -> Vec<Bytes> {
         }
     };
     if let Some(sector) = gpt_sector(start) {
-        // Nearly every table: 128 entries of 128 bytes behind the header.
+        // The usual layout: 128 entries of 128 bytes behind the header.
         let entries = start.get(sector * 2..).unwrap_or_default().chunks_exact(128).take(128);
         entries.filter(|entry| entry[..16] != [0; 16]).for_each(|entry| add(sector, u64_at(entry, 32)));
     } else if has_mbr(start) {
-        // A disk whose sectors have 4 KiB counts in these: both places are looked at.
+        // A disk with 4 KiB sectors counts in 4 KiB units: both places are included.
         let entries = start[446..510].chunks_exact(16).filter(|entry| entry[4] != 0);
         for entry in entries {
             [512, 4096].into_iter().for_each(|sector| add(sector, u64::from(u32_at(entry, 8))));
@@ -136,12 +137,12 @@ fn partitions(start: &[u8]) -> Vec<Bytes> {
     found
 }
 
-/// The size of a sector, if there is a GPT: its header is the second one.
+/// The sector size, if there is a GPT: the GPT header is in the second sector.
 fn gpt_sector(start: &[u8]) -> Option<usize> {
     [512, 4096].into_iter().find(|&sector| start.get(sector..sector + 8) == Some(b"EFI PART"))
 }
 
-/// Whether the first sector ends as an MBR does, and is no file system's.
+/// True if the first sector ends like an MBR and is not the boot sector of a file system.
 fn has_mbr(start: &[u8]) -> bool {
     let ends = start.get(510..512) == Some(&[0x55, 0xaa]);
     ends && start.len() >= 512 && start[446..510].chunks_exact(16).all(|entry| matches!(entry[0], 0 | 0x80))

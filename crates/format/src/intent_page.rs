@@ -7,8 +7,8 @@
 //! 16      4080  two bits for each span, 16,320 a page; lowest bits of the lowest byte first; 0 clean, 1 dirty, 2 behind
 //! ```
 //!
-//! If a page is valid in no copy, all its spans are taken as behind. That costs a resync of those spans and
-//! is never wrong.
+//! If a page is valid in no copy, all its spans count as behind: always safe, at the cost of a resync of the
+//! spans.
 
 use crate::superblock::RegionKind;
 use crate::{Invalid, SpanId, Uuid, page};
@@ -26,10 +26,10 @@ const SPANS_PER_BYTE: u32 = 4;
 pub enum Difference {
     /// Not at all.
     None,
-    /// By writes that were not flushed: after an unclean stop either copy is as good.
+    /// By unflushed writes: after an unclean stop either copy is good.
     Dirty,
-    /// A copy lacks a write that was acknowledged: the one on a device that is not current, else the second
-    /// one.
+    /// A copy lacks an acknowledged write: the copy on a device that is not current, otherwise the second
+    /// copy.
     Behind,
 }
 
@@ -44,8 +44,8 @@ pub fn pages(spans: u32) -> u32 {
     spans.div_ceil(SPANS_PER_PAGE)
 }
 
-/// Writes page `number` into `page`, which is `SIZE` long. `state` is asked for every span of the page, also
-/// for those beyond the volume's end.
+/// Writes page `number` into `page`, which is `SIZE` long. `state` is called for every span of the page,
+/// including spans beyond the volume's end.
 pub fn encode(
     page: &mut [u8],
     volume: Uuid,
@@ -62,8 +62,8 @@ pub fn encode(
     page::seal(page, RegionKind::Intents, volume, number, sequence);
 }
 
-/// Verifies a page, passes each span that is not clean to `each`, and returns the page's sequence. Whether a
-/// span lies within the volume is not verified.
+/// Verifies a page, passes each span that is not clean to `each`, and returns the page's sequence. Span
+/// numbers are not checked against the size of the volume.
 pub fn decode(
     page: &[u8],
     volume: Uuid,

@@ -5,13 +5,13 @@ use std::fmt;
 /// Why bytes from a device are rejected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Invalid {
-    /// There is no such structure here at all.
+    /// No structure of the expected kind.
     Absent,
-    /// There is one, but the checksum does not match: torn, overwritten or rotten.
+    /// Wrong checksum: torn, overwritten or rotten.
     Checksum,
-    /// The checksum matches, but a value is outside what this version writes.
+    /// Valid checksum, but a value that this version never writes.
     Value(String),
-    /// Written by a version with a feature that this one does not know.
+    /// Written by a version with an unknown feature.
     Feature(String),
 }
 

@@ -14,9 +14,9 @@
 //! …       …     records (see `record.rs`)
 //! ```
 //!
-//! The journal is a ring of 4 KiB pages. A batch begins on a page and does not wrap: if it does not fit
-//! before the end, it begins at the start. Each batch lists the extents of the one before it, so that if one
-//! batch is lost, the extents whose places are no longer proved are known.
+//! The journal is a ring of 4 KiB pages. A batch begins on a page and does not wrap: a batch too long for the
+//! rest of the ring begins at the ring's start. Each batch lists the extents of the previous batch. If one
+//! batch is lost, the next batch therefore names the extents without a proved place.
 
 mod record;
 
@@ -30,20 +30,20 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The unit in which batches lie in the journal.
 pub const PAGE: Bytes = Bytes(4096);
-/// The largest batch: what one buffer holds.
+/// The largest batch: the size of a buffer.
 pub const LARGEST_BATCH: Bytes = Bytes(1 << 20);
 /// The most extents of the previous batch that a batch lists.
 pub const MOST_PREVIOUS: usize = 512;
-/// Records that the largest batch holds, whatever they are.
+/// Records of any kind that the largest batch holds.
 pub const MOST_RECORDS: usize = (LARGEST_BATCH.as_usize() - HEADER - 4 * MOST_PREVIOUS) / MOST_RECORD;
 
-/// The most batches from the tail to the newest. The longest ring holds a quarter; more follow only if a
-/// repair counts on behind batches that were lost.
+/// The most batches from the tail to the newest. The longest ring holds a quarter of them. A larger distance
+/// arises only if a repair skips the numbers of lost batches.
 pub const MOST_LIVE: u64 = 1 << 16;
 
 const MAGIC: [u8; 8] = *b"BRAIDJN2";
 const HEADER: usize = size_of::<Raw>();
-/// Where the checksum's range begins.
+/// Start of the checksum's range.
 const COVERED: usize = 12;
 /// In place of the length of the list of extents.
 const TOO_MANY: u32 = u32::MAX;
@@ -51,29 +51,29 @@ const TOO_MANY: u32 = u32::MAX;
 /// A batch to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// One more than the batch before.
+    /// One more than the previous batch's sequence.
     pub sequence: u64,
-    /// The oldest batch that recovery must replay once this one is durable.
+    /// The oldest batch that recovery must replay once the batch is durable.
     pub tail: u64,
-    /// The opening that writes it.
+    /// The epoch of the opening that writes the batch.
     pub epoch: u64,
-    /// The extents that the previous batch changed; `None` if they are not known. Above [`MOST_PREVIOUS`]
-    /// they are not listed.
+    /// The extents that the previous batch changed; `None` if unknown. More than [`MOST_PREVIOUS`] extents
+    /// are not listed.
     pub previous: Option<&'a [ExtentId]>,
-    /// What changed.
+    /// The changes.
     pub records: &'a [Record],
 }
 
-/// What a verified batch says of itself.
+/// The header of a verified batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Its sequence number.
+    /// The sequence of the batch.
     pub sequence: u64,
-    /// The oldest batch that recovery must replay once this one is durable.
+    /// The oldest batch that recovery must replay once the batch is durable.
     pub tail: u64,
-    /// The opening that wrote it.
+    /// The epoch of the opening that wrote the batch.
     pub epoch: u64,
-    /// Its length, header included, padding not.
+    /// The length of the batch with its header, without padding.
     pub len: Bytes,
 }
 
@@ -95,13 +95,12 @@ const _: () = assert!(std::mem::offset_of!(Raw, len) == COVERED);
 const _: () = assert!(std::mem::offset_of!(Raw, epoch) == 32);
 const _: () = assert!(HEADER + 4 * MOST_PREVIOUS + MOST_RECORDS * MOST_RECORD <= LARGEST_BATCH.as_usize());
 
-/// Room that is enough for any `records` records with the longest list of previous extents.
+/// Bytes that suffice for any `records` records with the longest list of previous extents.
 pub fn room(records: usize) -> Bytes {
     Bytes::of_len(HEADER + 4 * MOST_PREVIOUS + records * MOST_RECORD).align_up(PAGE)
 }
 
-/// Writes a batch to the start of `buffer` and zeros its padding. Returns the room that it takes, in whole
-/// pages.
+/// Writes a batch to the start of `buffer` and zeros its padding. Returns the length in whole pages.
 ///
 /// # Panics
 /// If the buffer is too small; [`room`] is always enough.
@@ -133,7 +132,7 @@ pub fn encode(buffer: &mut [u8], volume: Uuid, batch: &Batch<'_>) -> Bytes {
     room
 }
 
-/// Verifies the batch that begins at the start of `bytes`, which may be followed by anything.
+/// Verifies the batch at the start of `bytes`. Arbitrary bytes may follow the batch.
 pub fn verify(bytes: &[u8], volume: Uuid) -> Result<Header, Invalid> {
     let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| Invalid::Absent)?;
     if raw.magic != MAGIC {
@@ -161,8 +160,8 @@ pub fn verify(bytes: &[u8], volume: Uuid) -> Result<Header, Invalid> {
     })
 }
 
-/// The records of a batch that [`verify`] accepted. A record of an unknown kind that may be skipped is left
-/// out; the first error is the last item.
+/// The records of a batch that [`verify`] accepted, without skippable records of unknown kinds. The first
+/// error is the last item.
 pub fn records<'a>(
     bytes: &'a [u8],
     header: &Header,
@@ -195,17 +194,17 @@ pub fn records<'a>(
     })
 }
 
-/// Writes one record to the start of `bytes`, which are at least [`MOST_RECORD`]. Returns its length.
+/// Writes one record to the start of `bytes`, at least [`MOST_RECORD`] long. Returns the record's length.
 pub(crate) fn encode_record(record: &Record, bytes: &mut [u8]) -> usize {
     record.encode(bytes)
 }
 
-/// The record at the start of `bytes`; none if a reader may skip its kind.
+/// The record at the start of `bytes`; `None` for a skippable record of an unknown kind.
 pub(crate) fn decode_record(bytes: &[u8]) -> Result<Option<Record>, Invalid> {
     record::decode(bytes).map(|(_, record)| record)
 }
 
-/// The extents that the batch before a verified batch changed; `None` if they are not listed.
+/// The extents that the previous batch changed; `None` if the verified batch does not list them.
 pub fn previous(bytes: &[u8], header: &Header) -> Option<Vec<ExtentId>> {
     let (raw, rest) = split(bytes, header);
     if raw.previous.get() == TOO_MANY {
@@ -215,14 +214,14 @@ pub fn previous(bytes: &[u8], header: &Header) -> Option<Vec<ExtentId>> {
     Some(ids.iter().map(|id| ExtentId(id.get())).collect())
 }
 
-/// The fixed fields of a verified batch, and what follows them.
+/// The fixed fields of a verified batch, and the rest of the batch.
 fn split<'a>(bytes: &'a [u8], header: &Header) -> (&'a Raw, &'a [u8]) {
     let batch = &bytes[..header.len.as_usize()];
     Raw::ref_from_prefix(batch).expect("a verified batch is at least as long as its header")
 }
 
 impl Raw {
-    /// Whether a ring can have come to these numbers: recovery looks for every batch from the tail on.
+    /// Verifies that a ring can reach these numbers: recovery looks for every batch from the tail on.
     fn verify_counts(&self) -> Result<(), Invalid> {
         let (sequence, tail) = (self.sequence.get(), self.tail.get());
         count::verify(sequence, "a journal batch's sequence")?;
@@ -286,7 +285,7 @@ mod tests {
         Batch { sequence: 5, tail: 2, epoch: 9, previous, records }
     }
 
-    /// Makes the checksum match what is there.
+    /// Makes the checksum match the bytes.
     fn forge(bytes: &mut [u8], len: usize) {
         bytes[12..16].copy_from_slice(&(len as u32).to_le_bytes());
         let crc = checksum(VOLUME, &bytes[COVERED..len]);
@@ -356,9 +355,9 @@ mod tests {
 
     #[test]
     fn records_that_contradict_their_lengths_are_rejected() {
-        // Where, and which byte: a record too long for the batch, shorter than its prefix, longer and shorter
-        // than its kind allows, a span that is neither set nor cleared, one record more, one record fewer
-        // than there are.
+        // Offset and value of each fault. The record faults: a record too long for the batch, shorter than
+        // its prefix, longer and shorter than its kind allows, a span neither set nor cleared. The count
+        // faults: one record too many, one record too few.
         let first = HEADER;
         for (at, value) in [
             (first + 2, 200),

@@ -1,5 +1,5 @@
-//! Where things lie on the devices of a volume, and how long they are: computed at creation and recorded in
-//! superblock and device table.
+//! Places and lengths of structures on the devices of a volume: computed at creation, recorded in superblock
+//! and device table.
 
 use crate::superblock::{self, Layout};
 use crate::{
@@ -9,7 +9,7 @@ use braid_base::{Bytes, KIB, MIB};
 
 /// The room of one superblock copy.
 pub const SUPERBLOCK_ROOM: Bytes = Bytes(16 << 10);
-/// Where the room after the first two superblock copies begins, in layout `head`.
+/// Start of the room after the first two superblock copies, in layout `head`.
 pub const METADATA_START: Bytes = Bytes(32 << 10);
 /// The smallest device of a volume.
 pub const SMALLEST_DEVICE: Bytes = Bytes(4 << 20);
@@ -17,7 +17,7 @@ pub const SMALLEST_DEVICE: Bytes = Bytes(4 << 20);
 pub const MOST_DEVICES: usize = 1024;
 /// The most spans of a volume: their table takes five pages.
 pub const MOST_SPANS: u32 = 65_536;
-/// The most parts that an extent's validity is kept in: the bits of a map entry.
+/// The most parts of an extent: the validity bits of a map entry.
 pub const PARTS: u64 = 16;
 
 const PAGE: Bytes = Bytes(4096);
@@ -33,14 +33,14 @@ pub fn superblock_offsets(size: Bytes, layout: Layout) -> Vec<Bytes> {
     }
 }
 
-/// The size of a part of an extent: the unit in which the map knows what was written. A sixteenth of the
-/// extent, but never less than a block.
+/// The size of a part of an extent: the unit in which the map records written data. A sixteenth of the
+/// extent, but at least a block.
 pub fn part_size(extent_size: Bytes, block_size: Bytes) -> Bytes {
     (extent_size / PARTS).max(block_size)
 }
 
-/// The length of one half of the device table for `devices` devices: room for at least 32 devices and for
-/// four regions each and 64 more, in whole pages.
+/// The length of one half of the device table for `devices` devices, in whole pages: room for at least 32
+/// devices, four regions for each, and 64 more regions.
 pub fn device_table_room(devices: usize) -> Bytes {
     let entries = devices.max(32);
     let len = superblock::TABLE_HEADER
@@ -54,13 +54,14 @@ pub fn most_regions(devices: usize) -> usize {
     4 * devices.max(32) + 64
 }
 
-/// The journal's length for a volume of `volume_size`: 2^-18 of it (0.00038 %), 1 MiB to 64 MiB, whole pages.
+/// The journal's length for a volume of `volume_size`: 2^-18 of the size (0.00038 %), 1 MiB to 64 MiB, whole
+/// pages.
 pub fn journal_len(volume_size: Bytes) -> Bytes {
     (volume_size / (1 << 18)).clamp(MIB, MIB * 64).align_up(KIB * 4)
 }
 
-/// The length of the journal of epochs: an eighth of the volume, 8 MiB to 1 GiB, but no less than eight
-/// extents and 4 MiB. An epoch takes less than half of it, and a guest may discard an extent at once.
+/// The length of the journal of epochs: an eighth of the volume, 8 MiB to 1 GiB, but at least eight extents
+/// and 4 MiB. An epoch takes less than half of the journal, and a guest may discard a whole extent at once.
 pub fn epoch_journal_len(volume_size: Bytes, extent_size: Bytes) -> Bytes {
     let usual = (volume_size / 8).clamp(MIB * 8, MIB * 1024);
     usual.max(extent_size * 8 + MIB * 4).align_up(KIB * 4)
@@ -82,18 +83,18 @@ pub fn intents_len(spans: u32) -> Bytes {
 }
 
 /// The length of one image of the cache table of a device with `slots` slots: the directory, then an entry
-/// for each block slot. That is 0.15 % of the device with blocks of 4 KiB.
+/// for each block slot. An image takes 0.15 % of the device with blocks of 4 KiB.
 pub fn cache_table_len(slots: u32, extent_size: Bytes, block_size: Bytes) -> Bytes {
     let pages = cache_table_pages(slots, extent_size, block_size);
     extra_page::SIZE * (u64::from(extra_directory::pages(pages)) + u64::from(pages))
 }
 
-/// The pages of entries of that table.
+/// The pages of entries of a cache table.
 pub fn cache_table_pages(slots: u32, extent_size: Bytes, block_size: Bytes) -> u32 {
     extra_page::pages(u64::from(slots) * (extent_size / block_size))
 }
 
-/// The length of a double-write area for an image of so many pages.
+/// The length of a double-write area for an image of `pages` pages.
 pub fn double_write_len(pages: u32) -> Bytes {
     double_write::PAGE * u64::from(pages.clamp(1, double_write::MOST_PAGES))
 }

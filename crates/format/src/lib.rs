@@ -1,5 +1,5 @@
-//! Everything that Braid writes to devices: superblock, device table, journal batch, proof, pages. Pure:
-//! bytes to values and back.
+//! The formats of all structures that Braid writes to devices: superblock, device table, journal batch,
+//! proof, pages. Pure: bytes to values and back.
 //!
 //! ```text
 //! every device   0        superblock copy 0 (8 KiB)
@@ -9,10 +9,10 @@
 //!                end      superblock copy 2, in the last whole 16 KiB
 //! ```
 //!
-//! Everything is little-endian and carries a checksum (CRC-32C) that covers the volume's UUID, so that bytes
-//! left by another volume are never accepted. Nothing read from a device is trusted before its checksum and
-//! its ranges are verified; no length read from a device decides an allocation before it is bounded.
-//! `docs/format.md` draws all structures on one page and gives the order in which they are written.
+//! Everything is little-endian and carries a checksum (CRC-32C). The checksum covers the volume's UUID, so
+//! bytes left by another volume are never accepted. Bytes from a device are not trusted before their checksum
+//! and their ranges are verified. A length from a device decides no allocation before the length is bounded.
+//! `docs/format.md` draws all structures on one page and gives the order of their writes.
 #![forbid(unsafe_code)]
 
 pub mod dirty_spans;
@@ -83,15 +83,15 @@ impl std::fmt::Debug for Uuid {
     }
 }
 
-/// A slot of any device as one number, as the map stores it: the device's first number plus the index on the
-/// device.
+/// The number of a slot among the slots of all devices, as the map stores it: the device's first slot number
+/// plus the index on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct SlotNumber(pub u32);
 
 impl SlotNumber {
     /// No slot: the extent was never written, or has no such copy.
     pub const NONE: SlotNumber = SlotNumber(0);
-    /// The home of an extent whose place a repair could not prove: reads fail until the extent is written
+    /// The home of an extent without a proved place after a repair: reads fail until the extent is written
     /// again.
     pub const LOST: SlotNumber = SlotNumber(u32::MAX);
 }

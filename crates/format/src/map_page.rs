@@ -11,11 +11,11 @@
 //!         6  4  second copy, as slot number; 0: none       (two required copies only)
 //! ```
 //!
-//! 48 bits an extent is what Wu and Reddy's map takes (section II): 0.0046 % at 128 KiB. There are two
-//! images, on different devices if the volume has two: of two valid pages the one with the higher sequence
-//! counts; a page torn by a power cut is read from the other image, and the journal still holds everything
-//! since the older of the two. Which second copies may differ from their homes is not here but in the
-//! intents.
+//! 48 bits an extent equal Wu and Reddy's map (section II): 0.0046 % at 128 KiB. There are two images, on
+//! different devices if the volume has two devices for metadata. Of two valid pages, the page with the higher
+//! sequence counts. A page torn by a power cut is read from the other image, and the journal still holds all
+//! changes since the older of the two pages. The intents, not the map, record the second copies that may
+//! differ from their homes.
 
 use crate::superblock::RegionKind;
 use crate::{Invalid, SlotNumber, Uuid, page};
@@ -29,19 +29,19 @@ pub const SIZE: Bytes = Bytes::of_len(page::SIZE);
 /// The required copies of one extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Entry {
-    /// The home; none for an extent that was never written, lost if a repair could not prove it.
+    /// The home: none for an extent that was never written, lost if a repair could not prove the place.
     pub home: SlotNumber,
-    /// Which parts of the home were written since it was allocated; the others read as zeros, or are lost.
+    /// The parts of the home written since the home was allocated. Other parts read as zeros, or are lost.
     pub valid: u16,
     /// The second required copy.
     pub second: SlotNumber,
-    /// Whether the parts that are not valid are lost.
+    /// True if the parts that are not valid are lost.
     pub partly_lost: bool,
 }
 
-/// Marks a home of which the parts that are not valid are lost.
+/// Mark of a home whose invalid parts are lost.
 const PARTLY_LOST: u32 = 1 << 31;
-/// Slot numbers of a volume with such homes are below this.
+/// Exclusive bound of slot numbers in a volume with marked homes.
 pub const MOST_MARKED: u64 = PARTLY_LOST as u64;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -51,7 +51,7 @@ struct RawHome {
     valid: U16,
 }
 
-/// An entry without the second copy is the start of one with it.
+/// An entry with one copy equals the start of an entry with two.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Raw {
@@ -96,7 +96,7 @@ pub fn encode(
     page::seal(page, RegionKind::Map, volume, number, sequence);
 }
 
-/// A page that was verified.
+/// A verified page.
 pub struct Verified<'a> {
     /// The sequence of the newest journal batch that the page contains.
     pub sequence: u64,
@@ -104,10 +104,10 @@ pub struct Verified<'a> {
     copies: u8,
 }
 
-/// Verifies a page. Slot numbers are not verified: only the volume knows how many slots there are.
+/// Verifies a page. Slot numbers are not verified: the format does not know the volume's number of slots.
 ///
 /// # Errors
-/// `Checksum` for a torn or rotted page, `Value` for one that is none of this place, or holds an impossible
+/// `Checksum` for a torn or rotted page, `Value` for a page of another place or a page with an impossible
 /// entry.
 pub fn verify(page: &[u8], volume: Uuid, number: u32, copies: u8) -> Result<Verified<'_>, Invalid> {
     let (sequence, content) = page::open(page, RegionKind::Map, volume, number)?;
@@ -122,14 +122,14 @@ pub fn verify(page: &[u8], volume: Uuid, number: u32, copies: u8) -> Result<Veri
 }
 
 impl Verified<'_> {
-    /// Passes the entries that are not empty to `each`, by place in the page.
+    /// Passes the non-empty entries to `each`, by place in the page.
     pub fn each(&self, mut each: impl FnMut(u32, Entry)) {
         let mut take = |place: usize, entry: Entry| {
             if entry != Entry::default() {
                 each(place as u32, entry);
             }
         };
-        // A loop for each length: a length known to the compiler halves the time of an opening.
+        // One loop for each length: a length known to the compiler halves the time of an opening.
         match self.copies {
             1 => {
                 let all = entries::<RawHome>(self.content).iter().enumerate();
@@ -143,11 +143,11 @@ impl Verified<'_> {
     }
 }
 
-/// Verifies a page, passes its entries that are not empty to `each`, by place in the page, and returns the
-/// page's sequence.
+/// Verifies a page, passes its non-empty entries to `each`, by place in the page, and returns the page's
+/// sequence.
 ///
 /// # Errors
-/// As [`verify`]; then `each` has seen nothing.
+/// As [`verify`]; `each` has then not been called.
 pub fn decode(
     page: &[u8],
     volume: Uuid,
@@ -180,20 +180,20 @@ impl RawHome {
 }
 
 impl Entry {
-    /// The home as it is stored.
+    /// The home with its mark, as stored.
     #[inline]
     pub(crate) fn marked_home(&self) -> u32 {
         if self.partly_lost { self.home.0 | PARTLY_LOST } else { self.home.0 }
     }
 
-    /// An entry that was decoded, of a volume with the feature *partly lost*.
+    /// A decoded entry, for a volume with the feature *partly lost*.
     pub fn unmarked(self) -> Entry {
         let home = SlotNumber(self.home.0 & !PARTLY_LOST);
         let is_marked = self.home != SlotNumber::LOST && self.home != home && home != SlotNumber::NONE;
         if is_marked { Entry { home, partly_lost: true, ..self } } else { self }
     }
 
-    /// What must hold of every entry, in a page and in a journal record: a second copy is one beside a home.
+    /// Verifies the rule of every entry, in a page and in a journal record: a second copy needs a home.
     #[inline]
     pub(crate) fn verify(&self) -> Result<(), &'static str> {
         match self.home {
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(none.unmarked(), none, "a mark without a home is a slot that does not exist");
     }
 
-    /// It made a read ask for the slot of a home that is not there.
+    /// Such an entry made a read ask for the slot of a missing home.
     #[test]
     fn a_second_copy_without_a_home_is_rejected() {
         for home in [SlotNumber::NONE, SlotNumber::LOST] {

@@ -1,4 +1,4 @@
-//! The summary of the map: which pages of the map images were ever written.
+//! The summary of the map: the pages of the map images that were ever written.
 //!
 //! ```text
 //! offset  size  field
@@ -8,15 +8,15 @@
 //! 24      4072  a bit for each group, lowest bit of the lowest byte first: 1 written, 0 never written
 //! ```
 //!
-//! A map image of a volume with the feature *map summary* ends in two such pages, numbered behind the pages
-//! of the map. Both hold the same. The sequence is one more at each writing. Creation writes the summary
-//! alone, and an opening reads the groups that were written. A page of any other group holds anything, and
-//! counts as a page without entries, of sequence 0.
+//! A map image of a volume with the feature *map summary* ends in two identical summary pages, numbered
+//! behind the pages of the map. The sequence goes up by one at each write. Creation writes the summary alone,
+//! and an opening reads only the written groups. A page of any other group holds arbitrary bytes, and counts
+//! as a page without entries, of sequence 0.
 //!
-//! A checkpoint that writes the first page of a group writes the whole group to all images. After a flush it
-//! writes and flushes the first page of each summary, then the second one, and only then the journal forgets.
-//! So every valid summary is true until the journal forgets more: what an older summary lacks is still in the
-//! journal.
+//! A checkpoint that writes the first page of a group writes the whole group to all images. The checkpoint
+//! then flushes, writes and flushes the first page of each summary, then the second page, and only then lets
+//! the journal forget. Every valid summary is therefore true until the journal forgets more: groups missing
+//! in an older summary are still in the journal.
 
 use crate::superblock::RegionKind;
 use crate::{Invalid, Uuid, page};
@@ -30,10 +30,10 @@ pub const SIZE: Bytes = Bytes::of_len(page::SIZE);
 pub const PAGES: u32 = 2;
 /// The most groups: the bits of a page.
 pub const MOST_GROUPS: u32 = (page::CONTENT - size_of::<Raw>()) as u32 * 8;
-/// The smallest group that creation takes: with extents of 128 KiB, 64 KiB of the map describe 1.3 GiB of the
-/// volume.
+/// The smallest group that creation chooses: with extents of 128 KiB, 64 KiB of the map describe 1.3 GiB of
+/// the volume.
 const SMALLEST_GROUP: u32 = 16;
-/// A map of at most so many pages is read in one request, and has no summary.
+/// The most pages of a map that is read in one request. Such a map has no summary.
 const MOST_READ_AT_ONCE: u32 = 256;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -45,25 +45,25 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == 8);
 
-/// Which groups of pages were written.
+/// The written groups of pages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Summary {
-    /// Writings of the summary before this one.
+    /// Writes of the summary before this write.
     pub sequence: u64,
     pages: u32,
     group_pages: u32,
     bits: Vec<u8>,
 }
 
-/// The pages of a group with which creation gives a map of so many pages a summary; none for a map that needs
-/// none.
+/// The pages of a group in the summary that creation gives a map of `pages` pages; `None` for a map without a
+/// summary.
 pub fn group_pages(pages: u32) -> Option<u32> {
     let least = pages.div_ceil(MOST_GROUPS).next_power_of_two();
     (pages > MOST_READ_AT_ONCE).then_some(least.max(SMALLEST_GROUP))
 }
 
 impl Summary {
-    /// The summary of a map of `pages` pages of which no group was written.
+    /// The summary of a map of `pages` pages without a written group.
     ///
     /// # Panics
     /// If a summary cannot describe so many groups.
@@ -73,7 +73,7 @@ impl Summary {
         Summary { sequence: 0, pages, group_pages, bits }
     }
 
-    /// The summary of a map of which every group may have been written.
+    /// The summary of a map whose groups may all have been written.
     pub fn of_all(pages: u32) -> Summary {
         let mut summary = Summary::new(pages, pages.div_ceil(MOST_GROUPS).max(SMALLEST_GROUP));
         (0..summary.groups()).for_each(|group| summary.insert(group));
@@ -96,12 +96,15 @@ impl Summary {
         group * self.group_pages..end.min(self.pages)
     }
 
-    /// Whether a group was written.
+    /// True if the group was written.
     pub fn contains(&self, group: u32) -> bool {
         self.bits[group as usize / 8] >> (group % 8) & 1 == 1
     }
 
-    /// A group is written.
+    /// Records a group as written.
+    ///
+    /// # Panics
+    /// If the group is beyond the map.
     pub fn insert(&mut self, group: u32) {
         assert!(group < self.groups(), "group {group} of {}", self.groups());
         self.bits[group as usize / 8] |= 1 << (group % 8);
@@ -113,7 +116,7 @@ impl Summary {
         bytes.flat_map(|(i, byte)| (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| i * 8 + bit))
     }
 
-    /// Writes the page with this number into `page`, which is `SIZE` long.
+    /// Writes page `number` into `page`, which is `SIZE` long.
     pub fn encode(&self, page: &mut [u8], volume: Uuid, number: u32) {
         assert_eq!(page.len(), page::SIZE, "a page of the summary has one size");
         page.fill(0);
@@ -124,10 +127,10 @@ impl Summary {
         page::seal(page, RegionKind::Map, volume, number, self.sequence);
     }
 
-    /// Verifies the page with this number, of a map of `pages` pages.
+    /// Verifies page `number`, of a map of `pages` pages.
     ///
     /// # Errors
-    /// `Checksum` for a torn or rotted page, `Value` for one that describes another map.
+    /// `Checksum` for a torn or rotted page, `Value` for a summary of another map.
     pub fn decode(page: &[u8], volume: Uuid, number: u32, pages: u32) -> Result<Summary, Invalid> {
         let (sequence, content) = page::open(page, RegionKind::Map, volume, number)?;
         let (raw, bits) = Raw::ref_from_prefix(content).map_err(|_| Invalid::Absent)?;
@@ -206,7 +209,7 @@ mod tests {
     fn a_summary_of_another_map_or_with_groups_beyond_it_is_rejected() {
         let page = encoded(&Summary::new(1000, 3), 1000);
         assert!(matches!(Summary::decode(&page, VOLUME, 1000, 1004), Err(Invalid::Value(_))));
-        // What the page says of groups, or a bit beyond the last one.
+        // The group fields of the page, or a bit beyond the last group.
         for (at, value) in [(16, 0), (16, 1), (20, 0), (20, 1), (23, 0x80), (24 + 41, 0x40), (4095, 1)] {
             let mut hostile = page.clone();
             hostile[at] = value;
@@ -216,7 +219,7 @@ mod tests {
         }
     }
 
-    /// The images hold both kinds of pages: neither may pass for the other one.
+    /// The images hold pages of the map and of the summary: neither kind may pass for the other.
     #[test]
     fn a_summary_is_no_page_of_the_map() {
         let page = encoded(&Summary::new(1000, 3), 1000);

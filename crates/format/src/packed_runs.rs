@@ -11,8 +11,8 @@ use braid_base::ExtentId;
 /// Runs, in order: first extent and number of extents.
 pub type Runs = Vec<(u32, u32)>;
 
-/// Extents, given in order, as runs that take `room` bytes at most when they are packed. If they are too
-/// many, runs with short gaps between them become one.
+/// Packs extents, given in order, into runs of at most `room` packed bytes. Too many runs are merged across
+/// short gaps.
 pub(crate) fn runs_within(extents: impl Iterator<Item = ExtentId>, room: usize) -> Runs {
     let mut runs = all(extents);
     let mut gap = 1;
@@ -23,7 +23,7 @@ pub(crate) fn runs_within(extents: impl Iterator<Item = ExtentId>, room: usize) 
     runs
 }
 
-/// Extents, given in order, as runs.
+/// The runs of extents, given in order.
 pub(crate) fn all(extents: impl Iterator<Item = ExtentId>) -> Runs {
     let mut runs = Runs::new();
     for extent in extents {
@@ -35,7 +35,7 @@ pub(crate) fn all(extents: impl Iterator<Item = ExtentId>) -> Runs {
     runs
 }
 
-/// Runs with gaps of at most `gap` between them become one.
+/// Merges runs across gaps of at most `gap` extents.
 pub(crate) fn join(runs: Runs, gap: u32) -> Runs {
     let mut joined: Runs = Vec::new();
     for (first, len) in runs {
@@ -47,7 +47,7 @@ pub(crate) fn join(runs: Runs, gap: u32) -> Runs {
     joined
 }
 
-/// The bytes of runs that are in order and do not touch.
+/// The packed bytes of runs in order that do not touch.
 pub(crate) fn pack(runs: &[(u32, u32)]) -> Vec<u8> {
     let (mut bytes, mut end) = (Vec::new(), 0);
     for &(first, len) in runs {
@@ -60,7 +60,7 @@ pub(crate) fn pack(runs: &[(u32, u32)]) -> Vec<u8> {
     bytes
 }
 
-/// The runs of which these are all bytes.
+/// The runs in `bytes`, all of which must be packed runs.
 pub(crate) fn unpack(mut bytes: &[u8]) -> Result<Runs, Invalid> {
     let (mut runs, mut end) = (Runs::new(), 0u32);
     let wrong = || Invalid::Value("packed runs reach beyond the largest volume".to_owned());
@@ -94,7 +94,7 @@ fn take(bytes: &mut &[u8]) -> Result<u64, Invalid> {
         *bytes = rest;
         number |= u64::from(first & 0x7f) << shift;
         if first & 0x80 == 0 {
-            // A number has one form.
+            // Only the shortest form of a number is accepted.
             if shift > 0 && first == 0 {
                 break;
             }

@@ -1,4 +1,4 @@
-//! The 16 bytes at the head of every checkpointed 4 KiB page, whatever the page holds.
+//! The 16 bytes at the head of every checkpointed 4 KiB page, for all kinds of pages.
 //!
 //! ```text
 //! offset  size  field
@@ -7,8 +7,7 @@
 //! 8       8     sequence of the newest journal batch that the page contains
 //! ```
 //!
-//! The kind enters the checksum so that a page of a region that was once here, of another kind, is never
-//! accepted.
+//! The kind enters the checksum, so a page left by an earlier region of another kind is never accepted.
 
 use crate::superblock::RegionKind;
 use crate::{Invalid, Uuid, count};
@@ -33,7 +32,7 @@ struct Raw {
 const _: () = assert!(size_of::<Raw>() == HEADER);
 const _: () = assert!(std::mem::offset_of!(Raw, sequence) == 8);
 
-/// Completes a page whose content is in place.
+/// Writes the header of a page with complete content.
 pub(crate) fn seal(page: &mut [u8], kind: RegionKind, volume: Uuid, number: u32, sequence: u64) {
     let mut raw = Raw { crc: U32::ZERO, number: number.into(), sequence: sequence.into() };
     page[..HEADER].copy_from_slice(raw.as_bytes());
@@ -41,7 +40,7 @@ pub(crate) fn seal(page: &mut [u8], kind: RegionKind, volume: Uuid, number: u32,
     page[..HEADER].copy_from_slice(raw.as_bytes());
 }
 
-/// The number that a page says it has; not verified.
+/// The page number in the header; not verified.
 pub(crate) fn number(page: &[u8]) -> u32 {
     assert_eq!(page.len(), SIZE, "a page has one size");
     u32::from_le_bytes(page[4..8].try_into().expect("four bytes"))
@@ -88,8 +87,8 @@ mod tests {
         page
     }
 
-    /// A region that moved away leaves its pages; with the same number and volume they would pass for pages
-    /// of the region that came.
+    /// A region that moved away leaves its pages behind. With the same number and volume, the pages would
+    /// pass for pages of the new region.
     #[test]
     fn a_page_of_a_region_of_another_kind_is_rejected() {
         let page = sealed(RegionKind::Map);

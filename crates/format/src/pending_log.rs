@@ -1,5 +1,5 @@
-//! The pending log: changes of the map that no journal batch says yet, in memory that outlives the daemon. It
-//! lies on no device.
+//! The pending log: changes of the map that are not yet in a journal batch, in memory that outlives the
+//! daemon. The log lies on no device.
 //!
 //! ```text
 //! offset  size  field                                          changes
@@ -30,14 +30,14 @@
 //!           4            a journal record of kind extent or extra (see `journal/record.rs`), zeros behind it
 //! ```
 //!
-//! The daemon writes an entry first, and then the number behind it in one store. A process that dies between
-//! two instructions leaves the entries up to that number whole. So a position and its checksum are one word.
-//! The log says nothing to another volume, another life of the machine or another opening. A copy of the
-//! volume has the same UUID, and may have counted as many openings: the owner, a random number of each
-//! opening (see `superblock.rs`), tells the openings apart.
+//! The daemon writes an entry first, and then the number behind the entry in one store. If a process dies
+//! between two instructions, the entries up to that number are whole. A position and its checksum therefore
+//! share one word. The log is rejected for another volume, another life of the machine and another opening. A
+//! copy of the volume has the same UUID, and may have counted as many openings. The owner, a random number of
+//! each opening (see `superblock.rs`), distinguishes such openings.
 //!
-//! A later layout has another digit at the end of its magic. The layout before this one, "BRAIDPL1", is still
-//! read: bytes 104..128 are zeros there, and no checksum includes an owner.
+//! A later layout has another digit at the end of its magic. The previous layout, "BRAIDPL1", is still read:
+//! its bytes 104..128 are zeros, and its checksums include no owner.
 
 use crate::checksum::checksum;
 use crate::journal::{self, MOST_RECORD, MOST_RECORDS, Record};
@@ -46,92 +46,91 @@ use braid_base::Bytes;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where the entries begin.
+/// Start of the entries.
 pub const HEAD: Bytes = Bytes(4096);
 /// The length of an entry.
 pub const ENTRY: Bytes = Bytes(24);
-/// Bytes of the head that hold something.
+/// Used bytes of the head.
 pub const HEAD_USED: usize = 128;
 
-/// Where the epoch of a later opening lies that has read the log.
+/// Offset of the epoch of the later opening that has read the log.
 pub const READER: Bytes = Bytes(64);
-/// Where the number of the first entry lies.
+/// Offset of the number of the first entry.
 pub const FIRST: Bytes = Bytes(72);
-/// Where the number behind the last entry lies.
+/// Offset of the number behind the last entry.
 pub const END: Bytes = Bytes(80);
-/// Where the newest durable batch lies.
+/// Offset of the newest durable batch.
 pub const NEWEST: Bytes = Bytes(88);
-/// Where the loss lies.
+/// Offset of the loss.
 pub const LOSS: Bytes = Bytes(96);
-/// Where the owner of the later opening lies that has read the log.
+/// Offset of the owner of the later opening that has read the log.
 pub const READER_OWNER: Bytes = Bytes(104);
-/// Where the owner lies that the later opening has found in the superblock.
+/// Offset of the owner that the later opening has found in the superblock.
 pub const FOUND_OWNER: Bytes = Bytes(112);
 
-/// Entries for each change that may be pending: a batch may be under way with as many again, and some changes
-/// are there twice.
+/// Entries for each change that may be pending: a batch in flight may hold as many again, and some changes
+/// are in the log twice.
 pub const PER_PENDING: u64 = 6;
-/// The largest capacity, in entries: that of the largest journal batch.
+/// The largest capacity, in entries: enough for the largest journal batch.
 pub const MOST_ENTRIES: u64 = PER_PENDING * MOST_RECORDS as u64;
 /// The length of the largest log.
 pub const LARGEST: Bytes = Bytes(HEAD.0 + ENTRY.0 * MOST_ENTRIES);
 
-/// The first eight bytes of a log that counts.
+/// The first eight bytes of a valid log.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BRAIDPL2");
-/// The first eight bytes of a log without owners, of an older version.
+/// The first eight bytes of a log without owners, from an older version.
 pub const MAGIC_WITHOUT_OWNER: u64 = u64::from_le_bytes(*b"BRAIDPL1");
-/// The byte of the magic in which layouts differ.
+/// The byte of the magic that differs between layouts.
 const DIGIT: u64 = 0xff << 56;
 
-/// Positions stay below this: an opening that changed the map a million times a second would take nine years
-/// to count so far.
+/// Exclusive bound of positions: reached after nine years at a million changes of the map a second.
 pub const MOST_POSITION: u64 = 1 << POSITION_BITS;
-/// Bits of a position's value. Its checksum has the others.
+/// Bits of a position's value. The remaining bits hold the checksum.
 const POSITION_BITS: u32 = 48;
 
-/// Where the head's checksum begins, and where it ends.
+/// The range of the head's checksum.
 const COVERED: std::ops::Range<usize> = 12..64;
-/// Where the record of an entry begins.
+/// Start of the record in an entry.
 const RECORD: usize = 4;
 
-/// What a log says of itself.
+/// The head of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
-    /// Whose changes they are.
+    /// The volume of the changes.
     pub volume: Uuid,
     /// The life of the machine.
     pub life: [u8; 16],
-    /// The opening that writes it.
+    /// The epoch of the opening that writes the log.
     pub epoch: u64,
     /// The random number of that opening; none in a log of an older version.
     pub owner: Option<u64>,
-    /// Entries that it has room for.
+    /// The log's room, in entries.
     pub capacity: u64,
-    /// A later opening that has read it, and may not have made all of it durable.
+    /// The epoch of a later opening that has read the log. The reader may not have made all entries durable.
     pub reader: Option<u64>,
-    /// The owners of that later opening and of the superblock that the later opening has found, in 48 bits.
+    /// The owner of the reader, and the owner that the reader has found in the superblock, in 48 bits.
     pub reader_owners: [u64; 2],
     /// The first entry that counts.
     pub first: u64,
-    /// The entry behind the last one.
+    /// The number behind the last entry.
     pub end: u64,
-    /// The newest journal batch that was durable.
+    /// The newest durable journal batch.
     pub newest: u64,
-    /// What devices may have lost.
+    /// The loss of data on devices.
     pub loss: Loss,
 }
 
-/// What devices may have lost that the log speaks of.
+/// A loss that affects the entries of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Loss {
-    /// Nothing.
+    /// No loss.
     #[default]
     None = 0,
-    /// Nothing that the log speaks of; but an earlier loss is to be told to a guest that flushes.
+    /// No loss of entries, but an earlier loss must still fail a guest's flush.
     Owed = 1,
     /// A flush failed: the data of the entries may be lost.
     Possible = 2,
-    /// There was no room for all changes.
+    /// The log had no room for all changes.
     Incomplete = 3,
 }
 
@@ -164,32 +163,31 @@ const _: () = assert!(std::mem::offset_of!(Raw, reader_owner) == READER_OWNER.as
 const _: () = assert!(std::mem::offset_of!(Raw, found_owner) == FOUND_OWNER.as_usize());
 const _: () = assert!(RECORD + MOST_RECORD <= ENTRY.as_usize());
 
-/// The length of a log with room for so many entries.
+/// The length of a log with room for `capacity` entries.
 pub fn len(capacity: u64) -> Bytes {
     HEAD + ENTRY * capacity
 }
 
 impl Head {
-    /// What seals the log's entries and positions.
+    /// The seal of the log's entries and positions.
     pub fn seal(&self) -> Seal {
         Seal::new(self.volume, self.epoch, self.owner)
     }
 
-    /// Whether the opening with this owner wrote the log, or has read the log after that, or is the opening
-    /// whose superblock the reader found. A log of an older version does not know, and takes each opening for
-    /// one of these.
+    /// True if the opening with this owner wrote the log, or has read the log later, or wrote the superblock
+    /// that the reader found. A log of an older version has no owners and accepts every opening.
     pub fn knows(&self, owner: u64) -> bool {
         let is_reader = self.reader.is_some() && self.reader_owners.contains(&in_position(owner));
         self.owner.is_none_or(|own| own == owner) || is_reader
     }
 }
 
-/// An owner as a position has it.
+/// The part of an owner that a position stores.
 pub fn in_position(owner: u64) -> u64 {
     owner & (MOST_POSITION - 1)
 }
 
-/// The bytes of a head. Its epoch and positions are below [`MOST_POSITION`].
+/// Encodes a head. Its epoch and positions are below [`MOST_POSITION`].
 pub fn encode_head(head: &Head) -> [u8; HEAD_USED] {
     let seal = head.seal();
     let [reader_owner, found_owner] = head.reader_owners;
@@ -229,7 +227,7 @@ fn with_owner(crc: u32, owner: Option<u64>) -> u32 {
 ///
 /// # Errors
 /// `Absent` if there is no log, `Checksum` for a head or position that no daemon wrote, `Feature` for another
-/// layout, `Value` for numbers that contradict each other.
+/// layout, `Value` for contradictory numbers.
 pub fn decode_head(bytes: &[u8; HEAD_USED], len: Bytes) -> Result<Head, Invalid> {
     let raw = Raw::ref_from_bytes(bytes).map_err(|_| Invalid::Absent)?;
     let owner = match raw.magic.get() {
@@ -289,12 +287,13 @@ pub fn decode_head(bytes: &[u8; HEAD_USED], len: Bytes) -> Result<Head, Invalid>
 pub struct Seal(u32);
 
 impl Seal {
-    /// The seal of a volume's opening, with the owner of the opening unless the layout has none.
+    /// The seal of a volume's opening. `owner` is `None` in a layout without owners.
     pub fn new(volume: Uuid, epoch: u64, owner: Option<u64>) -> Seal {
         Seal(with_owner(checksum(volume, &epoch.to_le_bytes()), owner))
     }
 
-    /// The word of a position that lies at `at`. A value from [`MOST_POSITION`] on counts as the largest one.
+    /// The word of a position at offset `at`. Values from [`MOST_POSITION`] on are stored as the largest
+    /// value.
     #[inline]
     pub fn position(self, at: Bytes, value: u64) -> u64 {
         let value = value.min(MOST_POSITION - 1);
@@ -303,16 +302,16 @@ impl Seal {
         value | u64::from(crc) << POSITION_BITS
     }
 
-    /// The value of a position that lies at `at`.
+    /// The value of a position at offset `at`.
     ///
     /// # Errors
-    /// `Checksum` for a word that this opening did not write there.
+    /// `Checksum` for a word that this opening did not write at `at`.
     pub fn value(self, at: Bytes, word: u64) -> Result<u64, Invalid> {
         let value = word & (MOST_POSITION - 1);
         if self.position(at, value) == word { Ok(value) } else { Err(Invalid::Checksum) }
     }
 
-    /// The bytes of an entry.
+    /// Encodes an entry.
     #[inline]
     pub fn encode(self, number: u64, record: &Record) -> [u8; ENTRY.as_usize()] {
         let mut bytes = [0; ENTRY.as_usize()];
@@ -325,8 +324,8 @@ impl Seal {
     /// The record of an entry.
     ///
     /// # Errors
-    /// `Checksum` for an entry that this opening did not write under this number, `Value` for a record that
-    /// no log has.
+    /// `Checksum` for an entry that this opening did not write under `number`, `Value` for a record of a kind
+    /// not allowed in a log.
     pub fn decode(self, number: u64, bytes: &[u8; ENTRY.as_usize()]) -> Result<Record, Invalid> {
         if bytes[..RECORD] != self.checksum(number, bytes).to_le_bytes() {
             return Err(Invalid::Checksum);
@@ -344,12 +343,12 @@ impl Seal {
     }
 }
 
-/// The records of a log, in the order in which the changes were made. `load` copies bytes out of the log, and
-/// zeros from behind its end.
+/// The records of a log, in the order of the changes. `load` copies bytes from the log, and zeros from behind
+/// its end.
 ///
 /// # Errors
-/// The number of the first entry that is damaged, and why. Then none counts: an older change of an extent
-/// must not hide a newer one.
+/// The number of the first damaged entry, and the reason. No entry counts then: an older change of an extent
+/// must not hide a newer change.
 pub fn records(head: &Head, load: impl Fn(Bytes, &mut [u8])) -> Result<Vec<Record>, (u64, Invalid)> {
     let seal = head.seal();
     let read = |number| {
@@ -360,7 +359,7 @@ pub fn records(head: &Head, load: impl Fn(Bytes, &mut [u8])) -> Result<Vec<Recor
     (head.first..head.end).map(read).collect()
 }
 
-/// Where an entry lies in a log of this capacity.
+/// Offset of an entry in a log of this capacity.
 #[inline]
 pub fn place(number: u64, capacity: u64) -> Bytes {
     HEAD + ENTRY * (number % capacity)

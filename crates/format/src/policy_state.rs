@@ -1,5 +1,5 @@
 //! The policy's own state: bounded tables of a policy that survive a restart, as bytes that only the policy
-//! understands.
+//! interprets.
 //!
 //! ```text
 //! offset  size  field
@@ -13,9 +13,8 @@
 //! ```
 //!
 //! The region has two halves of 256 KiB, written alternately by the parity of the sequence. Of all valid
-//! halves, the one with the highest epoch, then the highest sequence, counts: a device that was missing may
-//! hold a higher sequence of an earlier epoch. A lost state costs what the policy has learned and nothing
-//! else.
+//! halves, the half with the highest epoch, then the highest sequence, counts: a device that was missing may
+//! hold a higher sequence of an earlier epoch. The loss of the state costs only the policy's learned tables.
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid, count, text};
@@ -32,20 +31,20 @@ pub const LONGEST_POLICY_NAME: usize = 63;
 
 const MAGIC: [u8; 8] = *b"BRAIDPOL";
 const HEADER: usize = size_of::<Raw>();
-/// Where the checksum's range begins.
+/// Start of the checksum's range.
 const COVERED: usize = 12;
 const PAGE: usize = 4096;
 
 /// The state of a policy, verified.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyState<'a> {
-    /// The opening that wrote it.
+    /// The epoch of the opening that wrote the state.
     pub epoch: u64,
     /// One more at each write.
     pub sequence: u64,
-    /// The policy that wrote it.
+    /// The policy that wrote the state.
     pub policy: String,
-    /// What only that policy understands.
+    /// The policy's bytes.
     pub state: &'a [u8],
 }
 
@@ -64,7 +63,7 @@ const _: () = assert!(HEADER == 96);
 const _: () = assert!(std::mem::offset_of!(Raw, len) == COVERED);
 const _: () = assert!(std::mem::offset_of!(Raw, policy) == 24);
 
-/// As bytes, padded to whole 4 KiB pages, at most `HALF` long.
+/// Encodes the state, padded to whole 4 KiB pages, at most `HALF` long.
 ///
 /// # Panics
 /// If the state is longer than `MOST_STATE` or the name longer than `LONGEST_POLICY_NAME`.
@@ -88,7 +87,7 @@ pub fn encode(volume: Uuid, written: &PolicyState) -> Vec<u8> {
     bytes
 }
 
-/// Verifies the state at the start of `bytes`, which may be followed by anything.
+/// Verifies the state at the start of `bytes`. Arbitrary bytes may follow the state.
 pub fn decode(bytes: &[u8], volume: Uuid) -> Result<PolicyState<'_>, Invalid> {
     let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| Invalid::Absent)?;
     if raw.magic != MAGIC {

@@ -1,4 +1,4 @@
-//! The proof: the newest journal sequence that was promised to a guest, outside the journal's ring.
+//! The proof: the newest journal sequence promised to a guest, stored outside the journal's ring.
 //!
 //! ```text
 //! offset  size  field
@@ -13,14 +13,15 @@
 //! 56      4 n   their ids
 //! ```
 //!
-//! A witness (see `witness.rs`) that is older than the page that is named here has been lost, with whatever
-//! its device had made durable since. Older versions write zeros there. A page is alone if the other place
-//! could not be written: a power cut may have torn the next page, which went over this one.
+//! A witness (see `witness.rs`) older than the named page has been lost, with everything that its device had
+//! made durable since. Older versions write zeros in place of the page. A page is alone if the other place of
+//! the witness could not be written: the next page overwrote this page, and a power cut may have torn the
+//! next page.
 //!
-//! It tells a journal whose end was lost from one whose end was never promised. It is written *after* the
-//! flush of the batch that it names, and is itself durable with the next flush, so it may be older than the
-//! newest promise and never newer. The region holds two such pages, written alternately; the valid one with
-//! the highest epoch and sequence counts.
+//! The proof distinguishes a journal with a lost end from a journal whose end was never promised. The proof
+//! is written *after* the flush of the named batch, and becomes durable with the next flush. A proof may
+//! therefore be older than the newest promise, but never newer. The region holds two such pages, written
+//! alternately; the valid page with the highest epoch and sequence counts.
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid, count};
@@ -34,37 +35,37 @@ pub const SIZE: Bytes = Bytes(4096);
 pub const PAGES: u64 = 2;
 
 const MAGIC: [u8; 8] = *b"BRAIDPRF";
-/// Where the checksum's range begins.
+/// Start of the checksum's range.
 const COVERED: usize = 12;
 
-/// What is proved.
+/// The newest promised batch.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Proof {
-    /// The opening that wrote it.
+    /// The epoch of the opening that wrote the proof.
     pub epoch: u64,
-    /// The newest journal batch that was promised when it was written.
+    /// The newest journal batch promised at the time of the write.
     pub sequence: u64,
-    /// The extents that this batch changed, so that if it is lost, it is known which places are not proved;
-    /// `None` if they are too many.
+    /// The extents that the batch changed; `None` for too many. If the batch is lost, the list names the
+    /// extents without a proved place.
     pub extents: Option<Vec<ExtentId>>,
-    /// The newest page of the witness that was durable when it was written, if it is known.
+    /// The newest durable page of the witness at the time of the write, if known.
     pub witnessed: Option<Witnessed>,
 }
 
-/// A page of a witness that the opening which wrote the proof made durable.
+/// A page of a witness, made durable by the opening that wrote the proof.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Witnessed {
-    /// Where it lies.
+    /// The device of the witness.
     pub device: DeviceId,
-    /// Its number among the pages of that opening.
+    /// The number of the page among the pages of the opening.
     pub number: u32,
-    /// Whether the other place of the witness could not be written: the next page goes over this one.
+    /// True if the other place of the witness could not be written: the next page overwrites this page.
     pub alone: bool,
 }
 
 /// The most extents that a page lists.
 pub const MOST_EXTENTS: usize = (SIZE.as_usize() - size_of::<Raw>()) / 4;
-/// Beside the device of the witness: the page is alone.
+/// Flag beside the device of the witness: the page is alone.
 const ALONE: u32 = 1 << 31;
 /// In place of the length of the list.
 const TOO_MANY: u32 = u32::MAX;
@@ -86,7 +87,7 @@ const _: () = assert!(size_of::<Raw>() == 56);
 const _: () = assert!(std::mem::offset_of!(Raw, witness) == COVERED);
 const _: () = assert!(std::mem::offset_of!(Raw, epoch) == 32);
 
-/// The page.
+/// Encodes the page. Extents beyond [`MOST_EXTENTS`] are recorded as too many.
 pub fn encode(volume: Uuid, proof: &Proof) -> [u8; SIZE.as_usize()] {
     let mut page = [0; SIZE.as_usize()];
     let of_page = |page: Witnessed| (1 + u32::from(page.device.0)) | if page.alone { ALONE } else { 0 };
@@ -137,7 +138,7 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Proof, Invalid> {
     Ok(Proof { epoch: raw.epoch.get(), sequence: raw.sequence.get(), extents, witnessed })
 }
 
-/// The newest valid proof in the bytes of its region; if there is none, why the first page is not valid.
+/// The newest valid proof in the bytes of its region; without a valid page, the first page's error.
 pub fn newest(region: &[u8], volume: Uuid) -> Result<Proof, Invalid> {
     let pages = region.chunks_exact(SIZE.as_usize()).take(PAGES as usize);
     let proofs = pages.filter_map(|page| decode(page, volume).ok());

@@ -1,5 +1,5 @@
-//! Recent entries: what the map says of the extents that changed since the last checkpoint, on a metadata
-//! device that does not have the journal. Only with one required copy.
+//! Recent entries: the map's entries of the extents that changed since the last checkpoint, on a metadata
+//! device without the journal. Only with one required copy.
 //!
 //! ```text
 //! offset  size  field
@@ -15,12 +15,12 @@
 //! 48      14 n  entries of a page of blocks: block (8), extent slot (4) and place (2) of its dirty extra copy
 //! ```
 //!
-//! Pages of blocks follow those of extents. A block without a dirty extra copy on a device without the
-//! journal has extent slot 0. Older versions take a page of blocks for none, and so the whole list.
+//! Pages of blocks follow pages of extents. Extent slot 0 means that the block has no dirty extra copy on a
+//! device without the journal. Older versions reject a page of blocks, and with the page the whole list.
 //!
-//! A list is written to the ring of the journal that is not in use: to the first half of the ring if its
-//! number is even, else to the second half. The witness says which list counts, and how many pages it has. A
-//! page of the map that contains the list's batch is newer than the list.
+//! A list is written to the unused journal ring: to the first half of the ring if its number is even,
+//! otherwise to the second half. The witness names the list that counts, and its number of pages. A page of
+//! the map that contains the list's batch is newer than the list.
 
 use crate::checksum::checksum;
 use crate::journal::Extra;
@@ -35,24 +35,24 @@ pub const SIZE: Bytes = Bytes::of_len(page::SIZE);
 
 const MAGIC: [u8; 8] = *b"BRAIDREC";
 const MAGIC_OF_BLOCKS: [u8; 8] = *b"BRAIDRCB";
-/// Where the checksum's range begins.
+/// Start of the checksum's range.
 const COVERED: usize = 12;
 
-/// Which list a page belongs to.
+/// The list of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct List {
-    /// The opening that wrote it.
+    /// The epoch of the opening that wrote the list.
     pub epoch: u64,
-    /// Lists that the opening had written with this one.
+    /// Lists that the opening had written, including this list.
     pub number: u64,
-    /// The entries are as of this batch.
+    /// The newest batch that the entries include.
     pub batch: u64,
 }
 
 /// The entries of a page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entries {
-    /// What the map says of extents.
+    /// Map entries of extents.
     Extents(Vec<(ExtentId, Entry)>),
     /// The dirty extra copies of blocks on devices without the journal.
     Blocks(Vec<(BlockId, Option<Extra>)>),
@@ -99,17 +99,17 @@ pub const PER_PAGE: usize = (page::SIZE - size_of::<Raw>()) / size_of::<RawEntry
 /// Blocks of a full page.
 pub const BLOCKS_PER_PAGE: usize = (page::SIZE - size_of::<Raw>()) / size_of::<RawBlock>();
 
-/// How many pages so many entries take.
+/// How many pages `entries` entries take.
 pub fn pages(entries: usize) -> usize {
     entries.div_ceil(PER_PAGE)
 }
 
-/// How many pages so many blocks take.
+/// How many pages `blocks` blocks take.
 pub fn block_pages(blocks: usize) -> usize {
     blocks.div_ceil(BLOCKS_PER_PAGE)
 }
 
-/// Where a list begins in a ring of this length, and how many pages fit there.
+/// Start of list `number` in a ring of length `ring`, and the pages that fit there.
 pub fn place(ring: Bytes, number: u64) -> (Bytes, usize) {
     let half = (ring / 2).align_down(SIZE);
     (half * (number % 2), (half / SIZE) as usize)
@@ -130,7 +130,7 @@ pub fn encode(page: &mut [u8], volume: Uuid, list: List, number: u32, entries: &
     seal(page, volume, list, (MAGIC, number, entries.len()));
 }
 
-/// As [`encode`], a page of blocks, with their dirty extra copies.
+/// Writes a page of blocks, with their dirty extra copies, like [`encode`].
 ///
 /// # Panics
 /// If there are more blocks than [`BLOCKS_PER_PAGE`].
@@ -152,7 +152,7 @@ pub fn encode_blocks(
     seal(page, volume, list, (MAGIC_OF_BLOCKS, number, blocks.len()));
 }
 
-/// Writes the head of a page whose entries are there.
+/// Writes the head of a page with its entries in place.
 fn seal(page: &mut [u8], volume: Uuid, list: List, (magic, number, entries): ([u8; 8], u32, usize)) {
     let mut raw = Raw {
         magic,
@@ -169,8 +169,8 @@ fn seal(page: &mut [u8], volume: Uuid, list: List, (magic, number, entries): ([u
     page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
 }
 
-/// Verifies page `number` of a list, at the start of `bytes`, and gives its entries as they are stored.
-/// Neither extents, blocks nor slots are verified: only the volume knows how many there are.
+/// Verifies page `number` of a list, at the start of `bytes`. Returns the entries as stored. Extents, blocks
+/// and slots are not verified: the format does not know the volume's counts.
 pub fn decode(bytes: &[u8], volume: Uuid, list: List, number: u32) -> Result<Entries, Invalid> {
     let page = bytes.get(..SIZE.as_usize()).ok_or(Invalid::Absent)?;
     let (raw, rest) = Raw::ref_from_prefix(page).map_err(|_| Invalid::Absent)?;

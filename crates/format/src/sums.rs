@@ -1,5 +1,5 @@
-//! What an adopted disk is known by after an unclean stop: sums of *samples*, blocks scattered over the disk,
-//! and *marks* of its file systems. It lies on the record.
+//! Recognises an adopted disk after an unclean stop, by sums of *samples* (blocks scattered over the disk)
+//! and by *marks* of its file systems. The table lies on the record.
 //!
 //! ```text
 //! offset  size  field
@@ -13,13 +13,13 @@
 //! …       32 m  marks: sector (8), identity (4), change (4), next change (4), 1 if not known (1), 0 (11)
 //! ```
 //!
-//! The region has two halves, written alternately by the parity of the sequence. Of two valid halves the one
-//! with the higher sequence counts. A half that a power cut tears counts for nothing, and no write to the
-//! disk has relied on the half.
+//! The region has two halves, written alternately by the parity of the sequence. Of two valid halves, the
+//! half with the higher sequence counts. A half torn by a power cut does not count, and no write to the disk
+//! has relied on the torn half.
 //!
-//! A sample is marked as written before the first write there. So a sample that is not marked still has its
-//! sum, or the disk is another one, or was changed elsewhere. A mark on the disk has one of the two changes:
-//! the next one is noted before a guest's write brings it to the disk.
+//! A sample is marked as written before the first write to its block. If an unmarked sample lacks its sum,
+//! the disk is another disk or was changed elsewhere. A mark on the disk has one of its two changes: the next
+//! change is recorded before a guest's write brings the change to the disk.
 
 use crate::checksum::checksum;
 use crate::fingerprint::Mark;
@@ -28,8 +28,8 @@ use braid_base::Bytes;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The most samples. Reading so many takes a disk 2 s, at 8 ms each. If a 50th of the disk is changed
-/// elsewhere, 99 of 100 times a sample tells.
+/// The most samples. Reading all samples takes a disk 2 s, at 8 ms each. If a 50th of the disk is changed
+/// elsewhere, a sample shows the change 99 of 100 times.
 pub const MOST_SAMPLES: usize = 256;
 /// The most marks.
 pub const MOST_MARKS: usize = 100;
@@ -40,41 +40,41 @@ pub const HALF: Bytes = Bytes(8192);
 
 const MAGIC: [u8; 8] = *b"BRAIDSUM";
 const HEADER: usize = size_of::<Raw>();
-/// Where the checksum's range begins.
+/// Start of the checksum's range.
 const COVERED: usize = 12;
 
-/// A block of the disk whose sum is kept.
+/// A block of the disk with its sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// Where the block begins.
+    /// Start of the block.
     pub at: Bytes,
     /// The CRC-32C of its bytes.
     pub sum: u32,
-    /// Whether the block may have been written since.
+    /// True if the block may have been written since.
     pub is_written: bool,
 }
 
-/// A mark of a file system or a partition table, as it may be on the disk.
+/// A mark of a file system or a partition table, as expected on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Noted {
     /// The sector that holds the mark.
     pub at: Bytes,
-    /// As it was noted last.
+    /// The mark as last recorded.
     pub mark: Mark,
-    /// The change that is on its way to the disk; that of the mark if there is none.
+    /// The change on its way to the disk; without one, the change of `mark`.
     pub next: u32,
-    /// Whether the sector may hold anything.
+    /// True if the sector may hold arbitrary bytes.
     pub is_unknown: bool,
 }
 
-/// A table of both.
+/// A table of samples and marks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Sums {
     /// One more at each write.
     pub sequence: u64,
-    /// In the order of their addresses.
+    /// Samples in the order of their addresses.
     pub samples: Vec<Sample>,
-    /// In the order of their addresses.
+    /// Marks in the order of their addresses.
     pub marks: Vec<Noted>,
 }
 
@@ -119,8 +119,8 @@ const fn len(samples: usize, marks: usize) -> usize {
     HEADER + samples * size_of::<RawSample>() + marks * size_of::<RawMark>()
 }
 
-/// The addresses of the samples of a disk: the middles of as many equal parts of the disk, shifted by the
-/// volume's UUID, so that no pattern of a file system meets all of them.
+/// The addresses of a disk's samples: a block in each of equal parts of the disk, chosen by the volume's
+/// UUID. No pattern of a file system therefore meets all samples.
 pub fn addresses(volume: Uuid, size: Bytes) -> Vec<Bytes> {
     let blocks = size.0 / SAMPLE.0;
     let count = blocks.min(MOST_SAMPLES as u64);
@@ -141,7 +141,10 @@ fn wide(blocks: u64, i: u64, count: u64) -> u64 {
     (u128::from(blocks) * u128::from(i) / u128::from(count)) as u64
 }
 
-/// As bytes, [`HALF`] long.
+/// Encodes a half, [`HALF`] long.
+///
+/// # Panics
+/// If there are more samples or marks than a table holds.
 pub fn encode(volume: Uuid, sums: &Sums) -> Vec<u8> {
     assert!(sums.samples.len() <= MOST_SAMPLES && sums.marks.len() <= MOST_MARKS, "a table has bounds");
     let header = |crc: u32| Raw {
@@ -177,7 +180,7 @@ pub fn encode(volume: Uuid, sums: &Sums) -> Vec<u8> {
 /// Verifies a half.
 ///
 /// # Errors
-/// `Absent` if there is no table, `Checksum` or `Value` for one that is damaged.
+/// `Absent` if there is no table, `Checksum` or `Value` for a damaged table.
 pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Sums, Invalid> {
     let (raw, rest) = Raw::ref_from_prefix(bytes).map_err(|_| Invalid::Absent)?;
     if raw.magic != MAGIC {

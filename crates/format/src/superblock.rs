@@ -1,4 +1,4 @@
-//! The superblock: what volume a device belongs to, as which of its devices, and where the device table lies.
+//! The superblock: the volume of a device, the device's id in the volume, and the places of the device table.
 //!
 //! ```text
 //! offset  size  field
@@ -33,9 +33,9 @@
 //! 1408    6784  0
 //! ```
 //!
-//! There are three copies on each device; the valid one with the highest sequence counts. All copies of all
-//! devices are written at each change, one copy after the other with a flush between, so that a power cut
-//! leaves one whole.
+//! There are three copies on each device; the valid copy with the highest sequence counts. Each change writes
+//! all copies on all devices, one copy after the other with a flush between, so a power cut leaves one copy
+//! whole.
 
 mod device;
 mod given_up;
@@ -72,7 +72,7 @@ pub const MOST_TABLES: usize = 2;
 
 const MAGIC: [u8; 8] = *b"BRAIDVOL";
 const VERSION: u32 = 2;
-/// Where the checksum's range begins.
+/// Start of the checksum's range.
 const COVERED: usize = 12;
 
 /// The whole volume: superblock and device table together, verified.
@@ -80,17 +80,17 @@ const COVERED: usize = 12;
 pub struct Superblock {
     /// One more at each change.
     pub sequence: u64,
-    /// One more at each opening; an opening that finds the newest phase `Opening` uses that epoch again.
+    /// One more at each opening. If the newest phase is `Opening`, the next opening reuses the epoch.
     pub epoch: u64,
-    /// How far opening or closing came.
+    /// The progress of opening or closing.
     pub phase: Phase,
-    /// What an older version must know.
+    /// Features that an older version must know.
     pub features: Features,
     /// The volume's identity.
     pub volume: Uuid,
     /// The volume's name.
     pub name: String,
-    /// What the guest sees.
+    /// The size for guests.
     pub volume_size: Bytes,
     /// The unit of placement.
     pub extent_size: Bytes,
@@ -102,11 +102,11 @@ pub struct Superblock {
     pub copies: u8,
     /// The policy and its settings, as `name,key=value,…`.
     pub policy: String,
-    /// Whether a block slot may hold something that the home does not have.
+    /// Whether a block slot may hold data newer than the home.
     pub dirty_blocks: DirtyBlocks,
-    /// Where the device table lies: on one or two devices.
+    /// The places of the device table: on one or two devices.
     pub tables: Vec<TablePlace>,
-    /// A random number of the opening: two openings at one time may have one epoch. 0 from an older version.
+    /// A random number of the opening: two concurrent openings may have one epoch. 0 from an older version.
     pub owner: u64,
     /// All devices, by id.
     pub devices: Vec<DeviceEntry>,
@@ -114,7 +114,7 @@ pub struct Superblock {
     pub regions: Vec<Region>,
 }
 
-/// What the superblock of one device says alone. The fields that it shares with [`Superblock`] mean the same.
+/// The superblock of one device, without the device table. Fields shared with [`Superblock`] mean the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the shared fields are described in Superblock")]
 pub struct Header {
@@ -129,17 +129,17 @@ pub struct Header {
     pub block_size: Bytes,
     pub span_extents: u32,
     pub copies: u8,
-    /// How homes are known.
+    /// How the volume finds homes.
     pub mapping: Mapping,
     pub policy: String,
     pub dirty_blocks: DirtyBlocks,
     pub tables: Vec<TablePlace>,
     pub owner: u64,
-    /// The other devices went on without this one, which still took this mark.
+    /// True if the volume continues without this device. The device itself still accepted the mark.
     pub given_up: bool,
-    /// The device that this superblock lies on.
+    /// The device of this superblock.
     pub this_device: DeviceId,
-    /// Its entry.
+    /// The entry of the device.
     pub device: DeviceEntry,
     /// Devices of the volume.
     pub device_count: u16,
@@ -149,15 +149,15 @@ pub struct Header {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(u8)]
 pub enum DirtyBlocks {
-    /// An older version wrote this superblock.
+    /// Unknown: an older version wrote the superblock.
     Unknown = 0,
-    /// None does.
+    /// No block slot holds dirty data.
     None = 1,
-    /// Any may. This is durable before the first one does.
+    /// Any block slot may hold dirty data. Durable before the first block slot becomes dirty.
     Possible = 2,
 }
 
-/// How the volume knows where the home of an extent lies.
+/// How the volume finds the home of an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(u8)]
 pub enum Mapping {
@@ -167,7 +167,7 @@ pub enum Mapping {
     OwnAddress = 2,
 }
 
-/// How far opening or closing came. Data is written only in `Open`, after all devices record it.
+/// The progress of opening or closing. Data is written only in `Open`, after all devices record the phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(u8)]
 pub enum Phase {
@@ -181,37 +181,37 @@ pub enum Phase {
     Closing = 4,
 }
 
-/// Features of the format, as bits. One that is not among those named here comes from a newer version.
+/// Features of the format, as bits. A bit without a name here comes from a newer version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features {
-    /// An older version may ignore these.
+    /// An older version may ignore these features.
     pub compat: u64,
-    /// An older version may read, but not write.
+    /// An older version may read the volume, but not write.
     pub read_only_compat: u64,
     /// An older version must not touch the volume.
     pub incompat: u64,
 }
 
 impl Features {
-    /// Incompat: the journal says when a clean extra copy comes and goes, and that a span may differ before a
-    /// write makes one differ. An older version would do neither.
+    /// Incompat: the journal records when a clean extra copy comes and goes, and records a span as differing
+    /// before a write makes copies differ. An older version would do neither.
     pub const CLEAN_EXTRAS: u64 = 1;
-    /// Incompat: a device of the table may be none of the volume's any more, or not yet. An older version
-    /// would take it for damage.
+    /// Incompat: a device of the table may be removed from the volume, or not yet added. An older version
+    /// would report the device as damage.
     pub const REMOVED_DEVICES: u64 = 2;
-    /// Incompat: a disk that kept epochs is the volume, and its journal has not been applied to all of it. An
-    /// older version would not read what is in that, or apply it over what guests have written since.
+    /// Incompat: the volume is a disk that kept epochs, and its journal is not fully applied. An older
+    /// version would miss changes in the journal, or apply them over later writes of guests.
     pub const UNAPPLIED: u64 = 4;
-    /// Incompat: a region may be void. An older version would believe what it holds.
+    /// Incompat: a region may be void. An older version would trust the content of the region.
     pub const VOID_REGIONS: u64 = 8;
-    /// Incompat: of some homes the parts that are not valid are lost, and marked so. An older version would
-    /// take the mark for a slot number.
+    /// Incompat: some homes have a mark, because their invalid parts are lost. An older version would read
+    /// the mark as part of a slot number.
     pub const PARTLY_LOST: u64 = 16;
-    /// Incompat: a summary behind each image of the map says which pages were ever written. An older version
-    /// would take the others for damage.
+    /// Incompat: a summary behind each image of the map names the pages that were ever written. An older
+    /// version would report the other pages as damage.
     pub const MAP_SUMMARY: u64 = 32;
-    /// Incompat: the volume was shut down, and spans that the journal calls dirty have copies that differ. An
-    /// older version would take these for alike.
+    /// Incompat: the volume was shut down cleanly, but copies differ in spans that the journal calls dirty.
+    /// An older version would treat the copies as equal.
     pub const UNDECIDED: u64 = 64;
     /// All incompat features that this version knows.
     pub(crate) const INCOMPAT: u64 = Features::CLEAN_EXTRAS
@@ -223,19 +223,19 @@ impl Features {
         | Features::UNDECIDED;
 }
 
-/// Where a copy of the device table lies: two halves of `len / 2`; `sequence % 2` names the current half.
+/// The place of a copy of the device table: two halves of `len / 2`; `sequence % 2` names the current half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TablePlace {
     /// The device.
     pub device: DeviceId,
-    /// Where the first half begins.
+    /// Start of the first half.
     pub offset: Bytes,
-    /// Both halves.
+    /// The length of both halves.
     pub len: Bytes,
 }
 
 impl TablePlace {
-    /// Where the half that belongs to superblock `sequence` begins.
+    /// Start of the half of superblock `sequence`.
     pub fn half(&self, sequence: u64) -> Bytes {
         self.offset + self.len / 2 * (sequence % 2)
     }
@@ -248,10 +248,10 @@ impl fmt::Display for TablePlace {
 }
 
 impl Superblock {
-    /// The superblock of one of the devices, `SIZE` long.
+    /// Encodes the superblock of one of the devices, `SIZE` long.
     ///
     /// # Panics
-    /// If the device does not exist or a text or list is longer than its room: creation checks that.
+    /// If the device does not exist, or a text or list is longer than its room: creation checks the lengths.
     pub fn encode(&self, device: DeviceId) -> Vec<u8> {
         let mut bytes = vec![0; SIZE.as_usize()];
         bytes[..size_of::<Raw>()].copy_from_slice(Raw::encode(self, device).as_bytes());
@@ -260,10 +260,10 @@ impl Superblock {
         bytes
     }
 
-    /// The device table, in whole pages; it goes to [`TablePlace::half`] of `sequence`.
+    /// Encodes the device table, in whole pages. [`TablePlace::half`] of `sequence` is its place.
     ///
     /// # Panics
-    /// If there are more devices or regions than a table holds: creation checks that.
+    /// If there are more devices or regions than a table holds: creation checks the counts.
     pub fn encode_table(&self) -> Vec<u8> {
         table::encode(self.volume, self.sequence, self.epoch, &self.devices, &self.regions)
     }
@@ -273,7 +273,7 @@ impl Superblock {
         self.regions.iter().find(|region| region.is(kind, copy))
     }
 
-    /// Whether the volume has a structure, also if the first copy of it does not count.
+    /// True if the volume has a structure, even if the structure's first copy is void.
     pub fn has(&self, kind: RegionKind) -> bool {
         self.regions.iter().any(|region| region.kind == kind)
     }
@@ -283,7 +283,7 @@ impl Superblock {
         self.region(RegionKind::Journal, 0).or_else(|| self.region(RegionKind::Journal, 1))
     }
 
-    /// Copies of regions that could not be written and have not been made anew.
+    /// Void copies of regions that were not yet reproduced elsewhere.
     pub fn void_regions(&self) -> impl Iterator<Item = &Region> {
         let is_anew = |void: &Region| {
             let is_same = |region: &&Region| region.is(void.kind, void.copy);
@@ -306,7 +306,7 @@ impl Superblock {
         extents(self.volume_size, self.extent_size)
     }
 
-    /// An entry of the map as it was read, as this volume means it: a bit of the home is a mark only with the
+    /// Interprets a decoded map entry for this volume: the top bit of the home is a mark only with the
     /// feature *partly lost*.
     pub fn interpret(&self, entry: Entry) -> Entry {
         if self.features.incompat & Features::PARTLY_LOST != 0 { entry.unmarked() } else { entry }
@@ -323,17 +323,17 @@ impl Superblock {
         devices.find(|(_, device)| device.layout == Layout::Adopted).map(|(id, _)| id)
     }
 
-    /// How homes are known.
+    /// How the volume finds homes.
     pub fn mapping(&self) -> Mapping {
         if self.adopted().is_some() { Mapping::OwnAddress } else { Mapping::Dense }
     }
 
-    /// The span that an extent is part of.
+    /// The span of an extent.
     pub fn span(&self, extent: ExtentId) -> SpanId {
         SpanId(extent.0 / self.span_extents)
     }
 
-    /// Verifies all rules that a whole volume must keep; creation calls it on what it is about to write.
+    /// Verifies all rules of a whole volume. Creation verifies a new superblock before the first write.
     pub fn verify(&self) -> Result<(), Invalid> {
         let count = u16::try_from(self.devices.len()).unwrap_or(u16::MAX);
         verify_sizes(self.volume_size, self.extent_size, self.block_size, self.span_extents, self.copies)?;
@@ -344,7 +344,7 @@ impl Superblock {
 }
 
 impl Header {
-    /// Verifies `bytes`, which are `SIZE` long, as far as one superblock can tell by itself.
+    /// Verifies `bytes`, which are `SIZE` long, as far as possible without the device table.
     pub fn decode(bytes: &[u8]) -> Result<Header, Invalid> {
         assert_eq!(bytes.len(), SIZE.as_usize(), "a superblock has one size");
         let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| Invalid::Absent)?;
@@ -360,14 +360,14 @@ impl Header {
         Ok(header)
     }
 
-    /// Whether a table has as many devices (the table of the next change: one more), this one in its place.
+    /// True if a table has this device at its id and as many devices (a later table may have one more).
     pub fn agrees_with(&self, table: &DeviceTable) -> bool {
         let own = table.devices.get(self.this_device.index());
         table.devices.len() == usize::from(self.device_count)
             && own.is_some_and(|own| own.uuid == self.device.uuid)
     }
 
-    /// The whole volume, verified. Whether the table belongs to this epoch is for the caller to decide.
+    /// The whole volume, verified. The caller decides whether the table belongs to this epoch.
     pub fn with_table(self, table: DeviceTable) -> Result<Superblock, Invalid> {
         if !self.agrees_with(&table) {
             return Err(Invalid::Value(format!(
@@ -423,8 +423,8 @@ impl Header {
     }
 }
 
-/// Checks the three sizes that everything else is computed from: at creation, and of what comes off a device.
-/// An error is a sentence that names the limit.
+/// Checks the three basic sizes: at creation, and in a superblock from a device. An error is a sentence with
+/// the limit.
 pub fn check_sizes(volume_size: Bytes, extent_size: Bytes, block_size: Bytes) -> Result<(), String> {
     let power_within =
         |size: Bytes, low: u64, high: u64| size.0.is_power_of_two() && (low..=high).contains(&size.0);
@@ -491,7 +491,7 @@ fn extents(volume_size: Bytes, extent_size: Bytes) -> u32 {
     volume_size.0.div_ceil(extent_size.0) as u32
 }
 
-/// The value of an enum that `code` stands for. `what` names it in the error.
+/// The enum value of `code`. `what` names the field in the error.
 fn coded<T: TryFromBytes>(code: u8, what: &str) -> Result<T, Invalid> {
     T::try_read_from_bytes(&[code]).map_err(|_| Invalid::Value(format!("{what} {code} is unknown")))
 }

@@ -2,7 +2,7 @@
 
 use crate::Invalid;
 
-/// `text` in its room.
+/// Encodes `text`, padded to `ROOM` bytes.
 ///
 /// # Panics
 /// If the text does not leave one zero at the end: creation checks the length.
@@ -13,7 +13,7 @@ pub(crate) fn encode<const ROOM: usize>(text: &str) -> [u8; ROOM] {
     room
 }
 
-/// The text in `room`. `what` names it in the error.
+/// The text in `room`. `what` names the text in the error.
 pub(crate) fn decode(room: &[u8], what: &str) -> Result<String, Invalid> {
     let wrong = |why: &str| Invalid::Value(format!("{what}: {why}"));
     let len = room.iter().position(|&byte| byte == 0).ok_or_else(|| wrong("text without an end"))?;

@@ -1,5 +1,5 @@
-//! The witness: what the journal has promised, on a metadata device that does not have the journal. Only with
-//! one required copy.
+//! The witness: the batches that the journal has promised, on a metadata device without the journal. Only
+//! with one required copy.
 //!
 //! ```text
 //! offset  size  field
@@ -24,17 +24,18 @@
 //!               without the journal has left its place since the list, or may have
 //! ```
 //!
-//! A journal that ends before the newest batch that a witness names has lost batches, whatever its own device
-//! says. The runs name the extents that were changed since the last checkpoint, and maybe others. If the
-//! journal is lost with its device, the list of recent entries (see `recent.rs`) says where these extents
-//! lie, and only the extents of the second runs are not known. If the list is not whole, all extents of the
-//! first runs are not known. The page is written to the region of the proof, its two places in turn; the
-//! valid page with the highest epoch and number counts. Older versions write up to 504 first runs, and
-//! nothing behind them; a page with more than 250 has no second part. A page with more than 249 has no third
-//! runs.
+//! A journal that ends before the newest batch named by a witness has lost batches, whatever the journal's
+//! own device says. The runs name the extents that changed since the last checkpoint, and possibly other
+//! extents. If the journal is lost with its device, the list of recent entries (see `recent.rs`) gives the
+//! places of the changed extents, and only the extents of the second runs are unknown. If the list is
+//! incomplete, all extents of the first runs are unknown.
 //!
-//! The table of a cache that is left describes the last checkpoint, and the list brings that up to date, too.
-//! A dirty copy in an extent of the third runs may be older than the home, so such an extent is not known.
+//! The page is written to the region of the proof, its two places in turn; the valid page with the highest
+//! epoch and number counts. Older versions write up to 504 first runs, and nothing behind them. A page with
+//! more than 250 first runs has no second part. A page with more than 249 has no third runs.
+//!
+//! The table of a surviving cache describes the last checkpoint, and the list brings the table up to date. A
+//! dirty copy in an extent of the third runs may be older than the home, so such an extent is unknown.
 
 use crate::checksum::checksum;
 use crate::packed_runs::{Runs, all, join, pack, runs_within, unpack};
@@ -48,40 +49,41 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const SIZE: Bytes = crate::proof::SIZE;
 
 const MAGIC: [u8; 8] = *b"BRAIDWIT";
-/// Where the checksum's range begins.
+/// Start of the checksum's range.
 const COVERED: usize = 12;
 
-/// What is witnessed.
+/// The content of a witness page.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Witness {
-    /// The opening that wrote it.
+    /// The epoch of the opening that wrote the page.
     pub epoch: u64,
-    /// Pages that the opening had written with this one: of two pages with the same batches the later one
-    /// lists more.
+    /// Pages that the opening had written, including this page. Of two pages with the same batches, the later
+    /// page lists more.
     pub number: u64,
-    /// The newest batch that was durable when it was written.
+    /// The newest durable batch at the time of the write.
     pub promised: u64,
-    /// Beyond all batches that the list may speak of: a page of the map that contains this one is newer.
+    /// Beyond all batches of the listed changes: a page of the map that contains this batch is newer than the
+    /// list.
     pub listed: u64,
     /// First extent and number of extents of each run, in order.
     pub runs: Vec<(u32, u32)>,
-    /// All batches up to this one are in the images of the map; 0 if that is not known.
+    /// The newest batch up to which the images of the map contain all batches; 0 if unknown.
     pub contained: u64,
-    /// The list of recent entries; none if there is none.
+    /// The list of recent entries, if there is a list.
     pub recent: Option<Recent>,
-    /// Extents of which dirty extra copies left their places since that list, as runs; none in a page of an
+    /// Extents whose dirty extra copies left their places since that list, as runs; `None` in a page of an
     /// older version.
     pub left: Option<Runs>,
 }
 
-/// Which list of recent entries counts, and what it lacks.
+/// The list of recent entries that counts, and the later changes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Recent {
-    /// The list says what the journal said up to this batch.
+    /// The newest batch that the list includes.
     pub batch: u64,
     /// The list's number.
     pub number: u64,
-    /// Its pages; 0 if the images of the map contain all batches up to `batch`.
+    /// The pages of the list; 0 if the images of the map contain all batches up to `batch`.
     pub pages: u32,
     /// Extents that later batches changed, as runs.
     pub runs: Vec<(u32, u32)>,
@@ -97,9 +99,9 @@ const MOST_RUNS_BEFORE: usize = MOST_RUNS + 1;
 const MOST_RUNS_ALONE: usize = (SIZE.as_usize() - size_of::<Raw>()) / RUN;
 /// The length of a run.
 const RUN: usize = 8;
-/// Where the second part begins.
+/// Start of the second part.
 const SECOND: usize = size_of::<Raw>() + MOST_RUNS_BEFORE * RUN;
-/// Where it is said how long the third runs are.
+/// Offset of the length of the third runs.
 const THIRD: usize = SECOND - size_of::<RawThird>();
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -141,18 +143,18 @@ const _: () = assert!(std::mem::offset_of!(Raw, runs) == COVERED);
 const _: () = assert!(std::mem::offset_of!(Raw, epoch) == 32);
 
 impl Witness {
-    /// Whether the place of an extent would not be known from this page and its list.
+    /// True if this page and its list do not prove the place of an extent.
     pub fn lists(&self, extent: ExtentId) -> bool {
         let of_list = self.recent.as_ref().is_none_or(|recent| contains(&recent.runs, extent));
         of_list && contains(&self.runs, extent)
     }
 
-    /// Whether dirty extra copies of an extent are not known from this page and its list.
+    /// True if this page and its list do not prove the dirty extra copies of an extent.
     pub fn lists_left(&self, extent: ExtentId) -> bool {
         self.left.as_ref().is_some_and(|left| contains(left, extent))
     }
 
-    /// Lists extents of which dirty extra copies left their places, given in order.
+    /// Lists extents whose dirty extra copies left their places, given in order.
     pub fn list_left(&mut self, extents: impl Iterator<Item = ExtentId>) {
         let extents: Vec<ExtentId> = extents.collect();
         if let (Some(recent), false) = (&mut self.recent, extents.is_empty()) {
@@ -177,8 +179,8 @@ pub fn ranges(runs: &[(u32, u32)]) -> impl Iterator<Item = Range<u32>> {
     runs.iter().map(|&(first, len)| first..first.saturating_add(len))
 }
 
-/// Extents, given in order, as runs that fit a page. If they are too many, runs with short gaps between them
-/// become one.
+/// Packs extents, given in order, into at most [`MOST_RUNS`] runs. Too many runs are merged across short
+/// gaps.
 pub fn runs(extents: impl Iterator<Item = ExtentId>) -> Runs {
     joined(all(extents), MOST_RUNS)
 }
@@ -191,10 +193,10 @@ fn joined(mut runs: Runs, most: usize) -> Runs {
     runs
 }
 
-/// The page.
+/// Encodes the page.
 ///
 /// # Panics
-/// If there are more runs than fit: [`runs`] and [`Witness::list_left`] make no more.
+/// If there are more runs than fit: [`runs`] and [`Witness::list_left`] produce no more.
 pub fn encode(volume: Uuid, witness: &Witness) -> [u8; SIZE.as_usize()] {
     let none = Recent::default();
     let recent = witness.recent.as_ref().unwrap_or(&none);
@@ -295,7 +297,7 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Witness, Invalid> {
     Ok(witness)
 }
 
-/// So many runs at the start of `bytes`.
+/// The `count` runs at the start of `bytes`.
 fn decode_runs(bytes: &[u8], count: u32, most: usize) -> Result<Vec<(u32, u32)>, Invalid> {
     let listed = count as usize;
     let bytes = bytes.get(..listed.saturating_mul(RUN)).filter(|_| listed <= most);
@@ -398,7 +400,8 @@ mod tests {
         assert_eq!((found.runs.len(), found.left), (250, None));
     }
 
-    /// Its runs reach into the place of the second part, and are not taken for that.
+    /// Runs of an older version reach into the place of the second part, and must not be read as the second
+    /// part.
     #[test]
     fn a_full_page_of_an_older_version_has_no_second_part() {
         let mut page = encode(VOLUME, &witness());
@@ -453,7 +456,7 @@ mod tests {
         assert_eq!(decode(&page, Uuid([1; 16])), Err(Invalid::Checksum), "of another volume");
     }
 
-    /// Both pages named the same batch, and the one that listed less counted.
+    /// Both pages named the same batch, and the page that listed less counted.
     #[test]
     fn of_two_pages_with_the_same_batches_the_later_one_counts() {
         let later = Witness { number: 6, runs: vec![(2, 1), (4, 1), (9, 100)], ..witness() };

@@ -1,11 +1,11 @@
-//! What comes when, the earliest first: for few entries, of which a new one mostly comes after all others.
+//! Entries in order of time, the earliest first: for few entries, if most new entries come after all others.
 //!
-//! A sorted list, which is quicker than a heap as long as that holds. Of entries with the same time the one
-//! that was added first comes first.
+//! A sorted list is faster than a heap as long as new entries mostly come last. Of entries with the same
+//! time, the entry added first comes first.
 //!
-//! What has been taken leaves its place at the front of the memory, so that the entries follow one another
-//! without a wrap. They move to the front when the last has been taken or the memory is used up: there is a
-//! few times what they need.
+//! A taken entry leaves its place at the front of the memory, so entries are contiguous without a wrap.
+//! Entries move to the front when the last entry has been taken or the memory is used up. The memory is
+//! several times the entries' size.
 
 use braid_base::Nanos;
 
@@ -13,12 +13,12 @@ use braid_base::Nanos;
 #[derive(Clone, Debug)]
 pub(crate) struct Agenda<T> {
     places: Vec<(Nanos, T)>,
-    /// Places whose entries have been taken: not all, but where there are none.
+    /// Places whose entries have been taken; zero while the list is empty.
     taken: usize,
 }
 
 impl<T: Copy> Agenda<T> {
-    /// An empty one, with room for so many.
+    /// An empty agenda with room for `count` entries.
     pub(crate) fn with_capacity(count: usize) -> Agenda<T> {
         Agenda { places: Vec::with_capacity(4 * count), taken: 0 }
     }
@@ -45,7 +45,7 @@ impl<T: Copy> Agenda<T> {
         self.taken = 0;
     }
 
-    /// The earliest time; the end of time where there is no entry.
+    /// The earliest time; `Nanos::MAX` if there is no entry.
     #[inline]
     pub(crate) fn next(&self) -> Nanos {
         self.places.get(self.taken).map_or(Nanos::MAX, |(at, _)| *at)
@@ -57,7 +57,7 @@ impl<T: Copy> Agenda<T> {
         self.places.get(self.taken).map(|(_, entry)| entry)
     }
 
-    /// Takes the earliest entry out.
+    /// Takes the earliest entry.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(Nanos, T)> {
         let first = *self.places.get(self.taken)?;
@@ -80,7 +80,7 @@ mod tests {
         let (mut rng, mut agenda) = (Rng::new(1), Agenda::with_capacity(4));
         let mut sorted: Vec<(Nanos, u64)> = Vec::new();
         for entry in 0..20_000 {
-            // Few times, so that many are the same.
+            // Few distinct times, so many entries share a time.
             let at = Nanos(entry / 100 + rng.below(8));
             sorted.insert(sorted.partition_point(|other| other.0 <= at), (at, entry));
             agenda.add(at, entry);

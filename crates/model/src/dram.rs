@@ -1,7 +1,7 @@
-//! Memory: what a protected cache of an array controller is made of.
+//! Memory: the protected cache of an array controller.
 //!
-//! Requests pass one after the other at the rate of the memory, and each takes the controller's time beside.
-//! A flush takes that time only: the memory survives a power cut.
+//! Requests pass one after the other at the rate of the memory, and each also takes the controller's time. A
+//! flush takes only the controller's time: the memory survives a power cut.
 
 use crate::link::Link;
 use crate::rate::Rate;
@@ -9,14 +9,14 @@ use crate::{Model, Op, Request, assert_within};
 use braid_base::{Bytes, Nanos};
 use std::collections::VecDeque;
 
-/// What a memory is made of.
+/// The properties of a memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
     /// Bytes read and written.
     pub rate: Rate,
-    /// What each request keeps the memory busy for: it bounds the request rate.
+    /// The time for which each request keeps the memory busy: bounds the request rate.
     pub command: Nanos,
-    /// What each request takes beside.
+    /// Additional time of each request; does not keep the memory busy.
     pub latency: Nanos,
 }
 
@@ -26,7 +26,7 @@ pub struct Dram {
     size: Bytes,
     latency: Nanos,
     link: Link,
-    /// Requests in order of completion, which is that of arrival.
+    /// Requests in order of completion, equal to the order of arrival.
     due: VecDeque<(Nanos, u64)>,
 }
 

@@ -1,7 +1,7 @@
-//! Models by their name in the library, or from a TOML file of your own.
+//! Models by their name in the library, or from the user's own TOML file.
 //!
-//! What holds a `/` or ends in `.toml` is a file. The caller opens the file of a model: nothing here does. At
-//! most `LONGEST_TEXT` of it is read.
+//! A name with a `/` or ending in `.toml` is a file. The caller opens model files; this module opens none. At
+//! most `LONGEST_TEXT` of a file is read.
 
 use crate::library::{InvalidModel, Spec, UnknownModel, by_name};
 use crate::text::LONGEST_TEXT;
@@ -9,19 +9,19 @@ use braid_base::DeviceClass;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// A model that was asked for.
+/// A model found by name or in a file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Found {
     /// The model.
     pub spec: Spec,
-    /// Its text, where it came from a file.
+    /// The text of the model, if read from a file.
     pub text: Option<String>,
 }
 
-/// The model that `model` names, a name of the library or a file that `open` opens.
+/// The model named `model`: a name of the library, or a file that `open` opens.
 ///
 /// # Errors
-/// If there is none, or one that is wrong: names the file and field, and what would be right.
+/// If the model does not exist or is invalid: names the file and field, and the allowed values.
 pub fn find<R: Read>(model: &str, open: impl FnOnce(&Path) -> io::Result<R>) -> Result<Found, InvalidModel> {
     if is_file(model) {
         let (spec, text) = read(Path::new(model), open)?;
@@ -31,15 +31,15 @@ pub fn find<R: Read>(model: &str, open: impl FnOnce(&Path) -> io::Result<R>) -> 
     Ok(Found { spec: spec.clone(), text: None })
 }
 
-/// Whether a model that was asked for is a file, by the look of it: no file is touched.
+/// True if the name of a model looks like a file; no file is opened.
 pub fn is_file(model: &str) -> bool {
     model.contains('/') || model.ends_with(".toml")
 }
 
-/// The model in the file at `path`, which `open` opens, and its text.
+/// The model in the file at `path`, opened by `open`, and its text.
 ///
 /// # Errors
-/// If it cannot be read or is no model: names the file and field, and what would be right.
+/// If the file is unreadable or not a model: names the file and field, and the allowed values.
 pub fn read<R: Read>(
     path: &Path,
     open: impl FnOnce(&Path) -> io::Result<R>,
@@ -51,7 +51,7 @@ pub fn read<R: Read>(
     let mut text = String::new();
     let longest = LONGEST_TEXT.0;
     let read = open(path).and_then(|file| file.take(longest + 1).read_to_string(&mut text));
-    // A character that the limit cuts is no text either: the length is the news then.
+    // The limit may cut a character, making the text invalid. The error is then about the length.
     match read {
         Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(unreadable(error)),
         Ok(len) if len as u64 <= longest => {}
@@ -66,10 +66,10 @@ pub fn read<R: Read>(
 }
 
 impl Spec {
-    /// That a device of `class` can be one of these.
+    /// Verifies that the model is of class `class`.
     ///
     /// # Errors
-    /// If it is a model of the other class: says which.
+    /// If the model is of the other class: names the model's class.
     pub fn fits(&self, class: DeviceClass) -> Result<(), InvalidModel> {
         if self.class == class {
             return Ok(());

@@ -1,9 +1,9 @@
-//! A model from measurements: what `braid device calibrate` makes of what it has seen.
+//! A model from measurements: how `braid device calibrate` turns measurements into parameters.
 //!
-//! A measure tells one parameter more than others: the time that a read takes beside the way tells the
-//! settling time, the reads per second at depth 32 how many requests a disk weighs. Each parameter is first
-//! computed, and then corrected by what the model itself does under the same measure in virtual time, a few
-//! rounds of all. What no measure tells is assumed, and said to be.
+//! Each measure mainly determines one parameter. For example, the read time without distance gives the
+//! settling time, and the reads per second at depth 32 give the number of requests that a disk weighs. Each
+//! parameter is first computed. A few rounds then correct all parameters by running the same measures on the
+//! model in virtual time. Parameters without a measure are assumed, and reported as assumed.
 
 mod disk;
 mod drive;
@@ -18,32 +18,31 @@ use crate::ssd::State;
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};
 use std::borrow::Cow;
 
-/// What has been measured of a device.
+/// The measurements of a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Observed {
     /// SSD or disk.
     pub class: DeviceClass,
     /// Its size.
     pub size: Bytes,
-    /// Measures with their values: MB/s of sequential access, else requests per second. Those of
-    /// `Observed::wanted`.
+    /// The measures of `Observed::wanted` with their values: MB/s for sequential access, otherwise requests
+    /// per second.
     pub figures: Vec<(Measure, f64)>,
-    /// How long a flush took behind a single write.
+    /// The time of a flush behind a single write.
     pub flush: Option<Nanos>,
 }
 
-/// A model that was made from measurements.
+/// A model made from measurements.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fitted {
     /// The model.
     pub spec: Spec,
-    /// Fields that no measurement tells, in words.
+    /// Fields that no measurement determines, in words.
     pub assumed: &'static str,
 }
 
 impl Observed {
-    /// What is measured of a device of this class, in this order; without `writes` only what destroys
-    /// nothing.
+    /// The measures for a device of this class, in order. Without `writes`, only non-destructive measures.
     pub fn wanted(class: DeviceClass, writes: bool) -> Vec<Measure> {
         let wanted = match class {
             DeviceClass::Hdd => disk::WANTED,
@@ -52,10 +51,10 @@ impl Observed {
         wanted.iter().copied().filter(|measure| writes || !measure.writes()).collect()
     }
 
-    /// The model that does what was measured.
+    /// The model that reproduces the measurements.
     ///
     /// # Errors
-    /// If a measure is missing that it cannot be made without, or a value is none.
+    /// If a required measure is missing, or a value is impossible.
     pub fn fit(&self, name: &str, title: &str) -> Result<Fitted, InvalidModel> {
         if let Some((measure, value)) =
             self.figures.iter().find(|(_, value)| !(*value > 0.0 && *value < 1e12))
@@ -78,7 +77,7 @@ impl Observed {
         Ok(Fitted { spec, assumed })
     }
 
-    /// The value of a measure, if it was made.
+    /// The value of a measure, if present.
     fn get(&self, wanted: Measure) -> Option<f64> {
         self.figures.iter().find(|(measure, _)| *measure == wanted).map(|(_, value)| *value)
     }
@@ -88,25 +87,25 @@ impl Observed {
         self.get(wanted).ok_or_else(|| InvalidModel(format!("{wanted:?} was not measured: a model needs it")))
     }
 
-    /// How much longer each request took than it does on the model, in nanoseconds; zero if it was not
-    /// measured.
+    /// Additional time per request on the device compared with the model, in nanoseconds; zero without a
+    /// measurement.
     fn lacks(&self, spec: &Spec, wanted: Measure) -> f64 {
         let period = |value: f64| 1e9 * wanted.value(1.0) / value;
         self.get(wanted).map_or(0.0, |seen| period(seen) - period(measure(spec, wanted)))
     }
 }
 
-/// A time with something added to it, within limits.
+/// The time plus `by`, within limits.
 fn adjusted(time: Nanos, by: f64, least: Nanos, most: Nanos) -> Nanos {
     Nanos((time.0 as f64 + by).max(0.0) as u64).clamp(least, most)
 }
 
-/// A rate at which so many bytes take so much longer.
+/// The rate at which `len` bytes take `by` nanoseconds longer.
 fn slower(rate: Rate, len: Bytes, by: f64) -> Rate {
     rate_of(len, 1e9 * len.0 as f64 / rate.0 as f64 + by)
 }
 
-/// The rate at which so many bytes take a time in nanoseconds.
+/// The rate at which `len` bytes take `time` nanoseconds.
 fn rate_of(len: Bytes, time: f64) -> Rate {
     Rate((1e9 * len.0 as f64 / time.max(1.0)).clamp(1e6, 1e12) as u64)
 }

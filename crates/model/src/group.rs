@@ -1,37 +1,38 @@
-//! Several devices that are used as one: striped (RAID 0) or mirrored (RAID 1).
+//! Several devices used as one: striped (RAID 0) or mirrored (RAID 1).
 //!
 //! Rules:
 //! - Striped: units of a fixed size lie on the members in turn. A request has at most one part on each
-//!   member, since what it touches there is contiguous.
-//! - Mirrored: a write goes to all members. A read goes to the member with the fewest requests outstanding,
-//!   and among those to the one whose last request ended nearest, so that a sequential reader keeps its
-//!   member.
-//! - A request completes with its last part. Flushes and discards go wherever they concern something.
+//!   member, because its bytes on a member are contiguous.
+//! - Mirrored: a write goes to all members. A read goes to the member with the fewest requests outstanding.
+//!   Among several such members, the member whose last request ended nearest serves the read, so a sequential
+//!   reader keeps its member.
+//! - A request completes with its last part. Flushes go to all members, discards to the members with affected
+//!   bytes.
 //!
-//! Left out: the controller's own time and memory; put a `dram` before it for that.
+//! Left out: the controller's own time and memory. To include them, put a `dram` before the group.
 
 use crate::library::{InvalidModel, Spec};
 use crate::{Counters, DeviceModel, Model, Op, Request, assert_within};
 use braid_base::{Bytes, KIB, MIB, Nanos, Rng};
 use std::ops::RangeInclusive;
 
-/// What a group is made of.
+/// The properties of a group.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Params {
-    /// What each member is.
+    /// The model of each member.
     pub member: Spec,
-    /// How many there are: 1 to 64.
+    /// The number of members: 1 to 64.
     pub count: usize,
-    /// How they are used.
+    /// The use of the members.
     pub level: Level,
 }
 
-/// How the members of a group are used.
+/// The use of the members of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
     /// RAID 0.
     Striped {
-        /// What lies on one member before the next one's turn.
+        /// Consecutive bytes on one member before the next member's turn.
         unit: Bytes,
     },
     /// RAID 1.
@@ -39,10 +40,10 @@ pub enum Level {
 }
 
 impl Level {
-    /// That there is such a level.
+    /// Verifies the level.
     ///
     /// # Errors
-    /// If the stripe unit is no power of two from 4 KiB to 64 MiB.
+    /// If the stripe unit is not a power of two from 4 KiB to 64 MiB.
     pub fn check(self) -> Result<(), InvalidModel> {
         match self {
             Level::Striped { unit } if !unit.0.is_power_of_two() || !UNITS.contains(&unit) => {
@@ -65,22 +66,22 @@ pub struct Group {
     size: Bytes,
     level: Level,
     members: Vec<Member>,
-    /// Requests by the tag that their parts have, and the tags that are free.
+    /// Requests by the tag of their parts, and the free tags.
     requests: Vec<Parts>,
     free: Vec<usize>,
-    /// Completed since the last `advance`, which takes them.
+    /// Tags completed since the last `advance`, which drains the list.
     completed: Vec<u64>,
-    /// Scratch for what members have completed.
+    /// Scratch for completions of members.
     parts: Vec<u64>,
 }
 
 #[derive(Clone, Debug)]
 struct Member {
     model: DeviceModel,
-    /// Its next event, or the end of time.
+    /// Its next event, or `Nanos::MAX`.
     next: Nanos,
     outstanding: usize,
-    /// Where its last request ended.
+    /// End of its last request.
     head: Bytes,
 }
 
@@ -91,7 +92,7 @@ struct Parts {
 }
 
 impl Group {
-    /// A group that holds `size`; its members differ in the seed.
+    /// A group of `size` bytes; its members differ in the seed.
     pub fn new(params: &Params, size: Bytes, seed: u64) -> Group {
         let member_size = match params.level {
             Level::Striped { unit } => unit * size.0.div_ceil(unit.0).div_ceil(params.count as u64),
@@ -168,7 +169,7 @@ impl Model for Group {
 }
 
 impl Group {
-    /// Brings the members' events up to `now` about, in order of time.
+    /// Processes the members' events up to `now`, in order of time.
     fn run(&mut self, now: Nanos) {
         while let Some(member) = self.members.iter_mut().min_by_key(|member| member.next)
             && member.next <= now
@@ -198,7 +199,7 @@ impl Group {
         }
     }
 
-    /// What of a request lies on a member. A request of no bytes lies where it begins.
+    /// The part of a request on a member. An empty request lies at its offset.
     fn part_of(&self, request: Request, member: usize, unit: Bytes) -> Option<(Bytes, Bytes)> {
         let (count, member) = (self.members.len() as u64, member as u64);
         let (start, end) = (request.offset, request.offset + request.len);

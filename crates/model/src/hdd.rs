@@ -1,18 +1,18 @@
 //! A hard disk: an arm, a spindle, an on-drive queue and a buffer.
 //!
-//! A read takes the seek (`seek`), the wait until its first sector passes (`geometry`), the transfer, and the
-//! command's overhead; the transfer to the host overlaps with the one from the platter. The structure follows
-//! C. Ruemmler, J. Wilkes, "An Introduction to Disk Drive Modeling" (IEEE Computer, March 1994).
+//! A read takes the seek (`seek`), the wait for its first sector (`geometry`), the transfer, and the
+//! command's overhead; the transfer to the host overlaps with the transfer from the platter. The structure
+//! follows C. Ruemmler, J. Wilkes, "An Introduction to Disk Drive Modeling" (IEEE Computer, March 1994).
 //!
 //! Rules:
-//! - Of the requests on the drive the one with the shortest positioning time goes first, less a share of its
-//!   age, so that nothing starves (aged shortest positioning time first: D. Jacobson, J. Wilkes, "Disk
+//! - Of the requests on the drive, the request with the shortest positioning time goes first, less a share of
+//!   its age, so no request starves (aged shortest positioning time first: D. Jacobson, J. Wilkes, "Disk
 //!   scheduling algorithms based on rotational position", HP Laboratories, 1991).
-//! - With the write cache on, a write completes when it is in the buffer. Buffered runs go to the platter
-//!   when no read waits; once the buffer fills or a flush waits, they take turns with the reads.
-//! - A flush waits until the buffer is clean. Writes behind it wait for it, as behind the unqueued flush of
-//!   ATA; reads go on.
-//! - After a read the disk reads ahead until it is sent elsewhere.
+//! - With the write cache on, a write completes in the buffer. Buffered runs go to the platter when no read
+//!   waits. Once the buffer fills or a flush waits, runs and reads take turns.
+//! - A flush waits until the buffer is clean. Later writes wait for the flush, as behind the unqueued flush
+//!   of ATA; reads continue.
+//! - After a read, the disk reads ahead until the arm is needed elsewhere.
 //!
 //! Left out: defects, thermal calibration, errors and retries, and partial reads that begin in the middle of
 //! a transfer.
@@ -36,7 +36,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use write_buffer::{Run, WriteBuffer};
 
-/// What a disk is made of. The size is not part of it: a smaller device has fewer cylinders of the same kind.
+/// The properties of a disk. The size is separate: a smaller device has fewer cylinders of the same kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
     /// One turn of the spindle.
@@ -49,31 +49,30 @@ pub struct Params {
     pub inner: Rate,
     /// The seek curve's figures.
     pub seek: Seek,
-    /// From one head to the next on a cylinder; also the skew between their tracks.
+    /// Time from one head to the next on a cylinder; also the skew between their tracks.
     pub head_switch: Nanos,
-    /// What the host interface carries.
+    /// The rate of the host interface.
     pub interface: Rate,
     /// The overhead of a command on the interface and in the controller.
     pub command: Nanos,
-    /// How many requests the drive holds; the others wait outside.
+    /// Requests that the drive holds; further requests wait outside.
     pub queue_depth: usize,
-    /// How many of the requests it holds, the oldest first, it weighs to find the nearest.
+    /// The oldest requests on the drive that are weighed for the nearest.
     pub weighed: usize,
     /// Memory for writes while the write cache is on.
     pub buffer: Bytes,
-    /// Whether writes complete when they are buffered.
+    /// True if writes complete in the buffer.
     pub write_cache: bool,
-    /// How many separate runs of sectors the write cache holds.
+    /// Separate runs of sectors in the write cache.
     pub buffered_runs: usize,
-    /// How many stretches of what was read or read ahead the buffer holds: sequential readers that are kept
-    /// apart.
+    /// Stretches of read or read-ahead data in the buffer: the number of separate sequential readers.
     pub segments: usize,
-    /// How far the disk reads ahead of the host.
+    /// The distance of read-ahead in front of the host.
     pub read_ahead: Bytes,
 }
 
-/// The segments of a disk of which they are not known. Assumed: the Cheetah 15K.5 has 32, at most 11 of them
-/// for writes (DiskSim model file, `[paper]`); half as many are enough for a closed set of readers.
+/// The segments of a disk with an unknown number. Assumed: the Cheetah 15K.5 has 32, at most 11 of them for
+/// writes (DiskSim model file, `[paper]`); half as many are enough for a closed set of readers.
 pub const SEGMENTS: usize = 16;
 
 /// A disk at work.
@@ -85,21 +84,21 @@ pub struct Hdd {
     link: Link,
     /// Requests beyond the queue depth, in order.
     outside: VecDeque<(u64, Request)>,
-    /// Requests on the drive that have not completed.
+    /// Incomplete requests on the drive.
     held: usize,
     /// Writes and flushes that wait for the buffer, in order.
     intake: VecDeque<(u64, Request)>,
     /// Requests that wait for the arm, the oldest first.
     queue: Vec<Waiting>,
-    /// What the arm does.
+    /// The current work of the arm.
     job: Option<Job>,
     destage_next: bool,
     writes: WriteBuffer,
     reads: ReadBuffer,
-    /// Completions that are certain: time, order, tag.
+    /// Scheduled completions: time, order, tag.
     due: BinaryHeap<Reverse<(Nanos, u64, u64)>>,
     order: u64,
-    /// Completed since the last `advance`, which takes them.
+    /// Tags completed since the last `advance`, which drains the list.
     completed: Vec<u64>,
 }
 
@@ -112,13 +111,13 @@ struct Waiting {
     count: u64,
     place: Place,
     since: Nanos,
-    /// When it may begin: a write, when its bytes are on the drive.
+    /// Earliest start: for a write, the time when its bytes are on the drive.
     ready: Nanos,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Job {
-    /// When its first sector passes.
+    /// The time when its first sector passes.
     begins: Nanos,
     ends: Nanos,
     work: Work,
@@ -130,16 +129,16 @@ enum Work {
     Destage,
 }
 
-/// A waiting request gains the positioning time that is 1/`AGEING` of its age: one that has waited for two
-/// seconds goes before any other, and at usual ages the order is hardly disturbed.
+/// A waiting request gains a positioning time of 1/`AGEING` of its age. A request that has waited for two
+/// seconds goes before any other, and at usual ages the order hardly changes.
 const AGEING: u64 = 128;
 
-/// The same for buffered runs. Nobody waits for a single one of them, and in a large buffer they wait for
-/// many seconds.
+/// The divisor for buffered runs. No request waits for a single run, and runs wait for many seconds in a
+/// large buffer.
 const BUFFERED_AGEING: u64 = 16_384;
 
 impl Hdd {
-    /// A disk of `size` at rest; the seed says where its spindle stands.
+    /// A disk of `size` at rest; the seed gives the angle of the spindle.
     pub fn new(params: &Params, size: Bytes, seed: u64) -> Hdd {
         assert!(size >= SECTOR, "a disk of {size} has no sector");
         let phase = Rng::new(seed).below(params.revolution.0);
@@ -196,7 +195,7 @@ impl Model for Hdd {
 }
 
 impl Hdd {
-    /// Brings every event up to `now` about, in order of time.
+    /// Processes every event up to `now`, in order of time.
     fn run(&mut self, now: Nanos) {
         while let Some(at) = self.next_event().filter(|at| *at <= now) {
             if let Some(job) = self.job.take_if(|job| job.ends == at) {
@@ -255,9 +254,10 @@ impl Hdd {
         self.queue.push(Waiting { tag, op: request.op, sector, count, place, since: now, ready });
     }
 
-    /// Takes writes into the buffer as far as it has room, and lets a flush through once it is clean.
+    /// Takes writes into the buffer while there is room, and completes a flush once the buffer is clean.
     ///
-    /// The arm may take a run before its bytes have come over the link: it is busy positioning for longer.
+    /// The arm may take a run before its bytes have come over the link: positioning takes longer than the
+    /// transfer.
     fn take_in(&mut self, now: Nanos) {
         while let Some(&(tag, request)) = self.intake.front() {
             let (sector, count) = sectors_of(request);
@@ -286,7 +286,7 @@ impl Hdd {
         self.due.push(Reverse((at, self.order, tag)));
     }
 
-    /// Gives the arm its next job, if it is free and there is one.
+    /// Gives a free arm its next job, if there is a job.
     fn start(&mut self, now: Nanos) {
         while self.job.is_none() {
             if let Some(sector) = self.reads.follow(now, &self.arm.geometry) {
@@ -355,7 +355,7 @@ impl Hdd {
         self.arm.leave_at(run.sector + run.count - 1);
     }
 
-    /// A destage takes about one turn, so that a read does not wait for longer.
+    /// The most sectors of a destage: about one turn, so a read does not wait for longer.
     fn most_destaged(&self) -> u64 {
         (self.params.outer.0 * self.params.revolution.0 / 1_000_000_000 / SECTOR.0).max(1)
     }
@@ -383,7 +383,7 @@ impl Hdd {
     }
 }
 
-/// A request's first sector and how many it touches.
+/// The first sector of a request, and the number of touched sectors.
 fn sectors_of(request: Request) -> (u64, u64) {
     let first = request.offset / SECTOR;
     let end = (request.offset + request.len).align_up(SECTOR) / SECTOR;

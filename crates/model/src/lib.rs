@@ -1,14 +1,14 @@
-//! How long SSDs, hard disks, memory, groups of these and a network between them take: timing models, and a
-//! library of named ones.
+//! Timing models of SSDs, hard disks, memory, groups of devices and a network between them, and a library of
+//! named models.
 //!
-//! A model takes requests and says when each completes. It moves no bytes and knows no clock: `now` is an
-//! argument, so the same code runs in virtual time and gives a real file the timing of a device in real time.
-//! Everything random comes from the seed; the same seed and the same submissions give the same completion
-//! times on every machine.
+//! A model takes requests and gives the completion time of each. A model moves no bytes and has no clock:
+//! `now` is an argument, so the same code runs in virtual time and gives a real file the timing of a device
+//! in real time. All randomness comes from the seed. The same seed and the same submissions give the same
+//! completion times on every machine.
 //!
-//! Limits, so that nobody relies on more: contents are not modelled (a cache hit is a matter of addresses),
-//! nor are errors, power states, or wear. Memory is bounded by the device's queue and buffer and by the
-//! number of requests outstanding; a request allocates nothing once those have grown to their size.
+//! Limits: contents are not modelled (addresses decide a cache hit), nor are errors, power states, or wear.
+//! Memory is bounded by the device's queue and buffer and by the number of requests outstanding. After their
+//! growth to this size, a request allocates nothing.
 #![forbid(unsafe_code)]
 
 mod agenda;
@@ -37,10 +37,10 @@ pub use text::LONGEST_TEXT;
 use braid_base::{Bytes, Nanos};
 use std::ops::Add;
 
-/// A timing model of one device of a given size: takes requests, says when each completes.
+/// A timing model of one device of a given size: takes requests and gives their completion times.
 ///
-/// The caller asks `next_event`, waits until then, and calls `advance`. However far and in however many steps
-/// it advances, the completion times are the same.
+/// The caller reads `next_event`, waits until then, and calls `advance`. The size and number of the caller's
+/// steps do not change the completion times.
 pub trait Model {
     /// Hands a request to the device at `now`; `tag` comes back on completion. `now` never runs backwards.
     ///
@@ -50,37 +50,35 @@ pub trait Model {
     /// If the request does not lie within the device.
     fn submit(&mut self, tag: u64, request: Request, now: Nanos);
 
-    /// The time at which something next completes or changes inside, `None` when idle with nothing
-    /// outstanding.
+    /// The time of the next completion or internal change; `None` when idle with no request outstanding.
     ///
-    /// Advancing to it always makes progress. A device with buffered writes may have events though no request
-    /// is outstanding.
+    /// Advancing to this time always makes progress. A device with buffered writes may have events without
+    /// outstanding requests.
     fn next_event(&self) -> Option<Nanos>;
 
-    /// The request that completes at the next event or soon after, as far as the model knows: so that its
-    /// caller is woken then and no other.
+    /// The request that completes at the next event or soon after, as far as known. Only the caller of this
+    /// request then needs to wake.
     fn next_tag(&self) -> Option<u64> {
         None
     }
 
-    /// Advances to `now` (which may be past several events) and appends the tag of every request completed,
-    /// in order of completion.
+    /// Advances to `now`, possibly past several events. Appends the tag of every completed request, in order
+    /// of completion.
     fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>);
 
-    /// Does what a request changes for good, in no time and without counting it: for what was written before
-    /// the time that is of interest. On an SSD these are the places of its pages, which decide what later
-    /// writes cost; other devices forget.
+    /// Applies the lasting effects of a request, in no time and without counting: for writes before the
+    /// period of interest. On an SSD the effects are the places of its pages, which decide the cost of later
+    /// writes. Other devices have no lasting effects.
     fn note(&mut self, _request: Request) {}
 
-    /// What the device has carried and what that has worn, as far as the model counts it: nothing, unless it
-    /// says so.
+    /// Counters of transferred bytes and wear. The default is zero: only models with counters override the
+    /// method.
     fn counters(&self) -> Counters {
         Counters::default()
     }
 }
 
-/// What a device has carried, and what that has worn, since the model was built. Only solid-state drives
-/// count.
+/// Transferred bytes and wear since the model was built. Only solid-state drives count.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counters {
     /// Bytes that the host has read.
@@ -96,12 +94,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Bytes programmed for each byte that the host has written; 1 where it has written none.
+    /// Bytes programmed for each byte written by the host; 1 without writes of the host.
     pub fn write_amplification(&self) -> f64 {
         if self.written == Bytes::ZERO { 1.0 } else { self.flash_written.0 as f64 / self.written.0 as f64 }
     }
 
-    /// What came after an earlier count of the same model.
+    /// The difference from an earlier count of the same model.
     pub fn since(&self, earlier: &Counters) -> Counters {
         Counters {
             read: self.read - earlier.read,
@@ -207,7 +205,7 @@ impl Model for DeviceModel {
     }
 }
 
-/// A request must lie within its device: one that does not is the caller's bug.
+/// Panics if a request does not lie within its device: a bug of the caller.
 #[inline]
 fn assert_within(request: Request, size: Bytes) {
     if request.offset.checked_add(request.len).is_none_or(|end| end > size) {

@@ -1,9 +1,9 @@
-//! The named models: what they stand for, what they are made of, and the published figures that they must
+//! The named models: their devices, their parameters, and the published figures that the models must
 //! reproduce.
 //!
-//! The tests measure every model and hold it against its `figures`; where a figure is only assumed, so is the
-//! model in that respect. References such as (a3) are to the source list of the project's device figures,
-//! part 1.
+//! The tests measure every model and compare the result with its `figures`. If a figure is only assumed, the
+//! model is assumed in the same respect. References such as (a3) are to the source list of the project's
+//! device figures, part 1.
 
 mod disks;
 mod drives;
@@ -16,10 +16,10 @@ use braid_base::{Bytes, DeviceClass};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A named model: its data-sheet identity; builds a `DeviceModel`.
+/// A named model: the identity of a device from its data sheet; builds a `DeviceModel`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
-    /// What commands call it.
+    /// The name in commands.
     pub name: Cow<'static, str>,
     /// Maker and model.
     pub title: Cow<'static, str>,
@@ -27,13 +27,13 @@ pub struct Spec {
     pub class: DeviceClass,
     /// The size of the real device.
     pub capacity: Bytes,
-    /// What it is made of.
+    /// The timing parameters.
     pub timing: Timing,
-    /// What has been published of its speed.
+    /// The published speeds.
     pub figures: &'static [Figure],
 }
 
-/// What a model is made of.
+/// The timing parameters of a model.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Timing {
     /// A solid-state drive.
@@ -51,19 +51,19 @@ pub enum Timing {
 /// A published speed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Figure {
-    /// What was measured.
+    /// The measure.
     pub measure: Measure,
     /// MB/s (10^6 bytes) of sequential access, requests per second of random access.
     pub value: f64,
-    /// How far the model may be off, as a share of the value.
+    /// The allowed deviation of the model, as a share of the value.
     pub tolerance: f64,
-    /// How well the value is known.
+    /// The reliability of the value.
     pub standing: Standing,
-    /// Where it comes from, and under what conditions.
+    /// The source of the value, and its conditions.
     pub source: &'static str,
 }
 
-/// How well a figure is known.
+/// The reliability of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Standing {
     /// Maker's data sheet or manual, perhaps quoted by a second source.
@@ -72,17 +72,17 @@ pub enum Standing {
     Review,
     /// From a research paper or a published and validated model.
     Paper,
-    /// Computed from the others.
+    /// Computed from other figures.
     Derived,
-    /// From memory, no source seen: a starting value.
+    /// From memory, without a source: a starting value.
     Assumed,
 }
 
 impl Spec {
-    /// A device of `size`, which is usually that of a file and smaller than the capacity.
+    /// A device of `size`, usually the size of a file and smaller than the capacity.
     ///
-    /// It behaves like the real device scaled down: what depends on distance or span depends on the share of
-    /// `size`.
+    /// The device behaves like the real device scaled down: properties that depend on distance or span depend
+    /// on the share of `size`.
     pub fn build(&self, size: Bytes, seed: u64) -> DeviceModel {
         match &self.timing {
             Timing::Ssd(params) => DeviceModel::Ssd(Box::new(ssd::Ssd::new(params, size, seed))),
@@ -93,7 +93,7 @@ impl Spec {
         }
     }
 
-    /// So many of these as one device, striped: RAID 0. Its size is theirs together.
+    /// `count` of these devices as one, striped: RAID 0. The size is the sum of the sizes.
     ///
     /// # Errors
     /// As of [`Spec::group`].
@@ -101,7 +101,7 @@ impl Spec {
         self.group(count, group::Level::Striped { unit })
     }
 
-    /// So many of these as one device, mirrored: RAID 1. Its size is that of one.
+    /// `count` of these devices as one, mirrored: RAID 1. The size is the size of one device.
     ///
     /// # Errors
     /// As of [`Spec::group`].
@@ -109,10 +109,10 @@ impl Spec {
         self.group(count, group::Level::Mirrored)
     }
 
-    /// So many of these as one device.
+    /// `count` of these devices as one.
     ///
     /// # Errors
-    /// If there are none or too many, or the level is none.
+    /// If there are none or too many, or the level is invalid.
     pub fn group(&self, count: usize, level: group::Level) -> Result<Spec, InvalidModel> {
         level.check()?;
         let (word, capacity) = match level {
@@ -135,13 +135,12 @@ impl Spec {
         })
     }
 
-    /// Whether it is made for a paper's experiment, from rates that the paper gives: of what is inside
-    /// nothing is known.
+    /// True if the model is made for a paper's experiment, from the paper's rates: the internals are unknown.
     pub(crate) fn is_of_a_paper(&self) -> bool {
         tiers::NAMES.contains(&&*self.name) || self.name == drives::X25_M_WORN.name
     }
 
-    /// The same model that starts in a state; only an SSD that maps pages has states.
+    /// The same model with another initial state; only an SSD that maps pages has states.
     pub fn with_state(mut self, state: ssd::State) -> Spec {
         match &mut self.timing {
             Timing::Ssd(params) => params.state = state,
@@ -151,7 +150,7 @@ impl Spec {
         self
     }
 
-    /// The same model with a disk's write cache switched; an SSD has no such switch and stays as it is.
+    /// The same model with a disk's write cache switched. An SSD has no such switch and does not change.
     pub fn with_write_cache(mut self, on: bool) -> Spec {
         match &mut self.timing {
             Timing::Hdd(params) => params.write_cache = on,
@@ -172,7 +171,7 @@ pub fn by_name(name: &str) -> Option<&'static Spec> {
     LIBRARY.iter().find(|spec| spec.name == name)
 }
 
-/// A name that is no model's: its message lists the names there are.
+/// A name without a model: the message lists the valid names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownModel(pub String);
 
@@ -188,7 +187,7 @@ impl fmt::Display for UnknownModel {
 
 impl std::error::Error for UnknownModel {}
 
-/// A model that cannot be: says what is wrong, and what would be right.
+/// An impossible model: names the error and the allowed values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InvalidModel(pub String);
 

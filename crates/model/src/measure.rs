@@ -1,22 +1,22 @@
-//! What devices are measured by: the loads in which figures are published and devices are calibrated, and how
-//! a model does under them in virtual time.
+//! Measures of devices: the loads of published figures and of calibration, and their values for a model in
+//! virtual time.
 
 use crate::ssd::State;
 use crate::{Model, Op, Request, Spec, Timing};
 use braid_base::{Bytes, MIB, Nanos, Rng};
 
-/// A way to measure a device, in a closed loop. Sequential requests are of 128 KiB, random ones of 4 KiB,
-/// aligned. Unless told otherwise an SSD has been written once in order before.
+/// A way to measure a device, in a closed loop. Sequential requests are of 128 KiB, random requests of 4 KiB,
+/// aligned. Unless stated otherwise, an SSD has been written once in order before.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Measure {
     /// Reads one after the other, `depth` outstanding, from this share of the device on.
     SequentialRead {
         /// Requests outstanding.
         depth: usize,
-        /// Where to begin, 0 to 1.
+        /// The start, 0 to 1.
         from: f64,
     },
-    /// Writes one after the other, `depth` outstanding, from the start, longer than a buffer can hide.
+    /// Writes one after the other, `depth` outstanding, from the start, for longer than a buffer can hide.
     SequentialWrite {
         /// Requests outstanding.
         depth: usize,
@@ -26,25 +26,26 @@ pub enum Measure {
         /// Requests outstanding.
         depth: usize,
     },
-    /// Writes at uniformly random places, longer than a buffer can hide.
+    /// Writes at uniformly random places, for longer than a buffer can hide.
     RandomWrite {
         /// Requests outstanding.
         depth: usize,
-        /// The share of the device that they are spread over.
+        /// The written share of the device.
         span: f64,
-        /// What an SSD that maps pages holds before; other devices have no states.
+        /// The initial state of an SSD that maps pages; other devices have no states.
         state: State,
     },
-    /// One read after the other at random places within a two-thousandth of the device: what an arm does
-    /// without the way. But not within less than 256 MiB, which a disk's buffer might hold.
+    /// One read after the other at random places within a two-thousandth of the device: the arm's time
+    /// without the distance. The range is at least 256 MiB, because a disk's buffer might hold a smaller
+    /// range.
     NearRead,
     /// One read after the other at random places in the first and the last hundredth of the device in turn.
     FarRead,
-    /// One read after the other, each before the last: a disk waits for all but a turn each time.
+    /// One read after the other, each before the previous read: a disk waits for almost a turn each time.
     BackwardRead,
-    /// One read after the other, always of the same bytes, which a disk keeps in its buffer.
+    /// One read after the other, always of the same bytes, so a disk's buffer holds the bytes.
     SameRead {
-        /// How many.
+        /// The length of the read.
         len: Bytes,
     },
 }
@@ -82,19 +83,19 @@ impl Measure {
         }
     }
 
-    /// Whether it writes: destroys what is on the device.
+    /// True if the measure writes: destroys the data on the device.
     pub fn writes(self) -> bool {
         matches!(self, Measure::SequentialWrite { .. } | Measure::RandomWrite { .. })
     }
 
-    /// Whether its value comes from the median time of a request, and not from their mean: what only some of
-    /// the requests meet is of no interest.
+    /// True if the value comes from the median time of a request, not from the mean: events of only some
+    /// requests must not count.
     pub fn of_median(self) -> bool {
         matches!(self, Measure::BackwardRead | Measure::SameRead { .. })
     }
 
-    /// Its value where so many requests per second complete: MB/s (10^6 bytes) of sequential access, else
-    /// requests per second.
+    /// The value at a number of completed requests per second: MB/s (10^6 bytes) of sequential access,
+    /// otherwise requests per second.
     pub fn value(self, per_second: f64) -> f64 {
         match self {
             Measure::SequentialRead { .. } | Measure::SequentialWrite { .. } => {
@@ -115,7 +116,7 @@ impl Measure {
 }
 
 impl Requests {
-    /// The next one; there is no end, sequential ones begin anew behind the last.
+    /// The next request. Requests never end: sequential requests start again behind the last.
     pub fn step(&mut self) -> Request {
         let at = self.count;
         self.count += 1;
@@ -142,7 +143,8 @@ impl Requests {
             Measure::FarRead => {
                 random(if at.is_multiple_of(2) { 0 } else { small - share(0.01) }, share(0.01))
             }
-            // Beginning a hundredth from the start, so that it lies at the outer edge whatever the count.
+            // Starts a hundredth from the device's start, so all reads lie at the outer edge, whatever their
+            // number.
             Measure::BackwardRead => {
                 let first = share(0.01);
                 SMALL * (first - 1 - at % first)
@@ -186,10 +188,10 @@ pub fn measure(spec: &Spec, measure: Measure) -> f64 {
     measure.value(count as f64 / (end - start).as_secs_f64())
 }
 
-/// Keeps `depth` requests outstanding until `count` have completed; returns the time at which the last did.
+/// Keeps `depth` requests outstanding until `count` have completed. Returns the time of the last completion.
 ///
 /// # Panics
-/// Where `depth` is zero.
+/// If `depth` is zero.
 pub fn drive(
     device: &mut impl Model,
     depth: usize,

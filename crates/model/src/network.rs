@@ -1,30 +1,30 @@
-//! Nodes joined by a network: when what one machine sends to another has arrived.
+//! Nodes joined by a network: arrival times of transfers between machines.
 //!
 //! Rules:
-//! - Each node has one link, which all of its devices share, and which carries both ways at once: what a node
-//!   sends and what it receives do not disturb each other.
-//! - A direction of a link carries one transfer after another, in the order in which they begin, each for its
-//!   bytes at the link's rate. A transfer begins on the links of both its ends, as soon as each is free, and
-//!   has arrived when the later one is done and the latency has passed.
-//! - The host of the volume has a link of its own if it is given a rate. Without one, guests are on as many
-//!   machines as it takes, as the clients of a parallel file system.
-//! - What stays on a machine takes no time.
+//! - Each node has one link, shared by all of its devices. The link carries both directions at once: sent and
+//!   received bytes do not disturb each other.
+//! - A direction of a link carries one transfer after another, in the order of their starts, each for its
+//!   bytes at the link's rate. A transfer begins on the links of both its ends, as soon as each link is free.
+//!   The transfer arrives when the later link is done and the latency has passed.
+//! - The host of the volume has a link of its own if a rate is given. Without a rate, guests run on as many
+//!   machines as necessary, like the clients of a parallel file system.
+//! - Transfers within a machine take no time.
 //!
-//! Left out: packets, their headers and losses; the switch, which carries whatever the links do; processors
-//! and memory of nodes.
+//! Left out: packets, their headers and losses; the switch, which never limits the links; processors and
+//! memory of nodes.
 
 use crate::link::Link;
 use crate::rate::Rate;
 use braid_base::{Bytes, Nanos, NodeId};
 
-/// What a network is like.
+/// The properties of a network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
-    /// Of each node's link, each way.
+    /// The rate of each node's link, in each direction.
     pub rate: Rate,
-    /// From any machine to any other, on top of the bytes' time.
+    /// The latency from any machine to any other, in addition to the bytes' time.
     pub latency: Nanos,
-    /// Of the host's link, each way; none for one that is never the limit.
+    /// The rate of the host's link, in each direction; `None` for a link that is never the limit.
     pub host: Option<Rate>,
 }
 
@@ -36,12 +36,12 @@ pub struct Network {
     host: Option<Duplex>,
 }
 
-/// What a machine's link has carried.
+/// The bytes carried by a machine's link.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Carried {
     /// Bytes that the machine sent.
     pub sent: Bytes,
-    /// Bytes that it received.
+    /// Bytes that the machine received.
     pub received: Bytes,
 }
 
@@ -54,17 +54,17 @@ struct Duplex {
 }
 
 impl Network {
-    /// A network of so many nodes, and the host.
+    /// A network of `nodes` nodes, and the host.
     pub fn new(params: &Params, nodes: usize) -> Network {
         let host = params.host.map(Duplex::new);
         Network { latency: params.latency, nodes: vec![Duplex::new(params.rate); nodes], host }
     }
 
-    /// Has one machine send bytes to another, from `now` on or when their links are free; returns when they
-    /// have arrived. `None` is the host. The bytes may be none, as those of a request to read.
+    /// Sends bytes from one machine to another, from `now` on or when the links are free. Returns the time of
+    /// arrival. `None` is the host. The length may be zero, as for a request to read.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If a node does not exist.
     pub fn send(&mut self, from: Option<NodeId>, to: Option<NodeId>, len: Bytes, now: Nanos) -> Nanos {
         if from == to {
             return now;
@@ -81,7 +81,7 @@ impl Network {
         arrived + self.latency
     }
 
-    /// What a machine's link has carried; none of a host without a link.
+    /// The bytes carried by a machine's link; `None` for a host without a link.
     pub fn carried(&self, machine: Option<NodeId>) -> Option<Carried> {
         let link = match machine {
             Some(node) => self.nodes.get(node.index()),
@@ -136,7 +136,7 @@ mod tests {
         let mut network = network(None);
         let sent = [A, A].map(|node| network.send(node, HOST, MILLI, Nanos::ZERO));
         assert_eq!(sent, [micros(1_050), micros(2_050)]);
-        // The other way, and on the other node's link, nothing waits.
+        // The other direction, and the other node's link, have no queue.
         assert_eq!(network.send(HOST, A, MILLI, Nanos::ZERO), micros(1_050));
         assert_eq!(network.send(B, HOST, MILLI, Nanos::ZERO), micros(1_050));
         let both = Some(Carried { sent: MILLI * 2, received: MILLI });

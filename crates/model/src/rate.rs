@@ -12,10 +12,10 @@ impl Rate {
         Rate(mb * 1_000_000)
     }
 
-    /// How long `len` takes at this rate, rounded down.
+    /// The time of `len` at this rate, rounded down.
     ///
     /// # Panics
-    /// Beyond 18 GB in one request, which no interface carries.
+    /// Beyond 18 GB in one request: more than any interface carries.
     pub fn time_for(self, len: Bytes) -> Nanos {
         Nanos((len * 1_000_000_000).0 / self.0)
     }

@@ -1,18 +1,18 @@
-//! Two rates and nothing else: what some papers simulate devices by.
+//! Two rates without any other property: the device model of some papers.
 //!
-//! Requests pass one after the other, each for as long as its bytes take; position, queue and buffer do not
-//! count, and a flush takes no time. So a disk of this kind reads scattered bytes as fast as neighbours. For
-//! comparing with such a paper, not with a device.
+//! Requests pass one after the other, each for the time of its bytes. Position, queue and buffer have no
+//! effect, and a flush takes no time. A disk of this kind therefore reads scattered bytes as fast as
+//! neighbours. Use this model for comparison with such a paper, not with a device.
 
 use crate::rate::Rate;
 use crate::{Model, Op, Request, assert_within};
 use braid_base::{Bytes, DeviceClass, Nanos};
 use std::collections::VecDeque;
 
-/// What such a device is made of.
+/// The properties of a device with two rates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
-    /// What it stands for.
+    /// The class of the represented device.
     pub class: DeviceClass,
     /// Bytes read.
     pub read: Rate,
@@ -20,14 +20,14 @@ pub struct Params {
     pub write: Rate,
 }
 
-/// Such a device at work.
+/// A device with two rates at work.
 #[derive(Clone, Debug)]
 pub struct Rates {
     params: Params,
     size: Bytes,
-    /// When it has done all that it was given.
+    /// The end of all submitted requests.
     free: Nanos,
-    /// Requests in order of completion, which is that of arrival.
+    /// Requests in order of completion, equal to the order of arrival.
     due: VecDeque<(Nanos, u64)>,
 }
 

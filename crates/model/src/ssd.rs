@@ -1,30 +1,27 @@
 //! A solid-state drive: channels, flash pages, a write buffer and a host interface.
 //!
-//! A *channel* is a unit that works on one flash page at a time: it reads a page and moves it to the
-//! controller, or moves a page to the flash and programs it, or erases a block. The drive is as parallel as
-//! it has channels. A flash page is a page of flash memory, not the page that policies rank.
+//! A *channel* works on one flash page at a time: the channel reads a page and moves it to the controller, or
+//! moves a page to the flash and programs it, or erases a block. The number of channels is the drive's
+//! parallelism. A flash page is a page of flash memory, not a page of a policy's ranking.
 //!
 //! Rules:
-//! - A flash page lies on the channel that its address says (striping), and reads queue there in order.
+//! - The address of a flash page determines its channel (striping), and reads queue on the channel in order.
 //! - A write completes when it is in the write buffer, and the controller has found its place in the map.
-//!   Programs drain the buffer over whichever channels are free: the drive writes at new places; some
-//!   controllers empty it at a rate of their own, below that of the flash (`drain`). A full buffer holds
-//!   further writes up.
-//! - A channel prefers reads to programs; while the buffer is filling or a flush waits, they take turns. A
-//!   program or an erasure that has begun makes way for a read only on drives that can suspend it.
-//! - What a write makes the drive program beside its own bytes is `translation`'s word: the copies of garbage
-//!   collection and merges take the channels' time like any other program, and a copy's read besides.
-//! - A flush waits until the buffer is drained, unless the buffer survives a power cut. Writes behind it wait
-//!   for it.
-//! - The interface carries bytes in the order in which requests came, but no request waits for the flash of
-//!   another.
+//!   Programs drain the buffer over all free channels: the drive writes at new places. Some controllers empty
+//!   the buffer at a rate of their own, below the flash's rate (`drain`). A full buffer delays further
+//!   writes.
+//! - A channel prefers reads to programs; while the buffer is filling or a flush waits, reads and programs
+//!   take turns. A started program or erasure makes way for a read only on drives that can suspend it.
+//! - `translation` decides the additional programs of a write: the copies of garbage collection and merges
+//!   take the channels' time like any other program, and each copy also needs a read.
+//! - A flush waits until the buffer is drained, unless the buffer survives a power cut. Later writes wait for
+//!   the flush.
+//! - The interface carries bytes in the order of the requests, but no request waits for the flash of another.
 //!
-//! A request costs its caller one step, when it completes; only a full buffer and a flush that waits cost
-//! more.
+//! A request costs its caller one step, at its completion; only a full buffer and a waiting flush cost more.
 //!
-//! Left out: reads served from the write buffer, reads that slow down as random writes break up the map,
-//! faster program modes that last for the first part of a burst (SLC caches), and collection while the drive
-//! is idle.
+//! Left out: reads from the write buffer, slower reads after random writes have broken up the map, faster
+//! program modes for the first part of a burst (SLC caches), and collection while the drive is idle.
 
 mod drain;
 mod flash;
@@ -58,31 +55,31 @@ pub struct Ssd {
     read_link: Link,
     write_link: Link,
     drain: Drain,
-    /// When the controller has updated the map for all writes so far.
+    /// The time when the controller has updated the map for all writes so far.
     map_free: Nanos,
     /// Requests beyond the queue depth, in order.
     outside: VecDeque<(u64, Request)>,
-    /// Requests on the drive that have not completed.
+    /// Incomplete requests on the drive.
     held: usize,
     /// Writes and flushes that wait for the buffer, in order.
     intake: VecDeque<(u64, Request)>,
-    /// When the buffer next changes, while something waits for it; else the end of time.
+    /// The time of the buffer's next change, while a request waits for the buffer; otherwise `Nanos::MAX`.
     wake: Nanos,
     /// Ends of the last sequential reads, the latest first.
     read_ends: [Bytes; 8],
-    /// Completions that are certain: tags.
+    /// Tags of scheduled completions.
     due: Agenda<u64>,
-    /// Completed when a request was submitted: for the next `advance`.
+    /// Requests that completed during a submission: for the next `advance`.
     completed: Vec<u64>,
     counters: Counters,
 }
 
 impl Ssd {
-    /// A drive of `size` at rest, in the state that its parameters say; the seed gives the spread of its read
-    /// and program times, and what the state leaves to chance.
+    /// A drive of `size` at rest, in the initial state of its parameters. The seed gives the spread of its
+    /// read and program times, and the random part of the state.
     ///
     /// # Panics
-    /// Where `params` contradict their documentation.
+    /// If `params` contradict their documentation.
     pub fn new(params: &Params, size: Bytes, seed: u64) -> Ssd {
         assert!(params.channels > 0, "an SSD has a channel");
         assert!(size > Bytes::ZERO, "an SSD of no bytes");
@@ -156,7 +153,7 @@ impl Model for Ssd {
 }
 
 impl Ssd {
-    /// Brings about what should have been before a request comes.
+    /// Processes earlier events before a new request.
     #[cold]
     fn catch_up(&mut self, now: Nanos) {
         let mut completed = std::mem::take(&mut self.completed);
@@ -164,12 +161,12 @@ impl Ssd {
         self.completed = completed;
     }
 
-    /// The time of the next event; the end of time where there is none.
+    /// The time of the next event; `Nanos::MAX` if there is no event.
     fn next(&self) -> Nanos {
         self.due.next().min(self.wake)
     }
 
-    /// Brings every event up to `now` about, in order of time, and appends the tags of what has completed.
+    /// Processes every event up to `now`, in order of time, and appends the tags of completed requests.
     #[inline]
     fn run(&mut self, now: Nanos, completed: &mut Vec<u64>) {
         while self.next() <= now {
@@ -215,7 +212,8 @@ impl Ssd {
     fn read(&mut self, request: Request, now: Nanos) -> Nanos {
         self.counters.read += request.len;
         let ahead = self.was_read_ahead(request);
-        // The link is the request's in its turn, and its bytes follow one another when they are there.
+        // The request occupies the link in its turn, and its bytes follow one another as they become
+        // available.
         let alone = self.read_link.time(request.len);
         let link = if self.params.half_duplex { &mut self.write_link } else { &mut self.read_link };
         let through = link.keep(alone, now);
@@ -231,7 +229,7 @@ impl Ssd {
         through.max(latest).max(soonest + alone)
     }
 
-    /// Whether this read goes on where one of the last few ended, on a drive that reads ahead.
+    /// True if the drive reads ahead and this read continues at the end of a recent read.
     fn was_read_ahead(&mut self, request: Request) -> bool {
         if !self.params.read_ahead {
             return false;
@@ -242,12 +240,12 @@ impl Ssd {
         found.is_some()
     }
 
-    /// Whether writes are in such need of room that reads share their channels with programs.
+    /// True if writes need room so urgently that reads share their channels with programs.
     fn is_pressed(&self) -> bool {
         !self.intake.is_empty() || self.flash.buffer().taken() * 2 > self.params.buffer
     }
 
-    /// Takes a write or a flush in, behind those that wait.
+    /// Takes in a write or a flush, behind waiting writes and flushes.
     fn take_in_turn(&mut self, tag: u64, request: Request, now: Nanos) {
         if self.intake.is_empty()
             && let Some(through) = self.take_in(request, now)
@@ -257,7 +255,7 @@ impl Ssd {
         self.intake.push_back((tag, request));
     }
 
-    /// Takes in what waits, as far as it goes.
+    /// Takes in waiting writes and flushes, as far as possible.
     #[inline(never)]
     fn take_in_waiting(&mut self, now: Nanos) {
         self.wake = Nanos::MAX;
@@ -269,8 +267,8 @@ impl Ssd {
         }
     }
 
-    /// Takes a write into the buffer if it has room, and lets a flush through if nothing is buffered; returns
-    /// when that is done. Otherwise it is to be tried again at `wake`.
+    /// Takes a write into the buffer if there is room. Completes a flush if the buffer is empty or survives a
+    /// power cut. Returns the time of completion. Otherwise returns `None`, and the caller retries at `wake`.
     fn take_in(&mut self, request: Request, now: Nanos) -> Option<Nanos> {
         self.flash.settle(now);
         let (cost, comes) = match (request.op, self.params.flush) {
@@ -287,8 +285,8 @@ impl Ssd {
         Some(through.max(taken))
     }
 
-    /// From when on the buffer may have room for so many bytes, or be empty, which is room for any; `now` if
-    /// it is so.
+    /// The earliest time at which the buffer may have room for `len` bytes, or is empty (an empty buffer has
+    /// room for any write); `now` if there is room already.
     fn room_comes(&self, len: Bytes, now: Nanos) -> Nanos {
         let buffer = self.flash.buffer();
         let room = self.params.buffer.saturating_sub(buffer.taken());
@@ -296,19 +294,19 @@ impl Ssd {
         by_flash.max(self.drain.room_comes(len))
     }
 
-    /// From when on the buffer may be empty; `now` if it is.
+    /// The earliest time at which the buffer may be empty; `now` if the buffer is empty.
     fn is_drained_from(&self, now: Nanos) -> Nanos {
         let buffer = self.flash.buffer();
         let by_flash = if buffer.is_drained() { now } else { self.flash_makes(buffer.taken()) };
         by_flash.max(self.drain.is_over())
     }
 
-    /// When programs will have made so much room, or as much as those under way will.
+    /// The time when programs will have made this much room, or all room of the programs in flight.
     fn flash_makes(&self, room: Bytes) -> Nanos {
         self.flash.room_comes(room).expect("a buffer that holds something is being drained")
     }
 
-    /// Puts a write into the buffer; returns when the controller has found its place.
+    /// Puts a write into the buffer. Returns the time when the controller has found its place.
     fn write(&mut self, request: Request, now: Nanos) -> Nanos {
         let cost @ Cost { own, copied, merged, update } = self.translation.write(request.offset, request.len);
         self.flash.insert(request.len, cost, now);

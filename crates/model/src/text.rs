@@ -1,9 +1,9 @@
-//! Models as text: a TOML file of your own, and every named model written as one.
+//! Models as text: reads the user's TOML files, and writes named models.
 //!
-//! Each field is named once, with its limits and its documentation, in `ssd`, `hdd`, `dram` and `rates`;
-//! reading, writing and the documentation in what is written follow from that (`fields`). All fields of a
-//! kind are required, so that a file means the same in every version, but for those that came later: without
-//! them a file means what it meant before.
+//! Each field is named once, with its limits and its documentation, in `ssd`, `hdd`, `dram` and `rates`.
+//! Reading, writing and the written documentation follow from this description (`fields`). All fields of a
+//! kind are required, so a file means the same in every version. Fields added later are optional: without
+//! them, a file keeps its earlier meaning.
 //!
 //! ```text
 //! kind = "ssd"            # ssd, hdd, dram or rates
@@ -15,7 +15,7 @@
 //! …
 //! ```
 //!
-//! Groups are not written: they are made of a model by `Spec::raid0` and `Spec::raid1`.
+//! Groups are not written: `Spec::raid0` and `Spec::raid1` make a group from a model.
 
 mod dram;
 mod fields;
@@ -31,19 +31,19 @@ use std::borrow::Cow;
 /// The longest text of a model.
 pub const LONGEST_TEXT: Bytes = Bytes(64 << 10);
 
-/// The longest name of a model, in bytes: what fits where names are kept.
+/// The longest name of a model, in bytes: the room where names are stored.
 const LONGEST_NAME: usize = 40;
 const LONGEST_TITLE: usize = 200;
 
-/// The kinds of models, and a named one of each, from which a file of your own can start.
+/// The kinds of models, and a named model of each as a start for the user's own file.
 const KINDS: [(&str, &str); 4] =
     [("ssd", "sata-ssd"), ("hdd", "exos-x20"), ("dram", "dram"), ("rates", "ws-ros-ssd")];
 
 impl Spec {
-    /// Reads a model from TOML. It has no published figures.
+    /// Reads a model from TOML. The model has no published figures.
     ///
     /// # Errors
-    /// Names the field that is missing, unknown or wrong, and what would be right.
+    /// Names the missing, unknown or wrong field, and the allowed values.
     pub fn from_toml(text: &str) -> Result<Spec, InvalidModel> {
         if text.len() > LONGEST_TEXT.as_usize() {
             let problem = format!("a model of {}: the limit is {LONGEST_TEXT}", Bytes::of_len(text.len()));
@@ -64,7 +64,7 @@ impl Spec {
     /// Writes a model as TOML, each field with its documentation.
     ///
     /// # Errors
-    /// If it is a group.
+    /// If the model is a group.
     pub fn to_toml(&self) -> Result<String, InvalidModel> {
         let kind = match self.timing {
             Timing::Ssd(_) => "ssd",
@@ -85,7 +85,7 @@ impl Spec {
     }
 }
 
-/// The fields of every kind, then those of its own.
+/// The common fields, then the fields of the kind.
 fn fields_of(spec: &mut Spec, fields: &mut impl Fields) {
     spec.name =
         Cow::Owned(fields.text("name", &spec.name, LONGEST_NAME, "What commands and reports call it"));
@@ -106,7 +106,7 @@ fn fields_of(spec: &mut Spec, fields: &mut impl Fields) {
     };
 }
 
-/// What no field alone can be wrong about.
+/// Verifies the characters of the name, and rules between fields.
 pub(crate) fn check(spec: &Spec) -> Result<(), InvalidModel> {
     let named = spec.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     if spec.name.is_empty() || !named {

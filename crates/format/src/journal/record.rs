@@ -15,8 +15,8 @@
 //! kind 5  epoch     4  8  epoch of the opening that begins
 //! ```
 //!
-//! A record states what holds after it, whole, so that replaying it twice, or over a newer map page, changes
-//! nothing in the end.
+//! A record states the complete new value. Replaying a record twice, or over a newer map page, does not
+//! change the final state.
 
 use crate::intent_page::Difference;
 use crate::map_page::Entry;
@@ -34,32 +34,32 @@ const EXTRA: u8 = 2;
 const INTENT: u8 = 3;
 const DEVICE: u8 = 4;
 const EPOCH: u8 = 5;
-/// A reader that does not know the kind may skip the record.
+/// Flag: a reader that does not know the kind may skip the record.
 const MAY_SKIP: u8 = 1;
 
 /// One change of the durable state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// The required copies of an extent are now these.
+    /// The new required copies of an extent.
     Extent(ExtentId, Entry),
-    /// The extra copy of a block is now this, or gone.
+    /// The new extra copy of a block; `None`: gone.
     Extra(BlockId, Option<Extra>),
-    /// The copies of a span may differ from now on, or are equal again.
+    /// The new difference between the copies of a span.
     Intent(SpanId, Difference),
-    /// A device is now in this state; the last epoch in which it was in step.
+    /// The new state of a device, and the last epoch in which the device was in step.
     Device(DeviceId, DeviceState, u64),
-    /// A flush epoch ended. Planned, for PASS.
+    /// The epoch of the opening that begins. Replay ignores the record.
     Epoch(u64),
 }
 
-/// An extra copy of a block, as it lies on the device.
+/// An extra copy of a block on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extra {
-    /// The extent slot that the block slot is part of.
+    /// The extent slot that contains the block slot.
     pub slot: SlotNumber,
-    /// Which block of that slot.
+    /// The place of the block in the slot, in blocks.
     pub place: u16,
-    /// Whether it holds newer bytes than every required copy.
+    /// True if the extra copy is newer than every required copy.
     pub dirty: bool,
 }
 
@@ -106,8 +106,7 @@ impl Record {
     }
 }
 
-/// The record at the start of `bytes` and its length; no record if it is of an unknown kind that may be
-/// skipped.
+/// The record at the start of `bytes` and its length; no record if the kind is unknown and skippable.
 pub(super) fn decode(bytes: &[u8]) -> Result<(usize, Option<Record>), Invalid> {
     let torn = || Invalid::Value("a journal record is longer than its batch".to_owned());
     let &[kind, flags, low, high, ..] = bytes else { return Err(torn()) };
@@ -150,7 +149,7 @@ impl Writer<'_> {
     }
 }
 
-/// Takes fields from the front; `None` once the bytes are too short.
+/// Takes fields from the front. Returns `None` once the bytes are too short.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -36,21 +36,21 @@ fn a_head_comes_back_as_it_was() {
     assert_eq!(decode_head(&bytes, len(1 << 40)), Ok(HEAD_OF_TEST));
 }
 
-/// A daemon died during an upgrade, and the new version refused what the old one had left.
+/// A daemon died during an upgrade, and the new version refused the old version's log.
 #[test]
 fn a_head_of_the_layout_without_owners_is_read() {
     let head = Head { owner: None, reader_owners: [0; 2], ..HEAD_OF_TEST };
     let mut bytes = encode_head(&head);
     assert_eq!((&bytes[..8], &bytes[104..]), (&b"BRAIDPL1"[..], &[0; 24][..]));
     assert_eq!(decode_head(&bytes, len(100)), Ok(head));
-    // As that version made the checksum.
+    // The checksum as the older version computed it.
     assert_eq!(bytes[8..12], checksum(head.volume, &bytes[12..64]).to_le_bytes());
     assert!(head.knows(1) && head.knows(0));
     bytes[127] = 1;
     assert_eq!(decode_head(&bytes, len(100)), Err(Invalid::Checksum));
 }
 
-/// A copy of the volume, which had been opened as often, took the log of the original for its own.
+/// A copy of the volume, opened equally often, accepted the log of the original.
 #[test]
 fn a_log_knows_its_opening_and_those_of_its_reader() {
     let known = [u64::MAX - 4, 77, (9 << 48) + 77, 1 << 47];
@@ -87,7 +87,7 @@ fn a_log_of_another_layout_is_told_from_no_log() {
     assert_eq!(decode_head(&bytes, len(100)), Err(Invalid::Absent));
 }
 
-/// The number of the first entry was damaged, and a part of the log was passed over without a word.
+/// The number of the first entry was damaged, and a part of the log was skipped silently.
 #[test]
 fn a_position_that_was_damaged_does_not_count() {
     for at in [READER, FIRST, END, NEWEST, LOSS, READER_OWNER, FOUND_OWNER] {
@@ -117,7 +117,7 @@ fn an_entry_counts_under_its_number_in_its_opening_and_volume_alone() {
     }
 }
 
-/// Whatever lies in the file: an error or a value, and no panic.
+/// Arbitrary bytes in the file give an error or a value, but no panic.
 #[test]
 fn no_bytes_are_too_strange() {
     let mut rng = Rng::new(1);
@@ -131,7 +131,7 @@ fn no_bytes_are_too_strange() {
         let mut entry = seal.encode(1, &records()[rng.below(4) as usize]);
         entry[rng.below(ENTRY.0) as usize] ^= 1 << rng.below(8);
         assert_eq!(seal.decode(1, &entry), Err(Invalid::Checksum));
-        // A record that is sealed and wrong.
+        // A sealed record with wrong content.
         rng.fill(&mut entry);
         let crc = seal.checksum(1, &entry).to_le_bytes();
         entry[..RECORD].copy_from_slice(&crc);

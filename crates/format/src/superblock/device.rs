@@ -36,50 +36,53 @@ pub const LONGEST_MODEL: usize = 47;
 /// A device of the volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceEntry {
-    /// The device's identity: random, but of an adopted disk what tells it from others without a mark on it.
+    /// The device's identity: random. An adopted disk has no mark of Braid, so its identity derives from the
+    /// disk.
     pub uuid: Uuid,
-    /// Bytes that it had when it was added.
+    /// The size at the time of the addition.
     pub size: Bytes,
-    /// What kind it is.
+    /// The kind of device.
     pub class: DeviceClass,
-    /// The model whose timing it emulates; empty for none.
+    /// The model of the emulated timing; empty for none.
     pub model: String,
-    /// Extent slots on it; regions lie in some of them.
+    /// Extent slots of the device, including slots taken by regions.
     pub slots: u32,
-    /// The number of its first slot; the lowest of all is 1.
+    /// The number of its first slot; the lowest of all devices is 1.
     pub first_slot: u32,
-    /// Where its first slot lies.
+    /// Start of its first slot.
     pub slots_offset: Bytes,
-    /// Whether it serves requests, and what follows if not.
+    /// Whether the device serves requests; if not, the reason.
     pub state: DeviceState,
-    /// What it is used for.
+    /// The uses of the device.
     pub role: Role,
-    /// Where Braid's own structures lie on it.
+    /// The places of Braid's own structures on the device.
     pub layout: Layout,
-    /// The last epoch in which the device was in step: it missed no write up to the end of that opening.
+    /// The last epoch in which the device was in step: the device missed no write up to the end of that
+    /// opening.
     pub in_step: u64,
-    /// What an adopted disk held when the volume knew that last.
+    /// The content of an adopted disk when last known.
     pub fingerprint: Fingerprint,
 }
 
-/// Whether a device serves requests. Recorded on the survivors before an acknowledgement depends on it.
+/// Whether a device serves requests. Recorded on the survivors before an acknowledgement depends on the
+/// state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(u8)]
 pub enum DeviceState {
     /// Present and in step.
     Active = 1,
-    /// Not found when the volume was opened, or gone since.
+    /// Not found at the opening, or lost since.
     Missing = 2,
     /// Present, but its errors exclude it from use.
     Failed = 3,
-    /// Present and in step; what lies on it is being moved away.
+    /// Present and in step; its data is being moved away.
     Draining = 4,
     /// Present and in step, but avoided while another copy serves.
     Slow = 5,
-    /// Back after an absence and being resynchronised; not to be read where it may differ.
+    /// Back after an absence and being resynchronised. Ranges that may differ are not read.
     Returning = 6,
-    /// None of the volume's any more, or not yet: nothing lies on it. Its place and its slot numbers stay its
-    /// own.
+    /// No longer a device of the volume, or not yet: nothing lies on the device. Its id and its slot numbers
+    /// stay reserved.
     Removed = 7,
 }
 
@@ -97,17 +100,17 @@ impl fmt::Display for DeviceState {
     }
 }
 
-/// Where Braid's own structures lie on a device, and with them where extents may.
+/// The places of Braid's own structures on a device, and therefore of extents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(u8)]
 pub enum Layout {
     /// Two superblock copies at the start, one at the end. An extent lies in any slot.
     Head = 1,
-    /// All superblock copies and regions at the end. Slot 0 lies at byte 0, and an extent in the slot of its
-    /// own number alone: its bytes have the same address on the device as in the volume.
+    /// All superblock copies and regions at the end. Slot 0 lies at byte 0, and an extent only in the slot of
+    /// its own number: its bytes have the same address on the device as in the volume.
     Tail = 2,
-    /// Nothing of Braid's: the disk was there before, and is the volume byte for byte. Extent n lies in slot
-    /// n, the last one as far as the disk reaches.
+    /// No structure of Braid: the disk has earlier data, and is the volume byte for byte. Extent n lies in
+    /// slot n, the last extent as far as the disk reaches.
     Adopted = 3,
 }
 
@@ -122,16 +125,16 @@ impl Role {
     pub const METADATA: Role = Role(2);
     /// Holds extra copies.
     pub const CACHE: Role = Role(4);
-    /// Is lost, and to be removed: nothing new is to lie there.
+    /// Lost, and to be removed: nothing new is placed on the device.
     pub const LEAVING: Role = Role(8);
     const ALL: Role = Role(15);
 
-    /// Whether all flags of `other` are set.
+    /// True if all flags of `other` are set.
     pub const fn contains(self, other: Role) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// These flags but for those of `other`.
+    /// These flags without the flags of `other`.
     pub const fn without(self, other: Role) -> Role {
         Role(self.0 & !other.0)
     }
@@ -165,7 +168,7 @@ impl fmt::Debug for Role {
 }
 
 impl DeviceEntry {
-    /// The bytes of the device that its slots cover; `None` if they reach beyond 64 bits.
+    /// The bytes of the device's slots; `None` if the slots reach beyond 64 bits.
     pub fn slots_area(&self, extent_size: Bytes) -> Option<Range<Bytes>> {
         let len = extent_size.0.checked_mul(u64::from(self.slots))?;
         let end = self.slots_offset.checked_add(Bytes(len))?;
@@ -173,8 +176,7 @@ impl DeviceEntry {
         Some(self.slots_offset..end)
     }
 
-    /// The bytes between the superblock copies, where slots and device table may lie. The size must have been
-    /// verified.
+    /// The bytes between the superblock copies: the room of slots and device table. Requires a verified size.
     pub(super) fn room(&self) -> Range<Bytes> {
         let places = superblock_offsets(self.size, self.layout);
         match self.layout {

@@ -1,20 +1,20 @@
-//! The mark of a device that the others went on without, in its own superblock.
+//! The mark of a failed device, in the device's own superblock.
 //!
-//! The survivors record that a device was given up. The superblock of that device still says that all devices
-//! are current, so the device alone would pass for the newest half. The mark is set in each superblock copy
-//! of the device, without a change of its epoch or sequence: the rest stays what the device knew.
+//! The survivors record that a device is excluded. The superblock of the failed device still says that all
+//! devices are current, so the device alone would pass for the newest half of the volume. The mark is set in
+//! each superblock copy of the device, without a change of epoch or sequence: all other fields stay.
 
 use super::{COVERED, Header};
 use crate::Invalid;
 
-/// Where the mark lies.
+/// Offset of the mark.
 pub(super) const GIVEN_UP: usize = 103;
 
 impl Header {
-    /// Marks a superblock copy as that of a device that the others went on without.
+    /// Marks a superblock copy: the other devices continue without its device.
     ///
     /// # Errors
-    /// If the copy is not valid: it is left as it is.
+    /// If the copy is not valid. The copy is then unchanged.
     pub fn mark_given_up(bytes: &mut [u8]) -> Result<(), Invalid> {
         Header::decode(bytes)?;
         bytes[GIVEN_UP] = 1;

@@ -67,7 +67,7 @@ const _: () = assert!(std::mem::offset_of!(Raw, policy) == 224);
 const _: () = assert!(std::mem::offset_of!(Raw, device) == 1280);
 
 impl Raw {
-    /// The checksum is left open.
+    /// Encodes all fields except the checksum.
     pub(super) fn encode(superblock: &Superblock, device: DeviceId) -> Raw {
         Raw {
             magic: MAGIC,

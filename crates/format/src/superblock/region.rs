@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unali
 /// The length of a region's entry, in bytes.
 pub(crate) const REGION_ENTRY: usize = 32;
 
-/// What a region holds.
+/// The structure in a region.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned,
 )]
@@ -35,21 +35,21 @@ pub enum RegionKind {
     Proof = 2,
     /// An image of the map.
     Map = 3,
-    /// The spans in which copies may differ.
+    /// The spans with copies that may differ.
     Intents = 4,
     /// Extra copies by cache slot.
     CacheTable = 5,
     /// Checksums of blocks. Planned.
     Checksums = 6,
-    /// What the policy has learned.
+    /// The policy's learned state.
     PolicyState = 7,
-    /// Which flush epochs a disk holds. Planned.
+    /// Epochs of an image disk: changes to apply before the disk is a state of the volume.
     EpochJournal = 8,
-    /// Pages that are about to be written in place.
+    /// Pages before their write in place.
     DoubleWrite = 9,
-    /// The spans that may have dirty extra copies: what the loss of the SSDs would cost.
+    /// The spans that may have dirty extra copies: the cost of losing the SSDs.
     DirtySpans = 10,
-    /// What an adopted disk is known by.
+    /// Sums and marks that identify an adopted disk.
     Sums = 11,
 }
 
@@ -71,27 +71,27 @@ impl fmt::Display for RegionKind {
     }
 }
 
-/// Where one copy of a structure lies. It takes the room of whole extent slots, so that it can move when its
+/// The place of one copy of a structure. A region takes whole extent slots, so a region can move when its
 /// device is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
-    /// What it holds.
+    /// The structure.
     pub kind: RegionKind,
-    /// Which copy of it.
+    /// The number of the copy.
     pub copy: u8,
-    /// The device that it lies on.
+    /// The device of the region.
     pub device: DeviceId,
-    /// Where it begins.
+    /// Start of the region.
     pub offset: Bytes,
-    /// How long it is.
+    /// The length.
     pub len: Bytes,
-    /// Whether nothing in it counts: it could not be written. Its slots stay taken, so that nothing else
-    /// comes to lie there.
+    /// True if the content does not count: the region could not be written. Its slots stay taken, so no data
+    /// is placed there.
     pub void: bool,
 }
 
 impl Region {
-    /// Whether this is one copy of a structure, and counts.
+    /// True if the region is this copy of the structure, and is not void.
     pub fn is(&self, kind: RegionKind, copy: u8) -> bool {
         (self.kind, self.copy, self.void) == (kind, copy, false)
     }

@@ -1,5 +1,5 @@
-//! The device table: all devices and regions of the volume, on its metadata devices. Other superblocks tell
-//! where it lies.
+//! The device table: all devices and regions of the volume, on its metadata devices. All superblocks name the
+//! places of the table.
 //!
 //! ```text
 //! offset  size  field
@@ -14,8 +14,8 @@
 //! 48      …     devices, 128 bytes each (see `device.rs`), then regions, 32 bytes each (see `region.rs`)
 //! ```
 //!
-//! It has two halves, written alternately by the parity of the sequence, each before the superblocks that
-//! refer to it.
+//! The table has two halves, written alternately by the parity of the sequence, each before the superblocks
+//! that refer to the half.
 
 use super::device::{DEVICE_ENTRY, DeviceEntry, RawDevice};
 use super::region::{REGION_ENTRY, RawRegion, Region};
@@ -29,17 +29,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub(crate) const TABLE_HEADER: usize = 48;
 
 const MAGIC: [u8; 8] = *b"BRAIDTBL";
-/// Where the checksum's range begins.
+/// Start of the checksum's range.
 const COVERED: usize = 12;
 const PAGE: usize = 4096;
 
-/// All devices and regions of a volume. Its checksum and counts are verified, its places only with a
-/// superblock.
+/// All devices and regions of a volume. Decoding verifies checksum and counts; places are verified only
+/// together with a superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceTable {
-    /// The sequence of the superblock that it belongs to.
+    /// The sequence of the matching superblock.
     pub sequence: u64,
-    /// The opening that wrote it.
+    /// The epoch of the opening that wrote the table.
     pub epoch: u64,
     /// All devices, by id.
     pub devices: Vec<DeviceEntry>,

@@ -75,7 +75,7 @@ fn volume() -> Superblock {
     superblock
 }
 
-/// Makes the third device one that keeps the addresses of a smaller volume.
+/// Makes the third device a device that keeps the addresses of a smaller volume.
 fn keep_addresses(superblock: &mut Superblock) {
     superblock.volume_size = GIB / 2;
     let device = &mut superblock.devices[2];
@@ -85,7 +85,7 @@ fn keep_addresses(superblock: &mut Superblock) {
     }
 }
 
-/// Makes the third device an adopted disk, which is the whole volume.
+/// Makes the third device an adopted disk: the whole volume.
 fn adopt(superblock: &mut Superblock) {
     let size = GIB - Bytes(512);
     (superblock.volume_size, superblock.copies) = (size, 1);
@@ -104,12 +104,12 @@ fn table(superblock: &Superblock) -> DeviceTable {
     DeviceTable::decode(&superblock.encode_table(), superblock.volume).unwrap()
 }
 
-/// As an opening reads it: the superblock of one device, then the table.
+/// Decodes like an opening: the superblock of one device, then the table.
 fn reopened(superblock: &Superblock, device: u16) -> Result<Superblock, Invalid> {
     Header::decode(&superblock.encode(DeviceId(device)))?.with_table(table(superblock))
 }
 
-/// Makes the checksum match what is there.
+/// Makes the checksum match the bytes.
 fn forge_superblock(bytes: &mut [u8]) {
     let crc = crc32c::crc32c(&bytes[COVERED..]);
     bytes[8..12].copy_from_slice(&crc.to_le_bytes());
@@ -321,7 +321,7 @@ fn a_table_whose_counts_contradict_its_length_is_rejected() {
     }
 }
 
-/// Whether an error is of the kind that says that a value is wrong, and names these.
+/// True if the error is a wrong value and names all of these.
 fn names(error: &Invalid, values: &[&str]) -> bool {
     matches!(error, Invalid::Value(what) if values.iter().all(|value| what.contains(value)))
 }
@@ -337,7 +337,7 @@ fn without(superblock: &mut Superblock, kind: RegionKind, copy: u8) {
     superblock.regions.retain(|region| (region.kind, region.copy) != (kind, copy));
 }
 
-/// Breaks of rules that a single superblock can break, each with values that the error names.
+/// Broken rules that a single superblock shows, each with the values in the error.
 const OF_THE_HEADER: &[(&[&str], Change)] = &[
     (&["3 KiB"], |s| s.extent_size = KIB * 3),
     (&["256 KiB"], |s| s.block_size = KIB * 256),
@@ -366,8 +366,8 @@ const OF_THE_HEADER: &[(&[&str], Change)] = &[
     (&["8000", "16.00 EiB"], |s| s.devices[0].slots_offset = Bytes(u64::MAX - 4095)),
 ];
 
-/// The same of rules that need the device table. Each, with a checksum that matches, would make an opening
-/// panic or read another structure's bytes.
+/// Broken rules that only the device table shows. Each, with a matching checksum, would make an opening panic
+/// or read another structure's bytes.
 const OF_THE_VOLUME: &[(&[&str], Change)] = &[
     (&["02020202-0202-0202-0202-020202020202"], |s| s.devices[2].uuid = Uuid([2; 16])),
     (&["0 B", "4 MiB"], |s| s.devices[2].size = Bytes::ZERO),
@@ -445,7 +445,7 @@ fn each_rule_of_a_volume_has_a_volume_that_breaks_it() {
         change(&mut superblock);
         let error = superblock.verify().expect_err("the change breaks a rule");
         assert!(names(&error, values), "change {i}, {values:?}: {error}");
-        // The first device's own superblock may already notice it; none may be accepted.
+        // The first device's own superblock may already fail; no superblock may be accepted.
         assert!(reopened(&superblock, 1).is_err(), "change {i}, {values:?}");
     }
 }

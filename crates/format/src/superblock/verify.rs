@@ -1,4 +1,4 @@
-//! What must hold of a whole superblock before the engine acts on it, each rule a function.
+//! Rules of a whole superblock, verified before the engine acts on its values. Each rule is a function.
 
 use super::table::table_len;
 use super::{DeviceEntry, Features, Layout, Mapping, Region, RegionKind, Superblock, TablePlace};
@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 
 /// Regions and tables begin and end on a page.
 const PAGE: Bytes = Bytes(4096);
-/// The lengths that [`crate::layout::journal_len`] gives.
+/// The lengths returned by [`crate::layout::journal_len`].
 const JOURNAL_LEN: RangeInclusive<Bytes> = Bytes(1 << 20)..=Bytes(64 << 20);
 
 pub(super) fn verify(superblock: &Superblock) -> Result<(), Invalid> {
@@ -28,7 +28,7 @@ pub(super) fn verify(superblock: &Superblock) -> Result<(), Invalid> {
     needed_regions_are_there(superblock)
 }
 
-/// A device by itself: large enough, and its slots lie between its superblock copies.
+/// Verifies a device alone: large enough, and its slots lie between its superblock copies.
 pub(super) fn verify_device(device: &DeviceEntry, extent_size: Bytes) -> Result<(), Invalid> {
     if device.size < SMALLEST_DEVICE {
         return wrong(format!("device {} has {}, less than {SMALLEST_DEVICE}", device.uuid, device.size));
@@ -100,7 +100,7 @@ fn regions_lie_in_slots(superblock: &Superblock) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// A device that keeps addresses has a slot for each extent, before its metadata.
+/// A device in layout `tail` has a slot for each extent, before its metadata.
 fn addresses_have_slots(superblock: &Superblock) -> Result<(), Invalid> {
     for (id, device) in (0..).map(DeviceId).zip(&superblock.devices) {
         if device.layout != Layout::Tail {
@@ -117,7 +117,7 @@ fn addresses_have_slots(superblock: &Superblock) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// An adopted disk is the only one and the whole volume, and nothing of Braid's lies on it.
+/// An adopted disk is the only adopted disk and the whole volume, and nothing of Braid's lies on the disk.
 fn adopted_disk_is_the_volume(superblock: &Superblock) -> Result<(), Invalid> {
     let Some(id) = superblock.adopted() else { return Ok(()) };
     let device = &superblock.devices[id.index()];
@@ -142,7 +142,7 @@ fn adopted_disk_is_the_volume(superblock: &Superblock) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// A place of the device table by itself: what is read from it has a bounded length.
+/// Verifies a place of the device table alone: reads of the table have a bounded length.
 pub(super) fn verify_table_place(table: &TablePlace) -> Result<(), Invalid> {
     let (half, most) = (table.len / 2, device_table_room(MOST_DEVICES));
     let bounded = table.offset.checked_add(table.len).is_some() && half <= most;
@@ -189,14 +189,13 @@ fn nothing_overlaps(superblock: &Superblock) -> Result<(), Invalid> {
 
 fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
     let mut seen = HashSet::new();
-    // A cache table belongs to each cache device, a checksum region and an epoch journal to each device that
-    // has one.
+    // Cache tables, checksum regions and epoch journals are counted for each device.
     let per_device = |region: &Region| {
         use RegionKind::{CacheTable, Checksums, EpochJournal};
         matches!(region.kind, CacheTable | Checksums | EpochJournal).then_some(region.device)
     };
     for region in &superblock.regions {
-        // One that was made anew lies beside the place that could not be written.
+        // A reproduced region lies beside its void copy.
         if !region.void && !seen.insert((region.kind, region.copy, per_device(region))) {
             return wrong(format!("region {region}: there is another such copy"));
         }
@@ -230,7 +229,7 @@ fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The lengths that a region can have. It lies on a device that exists.
+/// The allowed lengths of a region. The region's device must exist.
 fn lengths(superblock: &Superblock, region: &Region) -> RangeInclusive<Bytes> {
     let at_least = |len: Bytes| len..=Bytes(u64::MAX);
     match region.kind {

@@ -9,7 +9,7 @@ use crate::measure::{Measure, measure};
 use crate::rate::Rate;
 use braid_base::{KIB, MIB, Nanos};
 
-/// What is measured of a disk.
+/// The measures of a disk.
 pub(super) const WANTED: &[Measure] = &[
     ONE,
     MANY,
@@ -39,7 +39,7 @@ pub(super) fn fit(spec: &mut Spec, seen: &Observed) -> Result<&'static str, Inva
     Ok(ASSUMED)
 }
 
-/// Rates, the turn, and what the electronics take.
+/// Fits the rates, the revolution, and the time of the electronics.
 fn transfer(spec: &mut Spec, seen: &Observed) -> Result<(), InvalidModel> {
     let (outer, inner) = (seen.need(START)? * 1e6, seen.need(END)? * 1e6);
     let params = hdd(spec);
@@ -47,7 +47,7 @@ fn transfer(spec: &mut Spec, seen: &Observed) -> Result<(), InvalidModel> {
     params.outer = Rate((outer as u64).clamp(5_000_000, 10_000_000_000));
     params.inner = Rate((inner as u64).clamp(5_000_000, params.outer.0));
     params.revolution = turn(seen.get(Measure::BackwardRead), outer);
-    // A buffer that is hit costs command and interface alone; one that is not, a turn.
+    // A buffer hit costs only command and interface time; a miss costs a turn.
     let hit = |measure| seen.get(measure).map(|rate| 1.0 / rate).filter(|time| *time < 1.5e-3);
     if let (Some(short), Some(long)) = (hit(SAME), hit(SAME_LONG))
         && long > short
@@ -59,8 +59,8 @@ fn transfer(spec: &mut Spec, seen: &Observed) -> Result<(), InvalidModel> {
     Ok(())
 }
 
-/// A read before the last one comes by after a turn, less its own length. A value near that of a usual speed
-/// is that speed.
+/// The revolution: a read before the previous read waits for a turn less its own length. A value near a usual
+/// speed is rounded to the usual speed.
 fn turn(backward: Option<f64>, outer: f64) -> Nanos {
     const USUAL: [f64; 7] = [4_200.0, 5_400.0, 5_900.0, 7_200.0, 10_000.0, 10_500.0, 15_000.0];
     let seconds = backward.map(|rate| 1.0 / rate + Measure::BackwardRead.len().0 as f64 / outer);
@@ -73,13 +73,13 @@ fn turn(backward: Option<f64>, outer: f64) -> Nanos {
     Nanos::from_secs_f64(turn)
 }
 
-/// The seek curve's figures as they follow from mean times less half a turn and the command.
+/// Fits the seek curve's figures to mean times less half a turn and the command.
 fn seeks(spec: &mut Spec, seen: &Observed) -> Result<(), InvalidModel> {
     let params = hdd(spec);
     let beside = params.revolution.as_secs_f64() / 2.0 + params.command.as_secs_f64();
     let seek = |rate: f64| ((1.0 / rate - beside) * 1e9).max(0.0);
     let average = seek(seen.need(ONE)?).max(2e5);
-    // Reads that take less than a part of a turn have been in a buffer.
+    // Reads faster than a part of a turn were buffer hits.
     let near = seen.get(Measure::NearRead).filter(|rate| 1.0 / rate > 0.4 * params.revolution.as_secs_f64());
     let settle = near.map_or(average * 0.15, seek);
     let full = seen.get(Measure::FarRead).map_or(average * 2.1, seek);
@@ -87,7 +87,7 @@ fn seeks(spec: &mut Spec, seen: &Observed) -> Result<(), InvalidModel> {
     Ok(())
 }
 
-/// Sets the figures as near to those given as a rising curve has them.
+/// Sets the figures as near to the given figures as a rising curve allows.
 fn set_seeks(spec: &mut Spec, settle: f64, average: f64, full: f64) {
     let params = hdd(spec);
     let average = average.clamp(1e5, 4e8);
@@ -95,7 +95,7 @@ fn set_seeks(spec: &mut Spec, settle: f64, average: f64, full: f64) {
     seek.average = Nanos(average as u64);
     seek.settle = Nanos(settle.clamp(5e4, average * 0.8) as u64);
     for step in 0..60 {
-        // Towards what is usual: twice the average.
+        // Towards the usual ratio: twice the average.
         let part = f64::from(step) / 59.0;
         let full = full * (1.0 - part) + average * 2.0 * part;
         seek.full = Nanos(full.clamp(average * 1.05, 9e8) as u64);
@@ -105,7 +105,8 @@ fn set_seeks(spec: &mut Spec, settle: f64, average: f64, full: f64) {
     }
     seek.track_read = seek.settle * 2 / 5;
     seek.track_write = seek.settle * 3 / 5;
-    // Less makes writes faster than reads of the same places, more is made up for by the buffer.
+    // A smaller value makes writes faster than reads of the same places; the buffer compensates for a larger
+    // value.
     seek.write_settle = Nanos::from_micros(200);
     if Curve::solve(seek).is_some() {
         params.seek = seek;
@@ -113,7 +114,7 @@ fn set_seeks(spec: &mut Spec, settle: f64, average: f64, full: f64) {
     }
 }
 
-/// Adds to each figure what the model lacks under the measure that tells it.
+/// Adds the model's missing time to each figure, by the measure that determines the figure.
 fn correct(spec: &mut Spec, seen: &Observed) {
     let lacks = |spec: &Spec, measure| seen.lacks(spec, measure);
     let seek = hdd(spec).seek;
@@ -140,7 +141,7 @@ fn correct(spec: &mut Spec, seen: &Observed) {
     }
 }
 
-/// How many requests it weighs: the fewest that reach the rate at depth.
+/// Fits the number of weighed requests: the fewest that reach the rate at depth.
 fn ordering(spec: &mut Spec, seen: &Observed) {
     let Some(wanted) = seen.get(MANY) else { return };
     let (mut low, mut high) = (1, 32);
@@ -157,10 +158,10 @@ fn ordering(spec: &mut Spec, seen: &Observed) {
     hdd(spec).weighed = if nearest(spec, fewer) < nearest(spec, low) { fewer } else { low };
 }
 
-/// Whether writes are buffered, and how many runs of them.
+/// Fits whether writes are buffered, and the number of buffered runs.
 fn writes(spec: &mut Spec, seen: &Observed) {
     let (Some(one), Some(many)) = (seen.get(WRITE_ONE), seen.get(WRITE_MANY)) else { return };
-    // Without a buffer a single writer waits for the arm as a single reader does.
+    // Without a buffer, a single writer waits for the arm like a single reader.
     let read = seen.get(ONE).unwrap_or(one);
     hdd(spec).write_cache = one > 1.25 * read;
     if !hdd(spec).write_cache {

@@ -1,9 +1,9 @@
 //! A solid-state drive from measurements.
 //!
-//! Its flash is assumed to be parallel enough for what was measured; what a random write costs beside a
-//! sequential one is given to the controller. So the model has the drive's rates as it was when it was
-//! measured, collection included, and no collection of its own (plenty of spare flash): how a drive wears
-//! cannot be seen from outside in minutes.
+//! The flash is assumed to be parallel enough for the measured rates. The cost of a random write beyond a
+//! sequential write is charged to the controller. The model therefore has the measured rates, collection
+//! included, and no collection of its own (plenty of spare flash). Wear is not visible from outside within
+//! minutes.
 
 use super::{MANY, ONE, Observed, START, WRITE, WRITE_MANY, WRITE_ONE, adjusted, rate_of, slower, ssd};
 use crate::library::{InvalidModel, Spec};
@@ -12,13 +12,13 @@ use crate::rate::Rate;
 use crate::ssd::{FlushCost, Mapping, Pages, State};
 use braid_base::{KIB, Nanos};
 
-/// What is measured of a solid-state drive.
+/// The measures of a solid-state drive.
 pub(super) const WANTED: &[Measure] = &[ONE, MANY, START, WRITE, WRITE_ONE, WRITE_MANY];
 
 const ASSUMED: &str = "channels, flash_page, program, erase, erase_block, channel_rate, buffer, spare (collection is part of the \
                        measured rates), queue_depth, trim; without writes also everything about them";
 
-/// Beyond what SATA carries both ways.
+/// Sequential reads in MB/s from which the interface counts as full duplex: beyond SATA.
 const FULL_DUPLEX: f64 = 700.0;
 
 pub(super) fn fit(spec: &mut Spec, seen: &Observed) -> Result<&'static str, InvalidModel> {
@@ -35,8 +35,7 @@ pub(super) fn fit(spec: &mut Spec, seen: &Observed) -> Result<&'static str, Inva
     params.state = State::Filled;
     params.read_rate = Rate((stream * 1.05e6).clamp(1e6, 1e12) as u64);
     params.write_rate = params.read_rate;
-    // A drive that gains nothing from more requests has no queue; what a command keeps it busy for cannot be
-    // told then.
+    // A drive that gains nothing from more requests has no queue. The busy time of a command is then unknown.
     let queue = many > 1.2 * one;
     params.queue_depth = if queue { 1_024 } else { 1 };
     let share = |of: f64, rate: f64| Nanos((of * 1e9 / rate).clamp(10.0, 1e9) as u64);
@@ -64,14 +63,14 @@ pub(super) fn no_collection(update: Nanos) -> Pages {
     Pages { spare: 4.0, update, map_held: 1.0, map_miss: Nanos::ZERO }
 }
 
-/// Adds to each parameter what the model lacks under the measure that tells it.
+/// Adds the model's missing time to each parameter, by the measure that determines the parameter.
 fn correct(spec: &mut Spec, seen: &Observed) {
     let second = Nanos::from_secs(1);
     let by = seen.lacks(spec, START);
     let params = ssd(spec);
     params.read_rate = slower(params.read_rate, START.len(), by);
     let by = if ssd(spec).queue_depth > 1 { seen.lacks(spec, MANY) } else { 0.0 };
-    // Reads at this depth may be bound by their latency: writes pass the same interface.
+    // Latency may bound reads at this depth: writes pass the same interface.
     let bytes = ssd(spec).write_rate.time_for(MANY.len());
     let most = seen.get(WRITE_MANY).map_or(second, |rate| Nanos((1e9 / rate) as u64).saturating_sub(bytes));
     let most = most.max(Nanos(10));
@@ -81,7 +80,7 @@ fn correct(spec: &mut Spec, seen: &Observed) {
         let params = ssd(spec);
         params.intake = Some(slower(intake, WRITE.len(), by));
         if by < 0.0 {
-            // It may be the interface that holds writes up.
+            // The interface may be the limit of writes.
             params.write_rate = slower(params.write_rate, WRITE.len(), by);
         }
     }
@@ -93,7 +92,7 @@ fn correct(spec: &mut Spec, seen: &Observed) {
     let by = seen.lacks(spec, WRITE_ONE);
     ssd(spec).latency = adjusted(ssd(spec).latency, by, Nanos::ZERO, second);
     let by = seen.lacks(spec, ONE);
-    // What a read takes beyond its flash is the drive's latency.
+    // Read time beyond the flash is the drive's latency.
     let read = ssd(spec).read;
     ssd(spec).read = adjusted(read, by, Nanos(1_000), second);
     let rest = read.0 as f64 + by - ssd(spec).read.0 as f64;

@@ -1,13 +1,11 @@
-//! A model from requests that a device has served for others: nothing is asked of it for the sake of the
-//! model.
+//! A model from requests that a device has already served: fitting sends no request to the device.
 //!
-//! Each model of the library is given the same requests, and that which takes most nearly as long is changed,
-//! one property after the other, as long as it comes nearer. Compared are mean response times of requests
-//! that are alike: read, write or flush, small or large, in order or not, alone or among others. A request is
-//! given to the model as long after the completion before it as it was given to the device, so that a model
-//! that is too slow has no more requests to serve at a time than the device had. What no request told stays
-//! as in the library. What collection costs a drive is part of what its writes took, and the model has none
-//! of its own.
+//! Each model of the library is given the same requests. The best models are then changed, one property after
+//! the other, as long as the response times come closer to the device's. The comparison uses mean response
+//! times of similar requests: read, write or flush, small or large, in order or not, alone or among others. A
+//! request keeps its delay after the previous completion, so a model that is too slow has no more requests in
+//! flight than the device had. Properties that no request shows stay as in the library. The cost of a drive's
+//! collection is part of its write times, and the model has no collection of its own.
 
 use super::drive::no_collection;
 use crate::hdd::Curve;
@@ -21,28 +19,28 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A request that a device has served.
+/// A request with its response time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Served {
-    /// When it was given to the device.
+    /// The time of submission to the device.
     pub at: Nanos,
-    /// What it was.
+    /// The request.
     pub request: Request,
-    /// How long it took.
+    /// The response time.
     pub took: Nanos,
 }
 
-/// The model that is nearest to what a device did.
+/// The model that is nearest to a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Nearest {
     /// The model.
     pub spec: Spec,
-    /// By what factor its mean response times are off, on average: 1 if they are the device's.
+    /// The mean factor between the response times of model and device: 1 if equal.
     pub off: f64,
 }
 
-/// The model that is nearest to a device of this class and size that has served these requests, in order of
-/// their times. None if there are too few.
+/// The model that is nearest to a device of this class and size, from its served requests in order of time.
+/// `None` for too few requests.
 ///
 /// Takes a second of processor time for 2,048 requests.
 pub fn nearest(name: &str, class: DeviceClass, size: Bytes, served: &[Served]) -> Option<Nearest> {
@@ -79,18 +77,18 @@ pub fn nearest(name: &str, class: DeviceClass, size: Bytes, served: &[Served]) -
     Some(Nearest { spec: best.spec, off: best.off.exp() })
 }
 
-/// Models of the library from which a nearer one is looked for.
+/// Models of the library from which the search for a nearer model starts.
 const STARTS: usize = 2;
-/// Where the best of its class is so far off, as a logarithm, a device is not what it is called: a file in
-/// memory is no disk.
+/// If the best model of the class is further off than this (as a logarithm), the class is wrong: for example,
+/// a file in memory declared as a disk.
 const ANOTHER_CLASS: f64 = 0.4;
 
 impl Served {
-    /// A model is made from as many requests at least.
+    /// The fewest requests for a model.
     pub const FEWEST: usize = 32;
 }
 
-/// A model, how far it is off, and how far each of its properties is from the library's: logarithms.
+/// A model, its distance, and the distance of each of its properties from the library: logarithms.
 #[derive(Clone)]
 struct Candidate {
     spec: Spec,
@@ -98,12 +96,12 @@ struct Candidate {
     from_library: Vec<f64>,
 }
 
-/// The factors by which a property is changed, one after the other.
+/// The factors of successive changes of a property.
 const STEPS: [f64; 4] = [2.0, 1.4, 1.15, 1.05];
-/// What is nearer by less is not worth a change.
+/// The smallest improvement that justifies a change.
 const LEAST: f64 = 0.001;
-/// How much nearer a model must be for a property that is e times the library's: of models that are as near,
-/// which differ where no request tells, that which is most like a known one.
+/// The required improvement for a property e times the library's value. Of equally near models, which differ
+/// only where no request tells them apart, the model most like a known model wins.
 const UNKNOWN: f64 = 0.02;
 
 impl Candidate {
@@ -123,7 +121,8 @@ impl Candidate {
         self
     }
 
-    /// Changes each property by a factor, up or down, where that is nearer. Whether any was.
+    /// Changes each property by a factor, up or down, if the result is nearer. Returns true if a property
+    /// changed.
     fn step(&mut self, load: &Load, factor: f64) -> bool {
         let before = self.score();
         for (place, property) in properties(&self.spec.timing).iter().enumerate() {
@@ -145,7 +144,7 @@ impl Candidate {
     }
 }
 
-/// Makes something take so many times as long.
+/// Multiplies the time of a property by a factor.
 type Property = fn(&mut Timing, f64);
 
 fn properties(timing: &Timing) -> &'static [Property] {
@@ -231,13 +230,13 @@ fn slower(rate: Rate, by: f64) -> Rate {
     Rate((rate.0 as f64 / by).clamp(1e6, 1e12) as u64)
 }
 
-/// One at least, and another one for each factor.
+/// `count` divided by a factor, rounded away from `count`, at least one.
 fn fewer(count: usize, by: f64) -> usize {
     let fewer = count as f64 / by;
     (if by > 1.0 { fewer.floor() } else { fewer.ceil() }).max(1.0) as usize
 }
 
-/// Disks turn at one of a few speeds.
+/// The neighbouring usual speed: disks turn at a few speeds only.
 fn turn(present: Nanos, by: f64) -> Nanos {
     const USUAL: [u64; 6] = [15_000, 10_500, 10_000, 7_200, 5_900, 5_400];
     let turns = USUAL.map(|per_minute| Nanos(60_000_000_000 / per_minute));
@@ -249,19 +248,19 @@ fn turn(present: Nanos, by: f64) -> Nanos {
     next.unwrap_or(present)
 }
 
-/// What a device has served, as models are given it.
+/// The served requests, in the form for models.
 struct Load {
     size: Bytes,
     requests: Vec<Request>,
-    /// What each took, and which it is like.
+    /// The response time and the kind of each request.
     took: Vec<Nanos>,
     kind: Vec<usize>,
-    /// How long after the completion before it each was given, the first ones after the beginning.
+    /// The delay of each request after the completion before it; for the first requests, after the start.
     after: Vec<Nanos>,
-    /// The requests that follow each one's completion.
+    /// The requests that follow the completion of each request.
     following: Vec<std::ops::Range<usize>>,
     first: usize,
-    /// Requests of each kind: how many of all, and the mean of what they took.
+    /// Kinds of requests: the share of all requests, and the mean response time.
     kinds: Vec<Kind>,
 }
 
@@ -271,16 +270,15 @@ struct Kind {
     weight: f64,
 }
 
-/// A solid-state drive is taken to be no larger: its map of pages is made for each model.
+/// The largest size of a modelled solid-state drive: each model builds its map of pages.
 const LARGEST_DRIVE: Bytes = Bytes(MIB.0 * 64);
-/// Longer requests are large.
+/// The longest small request.
 const SMALL: Bytes = Bytes(KIB.0 * 32);
-/// The part of the requests, the first ones, that do not count: others that are not known were under way.
+/// The share of requests at the start that do not count: unknown requests were in flight.
 const WARM_UP: f64 = 0.05;
-/// Of requests that are alike those that took longest count as the one at this percentile: a device has
-/// hiccups.
+/// Cap of response times within a kind, as a percentile: a device has hiccups.
 const PERCENTILE: f64 = 0.98;
-/// Ends of requests that are remembered, to tell what is in order.
+/// Remembered ends of requests, for the detection of sequential requests.
 const STREAMS: usize = 16;
 
 impl Load {
@@ -310,7 +308,7 @@ impl Load {
             let request = one.request;
             let stream = streams.iter().position(|&end| end == request.offset);
             streams[stream.unwrap_or(n % STREAMS)] = request.offset + request.len;
-            // How many are under way with it.
+            // Requests in flight at the same time.
             let among = match n - ended {
                 0 => 0,
                 1..4 => 1,
@@ -360,7 +358,7 @@ impl Load {
         sums.into_iter().map(kind).collect()
     }
 
-    /// How far a model is off: the mean of the logarithms of the factors.
+    /// The distance of a model: the mean of the logarithms of the factors.
     fn off(&self, spec: &Spec) -> f64 {
         let size =
             if matches!(spec.timing, Timing::Ssd(_)) { self.size.min(LARGEST_DRIVE) } else { self.size };
@@ -370,7 +368,7 @@ impl Load {
         self.kinds.iter().zip(&theirs).map(off).sum()
     }
 
-    /// What each request takes on a model.
+    /// The response time of each request on a model.
     fn replay(&self, device: &mut DeviceModel, size: Bytes) -> Vec<Nanos> {
         let mut took = vec![Nanos::ZERO; self.requests.len()];
         let mut due: BinaryHeap<Reverse<(Nanos, usize)>> =
@@ -399,7 +397,7 @@ impl Load {
     }
 }
 
-/// A request to a smaller device.
+/// A request, moved into a smaller device.
 fn within(request: Request, size: Bytes) -> Request {
     let len = request.len.min(size);
     let offset = Bytes(request.offset.0 % size.0).min(size - len);

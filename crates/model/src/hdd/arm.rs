@@ -1,4 +1,4 @@
-//! Where the arm stands, and how long it takes until a place passes under its head.
+//! The position of the arm, and the time until a place passes under its head.
 
 use crate::Op;
 use crate::hdd::geometry::{Geometry, Place};
@@ -8,7 +8,7 @@ use braid_base::Nanos;
 /// The arm over a turning disk.
 #[derive(Clone, Debug)]
 pub struct Arm {
-    /// The layout beneath it.
+    /// The layout of the disk.
     pub geometry: Geometry,
     curve: Curve,
     phase: Nanos,
@@ -17,29 +17,29 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// An arm at the outer edge; `phase` is how far into its turn the disk is at time zero.
+    /// An arm at the outer edge; `phase` is the disk's angle at time zero.
     pub fn new(geometry: Geometry, curve: Curve, phase: Nanos) -> Arm {
         Arm { geometry, curve, phase, cylinder: 0, head: 0 }
     }
 
-    /// The cylinder that it stands at.
+    /// The cylinder of the arm.
     pub fn cylinder(&self) -> u32 {
         self.cylinder
     }
 
-    /// Puts it where this sector lies.
+    /// Moves the arm to the place of a sector.
     pub fn leave_at(&mut self, sector: u64) {
         let place = self.geometry.locate(sector);
         (self.cylinder, self.head) = (place.cylinder, place.head);
     }
 
-    /// How long from `now` until a read can begin at this sector.
+    /// The time from `now` until a read can begin at a sector.
     pub fn wait_for_sector(&self, sector: u64, now: Nanos) -> Nanos {
         self.wait_for(self.geometry.locate(sector), Op::Read, now)
     }
 
-    /// How long from `now` until a read or write can begin at a place: the seek or the switch of heads, then
-    /// what is left of the turn.
+    /// The time from `now` until a read or write can begin at a place: the seek or the head switch, then the
+    /// rest of the turn.
     pub fn wait_for(&self, place: Place, op: Op, now: Nanos) -> Nanos {
         let distance = self.cylinder.abs_diff(place.cylinder);
         let seek = match op {

@@ -1,20 +1,20 @@
-//! Where a sector lies: zones, cylinders, heads, and the angle at which it passes.
+//! The place of a sector: zone, cylinder, head, and the angle of its passing.
 //!
 //! Sectors are numbered from the outer edge inwards, cylinder by cylinder, and within a cylinder head by
-//! head. Each track begins later in the turn than the one before by the time that the switch between them
-//! takes (skew), so that sequential access crosses tracks without losing a turn. An angle is the time in
-//! nanoseconds since the index mark passed; it is a function of the clock, since the disk never stops
-//! turning.
+//! head. Each track begins later in the turn than the previous track, by the time of the switch between the
+//! tracks (skew). Sequential access therefore crosses tracks without losing a turn. An angle is the time in
+//! nanoseconds since the index mark passed. The angle is a function of the clock, because the disk never
+//! stops turning.
 //!
-//! A device smaller than the disk has proportionally fewer cylinders, of the same tracks in the same zones.
-//! One that would come out with very few has fewer heads too, so that seeks remain.
+//! A device smaller than the disk has proportionally fewer cylinders, of the same tracks in the same zones. A
+//! device with very few cylinders also has fewer heads, so seeks remain.
 
 use crate::hdd::Params;
 use braid_base::{Bytes, Nanos, SECTOR};
 
-/// The zones of the Cheetah 15K.5 (decoded from DiskSim's layout file, [derived]): the cylinder at which each
-/// begins, as a share in 1/72,170, and its sectors per track. Every disk gets this shape, stretched to its
-/// own outer and inner rate, since no other table is at hand.
+/// The zones of the Cheetah 15K.5 (decoded from DiskSim's layout file, [derived]): the first cylinder of
+/// each, as a share in 1/72,170, and its sectors per track. Every disk has this shape, stretched to its own
+/// outer and inner rate, because no other table is available.
 const ZONES: [(u64, f64); 14] = [
     (0, 1_200.0),
     (7_801, 1_160.0),
@@ -33,17 +33,17 @@ const ZONES: [(u64, f64); 14] = [
 ];
 const ZONES_CYLINDERS: u64 = 72_170;
 
-/// A small device gives up heads before it has fewer cylinders than this.
+/// The fewest cylinders before a small device loses heads.
 const FEW_CYLINDERS: u64 = 256;
 
-/// Where a sector lies.
+/// The place of a sector.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// Counted from the outer edge.
     pub cylinder: u32,
     /// Counted from zero.
     pub head: u32,
-    /// When in a turn the sector begins to pass, from the index mark.
+    /// The time in a turn at which the sector begins to pass, from the index mark.
     pub angle: Nanos,
 }
 
@@ -74,7 +74,7 @@ struct Spot {
 }
 
 impl Geometry {
-    /// The layout of a disk of these mechanics that holds `size`.
+    /// The layout of a disk of `size` with these mechanics.
     pub fn new(params: &Params, size: Bytes) -> Geometry {
         let sectors = size.align_up(SECTOR) / SECTOR;
         let tracks = tracks_of(params);
@@ -92,8 +92,8 @@ impl Geometry {
         geometry
     }
 
-    /// Lays zones until they hold `sectors`: each has its share of the cylinders, the innermost takes what is
-    /// left.
+    /// Lays zones until they hold `sectors`: each has its share of the cylinders, the innermost takes the
+    /// rest.
     fn lay_out(&mut self, tracks: &[u64], sectors: u64) {
         let widths = ZONES.iter().map(|zone| zone.0).chain([ZONES_CYLINDERS]).collect::<Vec<_>>();
         let whole: u64 = tracks.iter().zip(widths.windows(2)).map(|(track, w)| track * (w[1] - w[0])).sum();
@@ -119,25 +119,25 @@ impl Geometry {
         (self.cylinders - 1) as u32
     }
 
-    /// How long a turn takes.
+    /// The time of a turn.
     pub fn revolution(&self) -> Nanos {
         Nanos(self.revolution)
     }
 
-    /// From one head to the next on a cylinder.
+    /// The time from one head to the next on a cylinder.
     pub fn head_switch(&self) -> Nanos {
         Nanos(self.head_skew)
     }
 
-    /// Where a sector lies.
+    /// The place of a sector.
     pub fn locate(&self, sector: u64) -> Place {
         let spot = self.spot(sector);
         let angle = (self.skew(&spot) + self.sweep(spot.index, spot.per_track)) % self.revolution;
         Place { cylinder: spot.cylinder as u32, head: spot.head as u32, angle: Nanos(angle) }
     }
 
-    /// How long `count` sectors take to pass from the moment when the first begins to, with the switches of
-    /// track on the way (a switch after the last one is not counted).
+    /// The passing time of `count` sectors from the start of the first sector, with the track switches on the
+    /// way. A switch after the last sector is not counted.
     pub fn passing(&self, sector: u64, count: u64) -> Nanos {
         let mut spot = self.spot(sector);
         let mut time = 0;
@@ -154,7 +154,8 @@ impl Geometry {
         }
     }
 
-    /// How many sectors, at most `limit`, have passed whole when `time` has gone since the first began to.
+    /// The number of whole sectors, at most `limit`, that pass within `time` from the start of the first
+    /// sector.
     pub fn passed(&self, sector: u64, time: Nanos, limit: u64) -> u64 {
         let mut spot = self.spot(sector);
         let mut left = time.0;
@@ -162,7 +163,7 @@ impl Geometry {
         loop {
             let rest = self.revolution - self.sweep(spot.index, spot.per_track);
             if left < rest {
-                // The largest sector whose sweep is not beyond that, though sweeps are rounded down.
+                // The largest sector with a sweep within the time, although sweeps are rounded down.
                 let swept = self.sweep(spot.index, spot.per_track) + left;
                 let end = ((swept + 1) * spot.per_track - 1) / self.revolution;
                 return (count + end.saturating_sub(spot.index)).min(limit);
@@ -187,13 +188,13 @@ impl Geometry {
         }
     }
 
-    /// The angle at which a spot's track begins.
+    /// The angle at the start of a spot's track.
     fn skew(&self, spot: &Spot) -> u64 {
         let per_cylinder = (self.heads - 1) * self.head_skew + self.cylinder_skew;
         spot.cylinder * per_cylinder + spot.head * self.head_skew
     }
 
-    /// The time from the beginning of a track to its `index`-th sector.
+    /// The time from the start of a track to its `index`-th sector.
     fn sweep(&self, index: u64, per_track: u64) -> u64 {
         index * self.revolution / per_track
     }
@@ -203,8 +204,8 @@ impl Geometry {
     }
 }
 
-/// Sectors per track, zone by zone. The sheet's sustained rate counts the switches between tracks, so a track
-/// holds what passes in a turn and the mean switch.
+/// Sectors per track, zone by zone. The sheet's sustained rate includes the switches between tracks, so a
+/// track holds the bytes of a turn plus the mean switch.
 fn tracks_of(params: &Params) -> Vec<u64> {
     let heads = f64::from(params.heads);
     let switches = (heads - 1.0) * params.head_switch.as_secs_f64() + params.seek.track_write.as_secs_f64();

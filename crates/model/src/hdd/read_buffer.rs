@@ -1,10 +1,9 @@
-//! The read buffer of a disk: what it holds of former reads, and what it reads ahead when nothing else is
-//! asked.
+//! The read buffer of a disk: the data of earlier reads, and read-ahead while the disk is idle.
 //!
-//! After a read the disk goes on reading (a *stream*) into the same *stretch* of the buffer until it is sent
-//! elsewhere or is `reach` ahead of the host. The stream costs no events: how far it has come is computed
-//! when somebody asks. Writes leave stretches alone: the disk updates its buffer, and only addresses are
-//! modelled here.
+//! After a read, the disk continues to read (a *stream*) into the same *stretch* of the buffer. The stream
+//! ends when the arm is needed elsewhere or the stream is `reach` ahead of the host. The stream costs no
+//! events: its progress is computed on demand. Writes do not change stretches: the disk updates its buffer,
+//! and only addresses are modelled here.
 
 use crate::hdd::geometry::Geometry;
 use braid_base::{Bytes, Nanos, SECTOR};
@@ -26,7 +25,7 @@ struct Stream {
     stop: u64,
 }
 
-/// The stretches, at most a fixed number, and the stream that extends one of them.
+/// The stretches, at most a fixed number, and the stream that extends a stretch.
 #[derive(Clone, Debug)]
 pub struct ReadBuffer {
     stretches: Vec<Stretch>,
@@ -50,7 +49,7 @@ impl ReadBuffer {
         }
     }
 
-    /// Moves the stream on to `now`; returns the sector that its head has come to.
+    /// Advances the stream to `now`. Returns the sector under its head.
     pub fn follow(&mut self, now: Nanos, geometry: &Geometry) -> Option<u64> {
         let stream = self.stream.as_mut()?;
         let stretch = &mut self.stretches[stream.stretch];
@@ -67,7 +66,7 @@ impl ReadBuffer {
         Some(stretch.end.min(self.device_end - 1))
     }
 
-    /// Whether all of these sectors are held, as of the last `follow`; if so they count as used.
+    /// True if all these sectors are held, as of the last `follow`. The sectors then count as used.
     pub fn take(&mut self, sector: u64, count: u64) -> bool {
         let end = sector + count;
         let Some(at) = self.stretches.iter().position(|held| held.start <= sector && end <= held.end) else {
@@ -84,7 +83,7 @@ impl ReadBuffer {
         true
     }
 
-    /// The sector at which a stream stands that has stopped and of whose lead the host has used up half.
+    /// The sector of a stopped stream, if the host has used half of the stream's lead.
     pub fn stalled(&self) -> Option<u64> {
         let stream = self.stream?;
         let end = self.stretches[stream.stretch].end;
@@ -92,7 +91,7 @@ impl ReadBuffer {
         (end == stream.stop && low && end < self.device_end).then_some(end)
     }
 
-    /// Lets a stalled stream go on: its end begins to pass at `since`.
+    /// Resumes a stalled stream: its end begins to pass at `since`.
     pub fn resume(&mut self, since: Nanos) {
         if let Some(stream) = &mut self.stream {
             stream.since = since;
@@ -100,7 +99,7 @@ impl ReadBuffer {
         }
     }
 
-    /// Where and when the stream goes on, if a read from `sector` is the stream's continuation.
+    /// The sector and time at which the stream continues, if a read from `sector` continues the stream.
     pub fn continues(&self, sector: u64) -> Option<(u64, Nanos)> {
         let stream = self.stream?;
         let stretch = self.stretches[stream.stretch];
@@ -108,12 +107,12 @@ impl ReadBuffer {
         (moving && stretch.start <= sector && sector <= stretch.end).then_some((stretch.end, stream.since))
     }
 
-    /// The head goes elsewhere.
+    /// Stops the stream: the head moves elsewhere.
     pub fn stop(&mut self) {
         self.stream = None;
     }
 
-    /// Sectors `sector..end` have been read; the stream goes on behind them, where `end` begins to pass at
+    /// Records a read of sectors `sector..end`. The stream continues behind them: `end` begins to pass at
     /// `since`.
     pub fn start(&mut self, sector: u64, end: u64, since: Nanos) {
         self.uses += 1;
@@ -126,7 +125,7 @@ impl ReadBuffer {
         self.stream = Some(Stream { stretch: at, since, consumed: end, stop }).filter(|_| stretch.end == end);
     }
 
-    /// The stretch that ends at or beyond `sector`, a new one, or the one unused for longest.
+    /// The stretch that ends at or beyond `sector`, a new stretch, or the least recently used stretch.
     fn stretch_for(&mut self, sector: u64) -> usize {
         let fresh = Stretch { start: sector, end: sector, used: self.uses };
         if let Some(at) = self.stretches.iter().position(|held| held.start <= sector && sector <= held.end) {

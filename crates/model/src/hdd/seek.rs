@@ -1,4 +1,4 @@
-//! The seek curve: how long the arm takes for a given share of the stroke.
+//! The seek curve: the seek time for a given share of the stroke.
 //!
 //! Short seeks accelerate and brake, long seeks coast (C. Ruemmler, J. Wilkes, "An Introduction to Disk Drive
 //! Modeling", IEEE Computer, March 1994):
@@ -8,13 +8,13 @@
 //! seek(d) = c + e·d     for d ≥ cut
 //! ```
 //!
-//! Here `d` is a share of the full stroke, so that a device with fewer cylinders keeps the same mechanics.
-//! The constants are solved from what data sheets state: the settling time is `a`; the two parts meet at the
-//! cut; the full stroke takes the sheet's time; and the mean over uniformly random pairs of cylinders, which
-//! is how makers define average seek (Ultrastar HC310 specification, [sheet]), is the sheet's average.
+//! Here `d` is a share of the full stroke, so a device with fewer cylinders keeps the same mechanics. The
+//! constants are solved from data sheets. The settling time is `a`, the two parts meet at the cut, and the
+//! full stroke takes the sheet's time. The mean over uniformly random pairs of cylinders is the sheet's
+//! average. Makers define average seek as this mean (Ultrastar HC310 specification, [sheet]).
 //!
-//! A move to the next cylinder is a case of its own: it takes the sheet's track-to-track time, whatever share
-//! of the stroke that is on a small device. Otherwise sequential access to a small device would not stream.
+//! A move to the next cylinder is a separate case: the move takes the sheet's track-to-track time, whatever
+//! its share of the stroke on a small device. Otherwise sequential access to a small device would not stream.
 
 use braid_base::Nanos;
 
@@ -25,13 +25,13 @@ pub struct Seek {
     pub track_read: Nanos,
     /// To the next cylinder, for a write.
     pub track_write: Nanos,
-    /// What every longer seek takes beside the way: the curve's value at distance zero.
+    /// The time of every longer seek without the distance: the curve's value at distance zero.
     pub settle: Nanos,
     /// Mean over all pairs of cylinders, for a read.
     pub average: Nanos,
     /// From the first cylinder to the last, for a read.
     pub full: Nanos,
-    /// What a write adds to a seek of more than one cylinder, to settle more exactly.
+    /// Additional settling time of a write after a seek of more than one cylinder.
     pub write_settle: Nanos,
 }
 
@@ -46,15 +46,15 @@ pub struct Curve {
 }
 
 /// The share of the stroke at which the arm begins to coast: 0.107 on the Cheetah 15K.5, from a fit to the
-/// curve extracted from a drive (DiskSim model file, [derived]). Taken for every disk, since no other curve
-/// is at hand.
+/// curve extracted from a drive (DiskSim model file, [derived]). Used for every disk, because no other curve
+/// is available.
 const CUT: f64 = 0.107;
 
 impl Curve {
     /// Solves the constants from the sheet's figures.
     ///
     /// # Panics
-    /// If no curve has them.
+    /// If no curve has these figures.
     pub fn fit(sheet: Seek) -> Curve {
         Curve::solve(sheet).unwrap_or_else(|| {
             panic!("no rising curve has an average of {} and a full stroke of {}", sheet.average, sheet.full)

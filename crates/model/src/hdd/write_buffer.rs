@@ -1,8 +1,8 @@
 //! The write buffer of a disk: runs of sectors that the host regards as written.
 //!
-//! Adjacent and overlapping writes become one run, so that sequential small writes reach the platter as one
+//! Adjacent and overlapping writes become one run, so sequential small writes reach the platter as one
 //! stream. Runs are kept in order of address: neighbours in the list are neighbours on the platter, and the
-//! next run to destage is looked for near the arm only.
+//! next run to destage is mostly a run near the arm.
 
 use crate::hdd::geometry::{Geometry, Place};
 use braid_base::{Bytes, Nanos, SECTOR};
@@ -12,11 +12,11 @@ use braid_base::{Bytes, Nanos, SECTOR};
 pub struct Run {
     /// Its first sector.
     pub sector: u64,
-    /// How many there are.
+    /// The number of sectors.
     pub count: u64,
-    /// Where its first sector lies.
+    /// The place of its first sector.
     pub place: Place,
-    /// When the oldest of its writes came.
+    /// The time of its oldest write.
     pub since: Nanos,
 }
 
@@ -37,7 +37,7 @@ pub struct WriteBuffer {
     hand: usize,
 }
 
-/// How many runs on each side of the arm are weighed for the next destage.
+/// Runs weighed on each side of the arm for the next destage.
 const NEAR: usize = 32;
 
 impl WriteBuffer {
@@ -53,22 +53,22 @@ impl WriteBuffer {
         }
     }
 
-    /// Whether nothing is buffered, nor on its way to the platter.
+    /// True if no run is buffered or on its way to the platter.
     pub fn is_clean(&self) -> bool {
         self.runs.is_empty() && self.leaving == 0
     }
 
-    /// Whether there is a run to destage.
+    /// True if there is a run to destage.
     pub fn has_runs(&self) -> bool {
         !self.runs.is_empty()
     }
 
-    /// Whether three quarters of the bytes or of the runs are taken.
+    /// True if three quarters of the bytes or of the runs are taken.
     pub fn is_filling(&self) -> bool {
         4 * self.taken() >= 3 * self.capacity || 4 * self.runs.len() >= 3 * self.limit
     }
 
-    /// Whether a write of `count` sectors fits; an empty buffer takes any.
+    /// True if a write of `count` sectors fits; an empty buffer takes any write.
     pub fn has_room(&self, sector: u64, count: u64) -> bool {
         if self.is_clean() {
             return true;
@@ -99,15 +99,15 @@ impl WriteBuffer {
         self.runs.drain(first + 1..next);
     }
 
-    /// Whether all of these sectors are buffered.
+    /// True if all these sectors are buffered.
     pub fn holds(&self, sector: u64, count: u64) -> bool {
         let next = self.runs.partition_point(|run| run.sector <= sector);
         next > 0 && self.runs[next - 1].end() >= sector + count
     }
 
-    /// Takes out the run that costs least, or the first `most` sectors of it. `cost` is asked for the runs
-    /// near `cylinder`, and for one more that is another each time: so every run is weighed sooner or later,
-    /// and an old one wins. What is taken keeps its room until `arrived`.
+    /// Takes the run with the lowest cost, or its first `most` sectors. `cost` is called for the runs near
+    /// `cylinder`, and for one more run, a different run each time. Every run is therefore weighed sooner or
+    /// later, and an old run wins. The taken sectors keep their room until `arrived`.
     pub fn take(
         &mut self,
         cylinder: u32,
@@ -135,7 +135,7 @@ impl WriteBuffer {
         Some(taken)
     }
 
-    /// The run taken last is on the platter: its room is free.
+    /// Frees the room of the last taken run: the run is on the platter.
     pub fn arrived(&mut self) {
         self.leaving = 0;
     }
@@ -144,7 +144,7 @@ impl WriteBuffer {
         self.sectors + self.leaving
     }
 
-    /// The runs that overlap these sectors or touch them, as a range of places in the list.
+    /// The runs that overlap or touch these sectors, as a range of places in the list.
     fn touched(&self, sector: u64, count: u64) -> (usize, usize) {
         let first = self.runs.partition_point(|run| run.end() < sector);
         let next = self.runs.partition_point(|run| run.sector <= sector + count);

@@ -1,9 +1,9 @@
-//! The hard disks. Each figure says where it comes from and how well it is known.
+//! The hard disks. Each figure has its source and its reliability.
 //!
-//! The write cache is on in all four, though disks for arrays usually ship with it off: the MBA3073 ships
-//! with it on by its manual, the Cheetah stands for a drive that a paper attached to a plain host, and the
-//! two SATA disks ship with it on. (a18) is the manual of the MBA3073NP and NC, Fujitsu C141-E270, page 92,
-//! caching parameters (page code 8).
+//! The write cache is on in all four, though disks for arrays usually ship with the cache off. The MBA3073
+//! ships with the cache on by its manual. The Cheetah stands for a drive that a paper attached to a plain
+//! host. The two SATA disks ship with the cache on. (a18) is the manual of the MBA3073NP and NC, Fujitsu
+//! C141-E270, page 92, caching parameters (page code 8).
 
 use crate::hdd::{Params, SEGMENTS, Seek};
 use crate::library::Standing::{Assumed, Derived, Paper, Sheet};
@@ -54,10 +54,10 @@ pub(super) const MBA3073: Spec = Spec {
         buffer: Bytes(MIB.0 * 8),
         // On by default: caching parameters, WCE = 1 [sheet] (a18).
         write_cache: true,
-        // [assumed]. The sheet's segments divide the memory; how many runs it keeps and sorts the sheet does
-        // not say, but they are more than the eight segments: 8, 16, 32, 64, 128 and 256 runs make 284, 334,
-        // 388, 445, 505 and 551 random writes/s here, at any depth, and the same disk without its cache 350
-        // at depth 32.
+        // [assumed]. The sheet's segments divide the memory. The sheet does not state the number of sorted
+        // runs, but the number exceeds the eight segments. Here 8, 16, 32, 64, 128 and 256 runs make 284,
+        // 334, 388, 445, 505 and 551 random writes/s at any depth, and the same disk without its cache 350 at
+        // depth 32.
         buffered_runs: 128,
         // Number of cache segments, X'08' by default [sheet] (a18).
         segments: 8,
@@ -112,11 +112,11 @@ pub(super) const CHEETAH_15K5: Spec = Spec {
         weighed: 20,
         // 16 MB [assumed], half of it for writes.
         buffer: Bytes(MIB.0 * 8),
-        // On, as in Hystor's measurements [paper] (b7). DiskSim's model is validated with it off, and arrays
-        // keep it off: `with_write_cache(false)` gives that.
+        // On, as in Hystor's measurements [paper] (b7). DiskSim's model is validated with the cache off, and
+        // arrays keep the cache off: `with_write_cache(false)` switches it off.
         write_cache: true,
-        // [assumed]; the segments for writes, at most 11 [paper] (a3), bound what is transferred, not what is
-        // sorted.
+        // [assumed]; the segments for writes, at most 11 [paper] (a3), bound the transferred data, not the
+        // sorted runs.
         buffered_runs: 128,
         // Of 32, at most 11 are for writes [paper] (a3); fewer are enough [assumed].
         segments: SEGMENTS,
@@ -236,7 +236,8 @@ pub(super) const EXOS_X20: Spec = Spec {
         // On, as enterprise SATA disks ship [assumed].
         write_cache: true,
         // [assumed], so that random writes run at the sheet's 550/s. The sheet says "write cache disabled",
-        // which no arm could do at depth 16: a protected buffer takes them (a14), as the buffer does here.
+        // but no arm reaches this rate at depth 16: a protected buffer takes the writes (a14), as the buffer
+        // does here.
         buffered_runs: 4_096,
         // [assumed]
         segments: SEGMENTS,

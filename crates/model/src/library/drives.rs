@@ -1,11 +1,11 @@
-//! The solid-state drives. Each figure says where it comes from and how well it is known.
+//! The solid-state drives. Each figure has its source and its reliability.
 //!
-//! If a sheet states what comes out and not what is inside, the inside is solved from it: `command` from the
-//! request rate at depth 32, `latency` from the rate at depth one, `program` from the sequential write rate,
-//! and what the drive does for a random write from the rates of random writes.
+//! If a sheet states external rates but not the internals, the internals are solved from the rates. `command`
+//! follows from the request rate at depth 32, `latency` from the rate at depth one, `program` from the
+//! sequential write rate, and the cost of a random write from the rates of random writes.
 //!
-//! Those that map pages start in the steady state, as after long use: what lasts, and what sheets call
-//! sustained. As new they are faster for as long as it takes to overwrite them at random once or twice.
+//! Drives that map pages start in the steady state, as after long use: the lasting state, called sustained in
+//! sheets. New drives are faster until they are overwritten at random once or twice.
 
 use crate::library::Standing::{Assumed, Review, Sheet};
 use crate::library::{Spec, Timing, figure};
@@ -22,8 +22,8 @@ const X25_M_PARAMS: Params = Params {
     flash_page: Bytes(KIB.0 * 4),
     // 50 nm MLC [assumed].
     read: Nanos::from_micros(50),
-    // The class has 600 to 900 [assumed]. Less than 70 MB/s would be left over for the sheet's random writes
-    // with all the copies that so little spare flash makes: the flash must be faster than the drive takes in.
+    // The class has 600 to 900 [assumed]. Less than 70 MB/s would remain for the sheet's random writes,
+    // because so little spare flash causes many copies: the flash must be faster than the drive's intake.
     program: Nanos::from_micros(780),
     // 128 pages [review] (b4).
     erase_block: Bytes(KIB.0 * 512),
@@ -40,8 +40,8 @@ const X25_M_PARAMS: Params = Params {
     command: Nanos(13_000),
     // From 6,000 reads/s at low depth [review] (b4). The sheet's 85 µs [assumed] leaves the host out.
     latency: Nanos::from_micros(47),
-    // 70 MB/s [sheet] (b1). A sheet's sustained rate: what the buffer still holds is written at that of the
-    // interface.
+    // 70 MB/s [sheet] (b1). A sheet's sustained rate: data within the buffer's size is written at the
+    // interface's rate.
     intake: Some(Rate::from_mb(70)),
     // SRAM in the controller [assumed].
     buffer: Bytes(KIB.0 * 256),
@@ -104,9 +104,9 @@ pub(super) const X25_M: Spec = Spec {
     ],
 };
 
-/// That of Wu and Reddy's table III: the rate at which flash takes what is written follows from its row of
-/// the SSD alone with ten processes. Why it is that slow is not said: the drive may have been fragmented, or
-/// worn.
+/// The X25-M of Wu and Reddy's table III. The rate at which flash takes writes follows from the table's row
+/// of the SSD alone with ten processes. The paper does not explain the low rate: the drive may have been
+/// fragmented, or worn.
 pub(super) const X25_M_WORN: Spec = Spec {
     name: Cow::Borrowed("x25-m-worn"),
     title: Cow::Borrowed("Intel X25-M of 80 GB that writes as slowly as in Wu and Reddy's table III"),
@@ -116,7 +116,7 @@ pub(super) const X25_M_WORN: Spec = Spec {
     figures: &[],
 };
 
-/// The SSD of the PASS and Hystor papers. Controller and interface are those of the X25-M.
+/// The SSD of the PASS and Hystor papers. Controller and interface equal the X25-M's.
 pub(super) const X25_E: Spec = Spec {
     name: Cow::Borrowed("x25-e"),
     title: Cow::Borrowed("Intel X25-E SSDSA2SH032G1GN, 50 nm SLC, 32 GB"),
@@ -320,9 +320,10 @@ pub(super) const TRANSCEND_16G: Spec = Spec {
     ],
 };
 
-/// A current SATA SSD: the Samsung 870 EVO, the best measured of those at hand.
+/// A current SATA SSD: the Samsung 870 EVO, the best measured of the available drives.
 ///
-/// Its SLC cache is left out: at 1 TB the drive still writes near the interface's limit after it [assumed].
+/// Its SLC cache is left out: at 1 TB the drive still writes near the interface's limit after the cache is
+/// full [assumed].
 pub(super) const SATA_SSD: Spec = Spec {
     name: Cow::Borrowed("sata-ssd"),
     title: Cow::Borrowed("Samsung 870 EVO, TLC, SATA, 1 TB"),
@@ -397,9 +398,9 @@ pub(super) const SATA_SSD: Spec = Spec {
 
 /// A current NVMe SSD: the Solidigm D7-P5520, a drive for servers.
 ///
-/// Chosen before the 990 PRO because its sheet states what it does all day: a consumer drive's figures hold
-/// until its SLC cache is full, and a volume that moves data in the background fills any cache. It also is
-/// the one whose flush has been measured. Its latencies are assumed, where the 990 PRO's have been measured.
+/// Chosen before the 990 PRO because its sheet states sustained rates: a consumer drive's figures hold until
+/// its SLC cache is full, and a volume that moves data in the background fills any cache. The D7-P5520 is
+/// also the drive with a measured flush. Its latencies are assumed, while the 990 PRO's have been measured.
 pub(super) const NVME_SSD: Spec = Spec {
     name: Cow::Borrowed("nvme-ssd"),
     title: Cow::Borrowed("Solidigm D7-P5520, TLC, PCIe 4.0 x4, 7.68 TB"),
@@ -440,8 +441,8 @@ pub(super) const NVME_SSD: Spec = Spec {
         // [assumed]
         streams: 16,
         trim: true,
-        // 8 TiB of flash for 7.68 TB is 14.5 % [assumed], less what bad blocks take; from 200,000 writes/s
-        // over the whole drive [sheet] (c2).
+        // 8 TiB of flash for 7.68 TB is 14.5 % [assumed], less the bad blocks; from 200,000 writes/s over the
+        // whole drive [sheet] (c2).
         mapping: Pages::spare(0.13),
         state: State::Steady,
     }),

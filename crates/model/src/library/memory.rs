@@ -1,4 +1,4 @@
-//! Memory. All of its figures are assumed: no source is at hand.
+//! Memory. All of its figures are assumed: no source is available.
 
 use crate::dram::Params;
 use crate::library::Standing::Assumed;

@@ -1,4 +1,4 @@
-//! Devices of papers that simulate them by two rates.
+//! Devices that papers simulate by two rates.
 
 use crate::library::Standing::Paper;
 use crate::library::{Spec, Timing, figure};
@@ -8,10 +8,10 @@ use crate::rates::Params;
 use braid_base::{Bytes, DeviceClass};
 use std::borrow::Cow;
 
-/// Where the figures come from.
+/// The source of the figures.
 const TABLE_II: &str = "Chen, Liu, Roth, Chen, working set reorganization, table II: seconds per GB";
 
-/// The SSD of the simulator for WS-ROS: 0.1 s for a GB read, 0.5 s for one written.
+/// The SSD of the simulator for WS-ROS: 0.1 s for a GB read, 0.5 s for a GB written.
 pub(super) const WS_ROS_SSD: Spec = Spec {
     name: Cow::Borrowed("ws-ros-ssd"),
     title: Cow::Borrowed("SSD as simulated for WS-ROS: two rates"),
@@ -28,7 +28,7 @@ pub(super) const WS_ROS_SSD: Spec = Spec {
     ],
 };
 
-/// The disk of that simulator: 1 s for a GB read, 2 s for one written, and no time to position.
+/// The disk of the simulator for WS-ROS: 1 s for a GB read, 2 s for a GB written, and no time to position.
 pub(super) const WS_ROS_HDD: Spec = Spec {
     name: Cow::Borrowed("ws-ros-hdd"),
     title: Cow::Borrowed("Disk as simulated for WS-ROS: two rates"),

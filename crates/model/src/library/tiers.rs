@@ -1,9 +1,9 @@
-//! Drives of which one stands above another in the papers on hierarchies of SSDs: 1.5 to 3 times apart.
+//! Drives of different tiers in the papers on hierarchies of SSDs: 1.5 to 3 times apart.
 //!
 //! Tu et al. (FAST 2026) give latency at depth one and rates at a high depth, for reads of 4 and 16 KiB and
-//! for writes of 4 KiB. `command` and the rates of the interface are solved from them: with c for a command
-//! and r for the rate, 4 KiB / (c + 4 KiB / r) and 16 KiB / (c + 16 KiB / r) are the two rates. What is
-//! inside is assumed, and never the bottleneck: nothing is collected, so that these models tell nothing of
+//! for writes of 4 KiB. `command` and the rates of the interface are solved from these figures. With c for a
+//! command and r for the rate, 4 KiB / (c + 4 KiB / r) and 16 KiB / (c + 16 KiB / r) are the two rates. The
+//! internals are assumed, and never the bottleneck. No garbage is collected, so these models do not show
 //! wear.
 
 use crate::library::Standing::Paper;
@@ -14,10 +14,10 @@ use crate::ssd::{Blocks, FlushCost, Mapping, Params, State};
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};
 use std::borrow::Cow;
 
-/// Those of this file.
+/// The names of this file's models.
 pub(super) const NAMES: [&str; 3] = ["p4800x", "samsung-960", "samsung-870"];
 
-/// Where the figures come from.
+/// The source of the figures.
 const SOURCE: &str = "Tu et al., FAST 2026, the devices of their evaluation: 4 KiB";
 
 const fn reads_at_depth_one(rate: f64) -> Figure {
@@ -32,7 +32,7 @@ const fn writes(rate: f64) -> Figure {
     figure(RandomWrite { depth: 256, span: 1.0, state: State::Fresh }, rate, 0.10, Paper, SOURCE)
 }
 
-/// What the three have alike, all of it assumed.
+/// The common parameters of the three drives, all assumed.
 const USUAL: Params = Params {
     channels: 256,
     flash_page: Bytes(KIB.0 * 4),

@@ -1,8 +1,8 @@
-//! How fast the controller empties the write buffer, where that is slower than the flash.
+//! The rate at which the controller empties the write buffer, if slower than the flash.
 //!
-//! Only a time is kept: when the controller will be done with all that it has been given. What it is not yet
-//! done with is in the buffer, in proportion to the time that is left. A byte leaves the buffer when both the
-//! controller and the flash are done with it.
+//! Only a time is stored: the end of all work given to the controller. The unfinished work is in the buffer,
+//! in proportion to the remaining time. A byte leaves the buffer when both the controller and the flash are
+//! done with the byte.
 
 use crate::rate::Rate;
 use braid_base::{Bytes, Nanos};
@@ -10,30 +10,31 @@ use braid_base::{Bytes, Nanos};
 /// The controller's part in emptying the write buffer.
 #[derive(Clone, Debug)]
 pub struct Drain {
-    /// None if only the flash bounds it.
+    /// `None` if only the flash bounds the rate.
     rate: Option<Rate>,
     buffer: Bytes,
     free: Nanos,
 }
 
 impl Drain {
-    /// Of an empty buffer.
+    /// The drain of an empty buffer.
     pub fn new(rate: Option<Rate>, buffer: Bytes) -> Drain {
         Drain { rate, buffer, free: Nanos::ZERO }
     }
 
-    /// When so many bytes have room; more than the buffer has room for, once it is empty.
+    /// The time when `len` bytes have room; for more than the buffer's size, the time when the buffer is
+    /// empty.
     pub fn room_comes(&self, len: Bytes) -> Nanos {
         let rest = self.buffer.saturating_sub(len);
         self.rate.map_or(Nanos::ZERO, |rate| self.free.saturating_sub(rate.time_for(rest)))
     }
 
-    /// When the controller is done with all that it has been given.
+    /// The end of all work given to the controller.
     pub fn is_over(&self) -> Nanos {
         self.free
     }
 
-    /// Gives it a write at `now`.
+    /// Adds a write at `now`.
     pub fn insert(&mut self, len: Bytes, now: Nanos) {
         if let Some(rate) = self.rate {
             self.free = self.free.max(now) + rate.time_for(len);
@@ -57,7 +58,7 @@ mod tests {
         let each = rate.time_for(KIB * 64);
         assert_eq!((drain.room_comes(KIB * 64), drain.is_over()), (each, each * 4));
         assert_eq!(drain.room_comes(MIB), drain.is_over(), "more than it holds has room once it is empty");
-        // It has rested since.
+        // The drain was idle since.
         drain.insert(KIB * 64, each * 10);
         assert_eq!((drain.room_comes(KIB * 192), drain.is_over()), (each * 10, each * 11));
         let mut unbounded = Drain::new(None, KIB * 256);

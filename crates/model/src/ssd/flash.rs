@@ -1,10 +1,10 @@
 //! The flash of an SSD at work: channels that read, program and erase.
 //!
-//! A read is put on its channels at once, behind what they do: its end is known when it comes. Programs are
-//! not: as long as the write buffer has room, they begin on channels that nobody reads from: on those that
-//! are idle when a write comes, or as soon as one is. The latter are caught up with when somebody asks
-//! (`settle`), in the order of the times at which they begin, so that an undisturbed drive needs no event at
-//! all, and that it does not matter when and how often it is asked.
+//! A read is put on its channels at once, behind their current work: its end is known at submission. The ends
+//! of programs are not known in advance. While the write buffer has room, programs begin only on channels
+//! without reads: either on channels idle at the time of a write, or on channels that become idle later.
+//! Later starts are computed on demand (`settle`), in the order of their times. An undisturbed drive
+//! therefore needs no event at all, and the times and number of calls do not matter.
 
 use crate::rate::Rate;
 use crate::ssd::params::Params;
@@ -15,19 +15,19 @@ use crate::ssd::translation::Cost;
 use crate::ssd::write_buffer::WriteBuffer;
 use braid_base::{Bytes, Nanos, Rng};
 
-/// The channels, and what the write buffer owes them.
+/// The channels, and the pending programs of the write buffer.
 #[derive(Clone, Debug)]
 pub struct Flash {
     timing: Timing,
     channels: Vec<Channel>,
-    /// Which of them were busy when they were last looked at, and when to look again. An idle one may have
-    /// got reads since.
+    /// The channels that were busy at their last look, and the time of the next look. An idle channel may
+    /// have received reads since.
     rota: Rota,
     programs: Programs,
     rng: Rng,
 }
 
-/// Of reads.
+/// The timing of reads.
 #[derive(Clone, Debug)]
 struct Timing {
     page: Bytes,
@@ -39,11 +39,11 @@ struct Timing {
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Channel {
-    /// When all that it has been given is done.
+    /// The end of all work given to the channel.
     free: Nanos,
-    /// When the last read that it has been given is done.
+    /// The end of the last read given to the channel.
     reads_end: Nanos,
-    /// When its program is done, and the room that it makes.
+    /// The end of its program, and the room that the program frees.
     program: Option<(Nanos, Bytes)>,
     read_last: bool,
 }
@@ -72,9 +72,9 @@ impl Flash {
         self.programs.buffer()
     }
 
-    /// Reads flash pages `first..first + pages`, `len` bytes of them, from `now` on, to which it has been
-    /// settled; returns when the first and the last of them are at the controller. `pressed`: writes wait for
-    /// room, so that programs and reads take turns.
+    /// Reads flash pages `first..first + pages`, `len` bytes of them, from `now` on; the flash must be
+    /// settled to `now`. Returns the times when the first and the last page are at the controller. `pressed`:
+    /// writes wait for room, so programs and reads take turns.
     #[inline]
     pub fn read(&mut self, first: u64, pages: u64, len: Bytes, now: Nanos, pressed: bool) -> (Nanos, Nanos) {
         let channels = self.channels.len() as u64;
@@ -103,7 +103,7 @@ impl Flash {
         let channel = &mut self.channels[at];
         let turn = pressed && channel.read_last && channel.program.is_none();
         if turn && self.programs.has_page() {
-            // Since a page still waits, no channel is idle: it will be looked at.
+            // A page still waits, so no channel is idle: the rota will look at this channel.
             channel.program(self.programs.begin(), channel.free.max(now));
         }
         channel.read_last = true;
@@ -123,15 +123,15 @@ impl Flash {
         end
     }
 
-    /// Takes a write into the buffer at `now`, to which it has been settled, and begins on idle channels what
-    /// it owes.
+    /// Takes a write into the buffer at `now`, and begins its programs on idle channels. The flash must be
+    /// settled to `now`.
     pub fn insert(&mut self, len: Bytes, cost: Cost, now: Nanos) {
         self.programs.insert(len, cost);
         self.begin(now);
     }
 
-    /// Begins what has become due at `now` on channels that are idle then: mostly several pages for one
-    /// write. What is still due after that finds no channel idle.
+    /// Begins programs due at `now` on idle channels: mostly several pages for one write. Programs still due
+    /// afterwards find no idle channel.
     fn begin(&mut self, now: Nanos) {
         if !self.rota.has_idle() {
             return;
@@ -154,7 +154,7 @@ impl Flash {
         }
     }
 
-    /// The same for pieces that are not alike.
+    /// Begins programs like `begin`, for pieces of different kinds.
     #[inline(never)]
     fn begin_singly(&mut self, now: Nanos) {
         self.rota.begin(|at| {
@@ -169,7 +169,7 @@ impl Flash {
         });
     }
 
-    /// Begins the programs that could by `now`, and ends those that have.
+    /// Begins all programs that can begin by `now`, and ends all programs that have ended.
     pub fn settle(&mut self, now: Nanos) {
         while let (time, at) = self.rota.next()
             && time <= now
@@ -179,16 +179,16 @@ impl Flash {
                 continue;
             };
             self.rota.put_off(again);
-            // The end of the last program makes a part of a page due: where its channel reads on, another may
-            // be idle.
+            // The end of the last program makes a part of a page due: while its channel continues to read,
+            // another channel may be idle.
             if self.programs.is_due() {
                 self.begin(time);
             }
         }
     }
 
-    /// What has become of a busy channel by `time`: ends its program, and begins another. Returns when to
-    /// look again, or `None` if it is idle.
+    /// Updates a busy channel at `time`: ends its program, and begins another. Returns the time of the next
+    /// look, or `None` if the channel is idle.
     fn look(&mut self, at: usize, time: Nanos) -> Option<Nanos> {
         let channel = &mut self.channels[at];
         if let Some((end, room)) = channel.program {
@@ -208,8 +208,8 @@ impl Flash {
         Some(channel.free)
     }
 
-    /// When programs that are under way will have made so much room, or as much as they will, as of the last
-    /// `settle`; `None` where nothing is under way.
+    /// The time when programs in flight will have made `wanted` room, or all of their room, as of the last
+    /// `settle`; `None` if no program is in flight.
     pub fn room_comes(&self, wanted: Bytes) -> Option<Nanos> {
         let mut room = Bytes::ZERO;
         let mut comes = None;
@@ -229,7 +229,7 @@ impl Flash {
 }
 
 impl Channel {
-    /// Begins a piece of what is to be programmed, which takes so long and makes so much room.
+    /// Begins a piece of the pending programs: its time, and the room at its end.
     #[inline(always)]
     fn program(&mut self, (time, room): (Nanos, Bytes), start: Nanos) {
         self.free = start + time;
@@ -259,7 +259,7 @@ mod tests {
                 [&mut seldom, &mut often].into_iter().for_each(|flash| flash.settle(now));
                 assert_eq!(seldom.buffer(), often.buffer(), "seed {seed}, step {step}");
                 if rng.chance(0.3) {
-                    // Parts of pages, too: what is left of one is due when nothing is under way.
+                    // Includes parts of pages: the rest of a page is due when no program is in flight.
                     let len = KIB * rng.between(1, 12);
                     let cost =
                         Cost { own: len, copied: Bytes::ZERO, merged: Bytes::ZERO, update: Nanos::ZERO };

@@ -1,21 +1,21 @@
-//! Where an SSD keeps each page, and what collecting garbage costs it.
+//! The place of each page in an SSD, and the cost of garbage collection.
 //!
 //! Pages are mapped one by one, and written at new places only: into the *open* erase block of the host, or
-//! into that of collection. When free erase blocks run out, the one with the fewest valid pages is the victim
-//! (greedy choice): its valid pages are copied, then it is erased. The copies made for each host page grow
-//! with the share of the flash that is valid, and with how random the writes are (P. Desnoyers, "Analytic
-//! Modeling of SSD Write Performance", SYSTOR 2012: greedy collection under uniformly random writes; the
-//! tests hold the map against its formula).
+//! into the open block of collection. When free erase blocks run out, the block with the fewest valid pages
+//! is the victim (greedy choice): its valid pages are copied, then the block is erased. The copies made for
+//! each host page grow with the valid share of the flash, and with the randomness of the writes (P.
+//! Desnoyers, "Analytic Modeling of SSD Write Performance", SYSTOR 2012: greedy collection under uniformly
+//! random writes; the tests compare the map with its formula).
 //!
-//! Memory is bounded: at most `MOST_SAMPLES` pages are followed, whatever the size of the drive, and 8 bytes
-//! are kept for each, 2.5 MiB at most. On a drive of up to 1 GiB these are all its pages. A larger one is cut
-//! into *units* of a larger power of two (512 KiB at 80 GB, 32 MiB at 7.68 TB), and one page of each, at a
-//! place drawn by lot, stands for the unit: only writes and discards of that page count, and the flash is as
-//! much smaller as the pages are fewer. So the copies for each page come out as on the full map (a test
-//! compares both). What is lost: a hot spot smaller than a unit is seen either as large as the unit or not at
-//! all, and the copies change in steps of some thousandths of the drive.
+//! Memory is bounded: at most `MOST_SAMPLES` pages are followed, whatever the size of the drive, and each
+//! takes 8 bytes, 2.5 MiB at most. On a drive of up to 1 GiB the samples are all its pages. A larger drive is
+//! cut into *units* of a larger power of two (512 KiB at 80 GB, 32 MiB at 7.68 TB). One page of each unit, at
+//! a place drawn by lot, stands for the unit. Only writes and discards of the sampled page count, and the
+//! flash is smaller in the same proportion as the pages. The copies for each page therefore equal the copies
+//! on the full map (a test compares both). The cost: a hot spot smaller than a unit appears either as large
+//! as the unit or not at all, and the copies change in steps of some thousandths of the drive.
 //!
-//! Copies are charged to the writes that follow a collection, evenly: a drive that collects in pace with its
+//! Copies are charged evenly to the writes that follow a collection: a drive that collects in pace with its
 //! writer.
 
 use braid_base::{Bytes, Rng};
@@ -25,9 +25,9 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug)]
 pub struct PageMap {
     unit_shift: u32,
-    /// Draws the page that stands for a unit.
+    /// Draws the sampled page of a unit.
     lot: u64,
-    /// The place of each unit, or `NOWHERE`. A place is an erase block's number and a place in it.
+    /// The place of each unit, or `NOWHERE`. A place is an erase block's number and an index in the block.
     place_of: Vec<u32>,
     /// The unit at each place, or `NOWHERE`.
     unit_at: Vec<u32>,
@@ -42,34 +42,34 @@ pub struct PageMap {
     pace: f64,
 }
 
-/// An erase block that is being filled: the next place in it, and the first behind it.
+/// An erase block during filling: the next place in the block, and the first place behind the block.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     next: u32,
     end: u32,
 }
 
-/// What lies on a drive at the start.
+/// The initial content of a drive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// Nothing: as new, or discarded.
+    /// Empty: as new, or discarded.
     Fresh,
     /// Everything, written once in order. The spare erase blocks are free.
     Filled,
-    /// Everything, overwritten at random all over until the copies for each write changed no more.
+    /// Full, overwritten at random everywhere until the copies for each write stopped changing.
     Steady,
 }
 
-/// What drives map as one page.
+/// The unit of mapping in drives.
 pub(crate) const PAGE: Bytes = Bytes(1 << PAGE_SHIFT);
 const PAGE_SHIFT: u32 = 12;
 const MOST_SAMPLES: u64 = 1 << 18;
 const NOWHERE: u32 = u32::MAX;
 const NOT_CLOSED: i16 = 0x4000;
-/// Enough blocks that choosing among them is like choosing among all of a full-size drive, and few enough to
-/// choose quickly.
+/// Enough blocks for a choice as good as among all blocks of a full-size drive, and few enough for a fast
+/// choice.
 const BLOCKS: u64 = 1_024;
-/// Free blocks that collection keeps: one for the host, one for copies, one that it makes.
+/// Free blocks that collection keeps: one for the host, one for copies, one freed by collection.
 const KEPT_FREE: usize = 3;
 
 impl PageMap {
@@ -78,7 +78,7 @@ impl PageMap {
         PageMap::of_samples(size, spare, state, MOST_SAMPLES, rng)
     }
 
-    /// The same with another limit of samples.
+    /// The same map with another limit of samples.
     fn of_samples(size: Bytes, spare: f64, state: State, most: u64, mut rng: Rng) -> PageMap {
         let pages = (size / PAGE).max(1);
         let unit_shift = PAGE_SHIFT + pages.div_ceil(most).next_power_of_two().trailing_zeros();
@@ -86,7 +86,7 @@ impl PageMap {
         let block_shift = (units / BLOCKS).clamp(16, 256).next_power_of_two().trailing_zeros();
         let per_block = 1u64 << block_shift;
         let spare_units = (units as f64 * spare).ceil() as u64;
-        // The blocks that are open or kept free are beside the spare ones.
+        // The open blocks and the kept free blocks come in addition to the spare blocks.
         let blocks = (units + spare_units).div_ceil(per_block) + 2 + KEPT_FREE as u64;
         let mut map = PageMap {
             unit_shift,
@@ -114,22 +114,22 @@ impl PageMap {
         }
     }
 
-    /// Accounts for a write; gives the copies for each of its bytes.
+    /// Accounts for a write. Returns the copies for each of its bytes.
     pub fn write(&mut self, offset: Bytes, len: Bytes) -> f64 {
         self.each_unit(offset, len, PageMap::write_unit);
         self.pace
     }
 
-    /// The bytes are no longer in use.
+    /// Marks the bytes as no longer in use.
     pub fn discard(&mut self, offset: Bytes, len: Bytes) {
-        // A page that is discarded in part stays in use.
+        // A partly discarded page stays in use.
         let (start, end) = (offset.align_up(PAGE), (offset + len).align_down(PAGE));
         if start < end {
             self.each_unit(start, end - start, PageMap::discard_unit);
         }
     }
 
-    /// Does something to the units whose sampled page is touched.
+    /// Calls `act` for the units whose sampled page is touched.
     fn each_unit(&mut self, offset: Bytes, len: Bytes, act: impl Fn(&mut PageMap, u32)) {
         if len == Bytes::ZERO {
             return;
@@ -144,7 +144,7 @@ impl PageMap {
         }
     }
 
-    /// Which of a unit's pages stands for it: the high bits of a product, as a hash.
+    /// The sampled page of a unit: the high bits of a product, as a hash.
     fn sample(&self, unit: u64) -> u64 {
         let shift = self.unit_shift - PAGE_SHIFT;
         (unit.wrapping_mul(self.lot) ^ self.lot)
@@ -168,7 +168,7 @@ impl PageMap {
         self.place_of[unit as usize] = NOWHERE;
     }
 
-    /// The unit's page is valid no more.
+    /// Marks the unit's page as no longer valid.
     fn forget(&mut self, unit: u32) {
         let old = self.place_of[unit as usize];
         if old != NOWHERE {
@@ -194,7 +194,7 @@ impl PageMap {
         self.pace = f64::from(copied) / f64::from(1u32 << self.block_shift);
     }
 
-    /// Copies what is valid in the block with the least of it, and frees it; gives the copies.
+    /// Copies the valid units of the block with the fewest, and frees the block. Returns the copies.
     fn collect(&mut self) -> u32 {
         let fewest = *self.valid.iter().min().expect("a drive has blocks");
         let victim = self.valid.iter().position(|&valid| valid == fewest).expect("it was found above");
@@ -234,7 +234,7 @@ impl PageMap {
     }
 }
 
-/// How often the drive is overwritten at random to bring it into the steady state.
+/// Number of random overwrites of the drive before the steady state.
 const PASSES: u64 = 3;
 
 #[cfg(test)]

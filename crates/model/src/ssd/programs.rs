@@ -1,8 +1,9 @@
-//! What an SSD has to program, piece by piece: what its write buffer owes, with the copies, merges and
-//! erasures for it.
+//! Pending programs of an SSD, piece by piece: the write buffer's content, with its copies, merges and
+//! erasures.
 //!
-//! A piece of work keeps one channel for a time. It is a flash page, or a channel's share of a merge, which
-//! runs on all channels at once; blocks are erased at the end of a piece, once there is as much to erase.
+//! A piece of work keeps one channel busy for a time. A piece is a flash page, or a channel's share of a
+//! merge, which runs on all channels at once. Blocks are erased at the end of a piece, once a whole block of
+//! erasure is pending.
 
 use crate::ssd::params::{Mapping, Params};
 use crate::ssd::spread::Spread;
@@ -10,18 +11,18 @@ use crate::ssd::translation::Cost;
 use crate::ssd::write_buffer::WriteBuffer;
 use braid_base::{Bytes, Nanos, Rng};
 
-/// The write buffer, and how long it takes to program what it owes.
+/// The write buffer, and the time of its pending programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     buffer: WriteBuffer,
     page: Bytes,
-    /// The transfer of the page included.
+    /// The time of a program, including the transfer of the page.
     time: Spread,
     erase: Nanos,
     erase_block: Bytes,
-    /// Bytes for which blocks have not yet been erased.
+    /// Programmed bytes without erased blocks yet.
     unerased: Bytes,
-    /// The programs that one copy takes the time of.
+    /// Time of a copy, in programs.
     copy: f64,
     /// A channel's share of a merge.
     merge_share: Bytes,
@@ -29,7 +30,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// None yet.
+    /// No pending programs.
     pub fn new(params: &Params, rng: Rng) -> Programs {
         let transfer = params.channel.time_for(params.flash_page);
         let (program, copy) = (params.program + transfer, params.read + transfer * 2 + params.program);
@@ -63,18 +64,18 @@ impl Programs {
         self.unerased += cost.own + cost.copied + cost.merged;
     }
 
-    /// Whether there is a whole flash page to program, or a merge.
+    /// True if a whole flash page or a merge is pending.
     pub fn has_page(&self) -> bool {
         self.buffer.has_page(self.page)
     }
 
-    /// Whether a piece should begin where a channel is free: that, or a part of a page that no more will come
-    /// to.
+    /// True if a piece should begin on a free channel: a page, a merge, or the last part of a page without
+    /// programs in flight.
     pub fn is_due(&self) -> bool {
         self.buffer.is_due(self.page)
     }
 
-    /// Begins a piece: how long it takes, and the room that it makes at its end.
+    /// Begins a piece. Returns its time, and the room at its end.
     #[inline(always)]
     pub fn begin(&mut self) -> (Nanos, Bytes) {
         let mut time = self.time.draw(&mut self.rng);
@@ -89,9 +90,9 @@ impl Programs {
         (time, room)
     }
 
-    /// Begins pages that are all alike, as many as can come before any other piece: how many, how long each
-    /// takes, and the room that it makes at its end. Like those of one read, they take the same time, which
-    /// is drawn once.
+    /// Begins equal pages, as many as can come before any other piece. Returns their number, the time of
+    /// each, and the room at the end of each. Like the pages of one read, the pages take the same time, drawn
+    /// once.
     pub fn take_pages(&mut self) -> (u64, (Nanos, Bytes)) {
         let (pages, room) = match self.unerased >= self.erase_block {
             true => (0, Bytes::ZERO),
@@ -101,19 +102,19 @@ impl Programs {
         (pages, (time, room))
     }
 
-    /// So many of them do not begin after all.
+    /// Gives back `pages` pages that do not begin after all.
     pub fn give_back(&mut self, pages: u64) {
         self.buffer.give_back(pages, self.page);
     }
 
-    /// A share of a merge takes as many times as long as a program as it has pages. It makes no room.
+    /// Adds the time of a share of a merge: one program for each page of the share. A merge makes no room.
     #[inline(never)]
     fn merge(&mut self, time: &mut Nanos) -> Bytes {
         *time = *time * (self.buffer.take_merge(self.merge_share).align_up(self.page) / self.page);
         Bytes::ZERO
     }
 
-    /// A piece has ended that makes this room.
+    /// Ends a piece that makes this room.
     pub fn end(&mut self, room: Bytes) {
         self.buffer.programmed(room);
     }

@@ -1,13 +1,13 @@
-//! In which order the channels of an SSD come up: the busy ones by the time at which to look at them again,
-//! then the idle ones, the first of them idle for longest.
+//! The order of an SSD's channels: first the busy channels by the time of their next look, then the idle
+//! channels, idle for longest first.
 //!
-//! Programs take about the same time, and those that begin together take the same, so that they mostly belong
-//! behind all other busy ones; one that is put off for a read belongs near their front, and is passed along
-//! from there.
+//! Programs take about the same time, and programs that begin together take the same time. A new busy channel
+//! therefore mostly belongs behind all other busy channels. A channel delayed by a read belongs near their
+//! front, and is moved from the front to its place.
 //!
-//! All channels stand in one row, which moves through the memory as those at its front go idle and stand
-//! behind the last, so that there is no wrap to look after. At the end of the memory, which is seldom, the
-//! row moves back to the start.
+//! All channels form one row, which moves through the memory: channels at its front become idle and go behind
+//! the last channel. The row therefore never wraps. At the end of the memory, which is rare, the row moves
+//! back to the start.
 
 use braid_base::Nanos;
 
@@ -15,35 +15,35 @@ use braid_base::Nanos;
 #[derive(Clone, Debug)]
 pub struct Rota {
     places: Vec<(Nanos, u32)>,
-    /// Where the row begins.
+    /// Start of the row.
     first: usize,
     channels: usize,
-    /// How many of them are busy. The time of the others is the end of time.
+    /// Busy channels. The time of idle channels is `Nanos::MAX`.
     busy: usize,
 }
 
 impl Rota {
-    /// So many channels, all idle, in order of number.
+    /// `channels` channels, all idle, in order of number.
     pub fn new(channels: u32) -> Rota {
         let mut places: Vec<_> = (0..channels).map(|at| (Nanos::MAX, at)).collect();
         places.resize(4 * places.len(), (Nanos::MAX, 0));
         Rota { places, first: 0, channels: channels as usize, busy: 0 }
     }
 
-    /// The first busy channel, and when to look at it; at the end of time if none is busy.
+    /// The first busy channel and the time of its next look; `Nanos::MAX` if no channel is busy.
     #[inline]
     pub fn next(&self) -> (Nanos, u32) {
         self.places[self.first]
     }
 
-    /// Whether a channel is idle.
+    /// True if a channel is idle.
     #[inline]
     pub fn has_idle(&self) -> bool {
         self.busy < self.channels
     }
 
-    /// Idle channels are busy from now on, the longest idle first, each until what `until` says of it, as
-    /// long as that says something.
+    /// Makes idle channels busy, idle for longest first, each until the time that `until` returns, up to the
+    /// first `None`.
     #[inline]
     pub fn begin(&mut self, mut until: impl FnMut(u32) -> Option<Nanos>) {
         let row = &mut self.places[self.first..][..self.channels];
@@ -56,7 +56,7 @@ impl Rota {
         }
     }
 
-    /// The first busy channel is idle.
+    /// Makes the first busy channel idle.
     #[inline]
     pub fn rest(&mut self) {
         let resting = (Nanos::MAX, self.places[self.first].1);
@@ -68,7 +68,7 @@ impl Rota {
         }
     }
 
-    /// Moves the row, but for the last, to the start of the memory.
+    /// Moves the row, except the last channel, to the start of the memory.
     #[cold]
     fn move_back(&mut self, last: (Nanos, u32)) {
         self.places.copy_within(self.first.., 0);
@@ -76,12 +76,12 @@ impl Rota {
         self.first = 0;
     }
 
-    /// The first busy channel is busy until then, which comes no earlier.
+    /// Keeps the first busy channel busy until `until`, which is not earlier than its present time.
     #[inline]
     pub fn put_off(&mut self, until: Nanos) {
         let row = &mut self.places[self.first..][..self.busy];
         if self.busy == self.channels && until >= row[row.len() / 2].0 {
-            // Then no idle one stands where it belongs.
+            // No idle channel then stands at the new place.
             self.rest();
             let row = &mut self.places[self.first..][..self.channels];
             row[self.busy].0 = until;
@@ -103,7 +103,7 @@ impl Rota {
     }
 }
 
-/// Passes the last along to where it belongs: those before are in order.
+/// Moves the last entry to its place: the entries before are in order.
 #[inline]
 fn pass_along(row: &mut [(Nanos, u32)]) {
     let Some((&mut last, before)) = row.split_last_mut() else { return };
@@ -129,7 +129,7 @@ mod tests {
                 ((0..channels).collect(), Vec::new());
             for step in 0..20_000u64 {
                 assert_eq!(rota.next().0, busy.first().map_or(Nanos::MAX, |first| first.0));
-                // Few times, so that many are the same.
+                // Few distinct times, so many channels share a time.
                 let mut insert = |busy: &mut Vec<_>, at, no_earlier: Nanos| {
                     let until = no_earlier + Nanos(rng.below(12));
                     busy.insert(busy.partition_point(|other: &(Nanos, u32)| other.0 <= until), (until, at));

@@ -1,31 +1,31 @@
-//! What a write costs inside an SSD: the translation layer.
+//! The cost of a write inside an SSD: the translation layer.
 //!
-//! In a drive that maps pages, a write costs its own pages and the copies that collection makes (`page_map`).
-//! In a drive that maps erase blocks, a write that goes on where one of the last few writers stopped (a
-//! *stream*) fills blocks in order and costs its own bytes; so does one within the *area*, of which there is
-//! one for all writers. Any other is random and merges a block of a fixed size; the area begins anew there.
-//! uFLIP found both: a few sequential writers stay cheap at a time, and so do random writes within some
-//! megabytes (L. Bouganim, B. Jónsson, P. Bonnet, CIDR 2009, micro-benchmarks Partitioning and Locality).
-//! That the area is a stretch of addresses is assumed.
+//! In a drive that maps pages, a write costs its own pages and the copies of collection (`page_map`). In a
+//! drive that maps erase blocks, a write that continues a recent writer (a *stream*) fills blocks in order
+//! and costs only its own bytes. A write within the *area*, one area for all writers, also costs only its own
+//! bytes. Any other write is random and merges a block of a fixed size; the area then restarts at the write.
+//! uFLIP found both effects: a few sequential writers at a time are cheap, and so are random writes within
+//! some megabytes (L. Bouganim, B. Jónsson, P. Bonnet, CIDR 2009, micro-benchmarks Partitioning and
+//! Locality). The area is assumed to be a range of addresses.
 //!
-//! Early drives that map pages are slow at random writes for another reason than their flash: the Intel
-//! drives of 2008 take as many 4 KiB writes per second on SLC as on MLC of less than half the speed. Their
-//! controller spends a fixed time on each random write, and more where the map, which its memory holds in
-//! part, must be fetched ("more DRAM, more tracked writes", source (b3)). How much of the map is in use is
-//! estimated: of `REGIONS` equal parts of the drive, those met by the last `RECENT` random writes.
+//! Early drives that map pages have another reason than flash for slow random writes. The Intel drives of
+//! 2008 take as many 4 KiB writes per second on SLC as on MLC of less than half the speed. Their controller
+//! spends a fixed time on each random write, and more if a part of the map is not in its memory ("more DRAM,
+//! more tracked writes", source (b3)). The used share of the map is estimated: of `REGIONS` equal parts of
+//! the drive, the parts with one of the last `RECENT` random writes.
 
 use crate::ssd::page_map::{PAGE, PageMap};
 use crate::ssd::params::{Mapping, Pages, Params};
 use braid_base::{Bytes, Nanos, Rng};
 
-/// What a write costs the drive.
+/// The cost of a write.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Cost {
     /// Its own bytes, as the flash stores them.
     pub own: Bytes,
-    /// Bytes that are copied for it.
+    /// Bytes copied because of the write.
     pub copied: Bytes,
-    /// Bytes that are merged before it.
+    /// Bytes merged before the write.
     pub merged: Bytes,
     /// The controller's time.
     pub update: Nanos,
@@ -67,7 +67,7 @@ impl Translation {
         Translation { streams: Streams::new(params.streams, reach), kind }
     }
 
-    /// Accounts for a write and says what it costs.
+    /// Accounts for a write. Returns its cost.
     pub fn write(&mut self, offset: Bytes, len: Bytes) -> Cost {
         match &mut self.kind {
             Kind::Pages(mapped) => mapped.write(&mut self.streams, offset, len),
@@ -78,7 +78,7 @@ impl Translation {
         }
     }
 
-    /// The bytes are no longer in use.
+    /// Marks the bytes as no longer in use.
     pub fn discard(&mut self, offset: Bytes, len: Bytes) {
         match &mut self.kind {
             Kind::Pages(mapped) if mapped.trim => mapped.map.discard(offset, len),
@@ -90,7 +90,7 @@ impl Translation {
 impl Mapped {
     fn write(&mut self, streams: &mut Streams, offset: Bytes, len: Bytes) -> Cost {
         let whole = offset.is_aligned(PAGE) && len.is_aligned(PAGE);
-        // Nothing else depends on whether the write is random.
+        // Only these cases depend on whether the write is random.
         let random = (!whole || self.update.is_some()) && !streams.go_on(offset, len);
         let pages = (offset + len).align_up(PAGE) - offset.align_down(PAGE);
         let own = if random && !whole { pages } else { len };
@@ -101,13 +101,13 @@ impl Mapped {
     }
 }
 
-/// Where the last few writers stopped, the latest first, and the area in which the order of writes does not
+/// The ends of the last few writers, the latest first, and the area in which the order of writes does not
 /// matter.
 #[derive(Clone, Debug)]
 struct Streams {
     ends: [Bytes; MOST_STREAMS],
     count: usize,
-    /// From here to there, at most `reach` long.
+    /// Start and end of the area, at most `reach` long.
     area: (Bytes, Bytes),
     reach: Bytes,
 }
@@ -120,7 +120,7 @@ impl Streams {
         Streams { ends: [Bytes::ZERO; MOST_STREAMS], count, area: (Bytes::ZERO, Bytes::ZERO), reach }
     }
 
-    /// Whether a write goes on with a stream, which it does from now on, or lies in the area.
+    /// True if a write continues a stream, or lies in the area. The write becomes the end of its stream.
     fn go_on(&mut self, offset: Bytes, len: Bytes) -> bool {
         let end = offset + len;
         let widened = (self.area.0.min(offset), self.area.1.max(end));
@@ -132,7 +132,7 @@ impl Streams {
         } else if found.is_none() {
             self.area = (offset, end);
         }
-        // Random writes of the area take the place of one another, and of no stream elsewhere.
+        // Random writes of the area replace each other, but no stream elsewhere.
         let in_area = |&end: &Bytes| is_near && (widened.0..=widened.1).contains(&end);
         let at = found.or_else(|| ends.iter().position(in_area)).unwrap_or(ends.len() - 1);
         ends.copy_within(..at, 1);
@@ -141,11 +141,10 @@ impl Streams {
     }
 }
 
-/// What the controller does for the map at each random write.
+/// The controller's work for the map at each random write.
 #[derive(Clone, Debug)]
 struct Update {
-    /// What a random write takes; it changes with `regions_written` alone, which seldom does. Zero if it is
-    /// not known.
+    /// The time of a random write; depends only on `regions_written`, which seldom changes. Zero if unknown.
     next: Nanos,
     time: Nanos,
     miss: Nanos,
@@ -158,13 +157,13 @@ struct Update {
     regions_written: u32,
 }
 
-/// The drive is looked at in so many equal parts.
+/// Equal parts of the drive for the estimate.
 const REGIONS: usize = 128;
 /// Eight for each region, so that uniform writes miss one region in three thousand.
 const RECENT: usize = 1_024;
 
 impl Update {
-    /// `None` if it takes no time.
+    /// `None` if the map takes no time.
     fn new(pages: Pages, size: Bytes) -> Option<Update> {
         let mut recent_in = Box::new([0; REGIONS]);
         recent_in[0] = RECENT as u16;
@@ -181,8 +180,8 @@ impl Update {
         })
     }
 
-    /// The time for a random write: with the share of the map that is missed, once random writes have met all
-    /// of what they will.
+    /// The time of a random write, with the share of map misses once random writes have met all of their
+    /// regions.
     fn time(&mut self, offset: Bytes) -> Nanos {
         let before = self.regions_written;
         self.remember(offset);
@@ -273,7 +272,7 @@ mod tests {
             (0..5_000).map(|_| translation.write(PAGE * rng.below(pages), PAGE).update).last().unwrap()
         };
         let found = [last(1), last(4), last(8)];
-        // Of 128 regions one or two may not have been met for a while.
+        // One or two of 128 regions may be absent for a while.
         assert!(found[0] == Nanos(100) && found[1] == Nanos(100) && found[2] >= Nanos(198), "{found:?}");
     }
 

@@ -1,29 +1,29 @@
-//! What the write buffer of an SSD holds, and what it owes to the flash.
+//! The content of an SSD's write buffer, and its pending programs.
 //!
-//! Only amounts are kept. Buffered bytes become room in proportion to what has been programmed for them, so
-//! that a write that costs five times its bytes stays five times as long.
+//! Only amounts are stored. Buffered bytes become room in proportion to the bytes programmed for them, so a
+//! write that costs five times its bytes stays five times as long.
 
 use braid_base::Bytes;
 
 /// The amounts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WriteBuffer {
-    /// Buffered.
+    /// Buffered bytes.
     taken: Bytes,
-    /// Of that, not yet being programmed.
+    /// Buffered bytes whose programs have not begun.
     waiting: Bytes,
-    /// Bytes to program for what is waiting.
+    /// Bytes to program for the waiting bytes.
     owed: Bytes,
-    /// Room for each byte that is programmed, in 2^-20.
+    /// Room for each programmed byte, in 2^-20.
     room: u64,
-    /// Bytes to merge before that.
+    /// Bytes to merge before the programs.
     merges: Bytes,
-    /// Programs under way.
+    /// Programs in flight.
     programs: u32,
 }
 
 impl WriteBuffer {
-    /// Takes a write of `len`, for which so much is to be programmed and merged.
+    /// Takes a write of `len`, with its bytes to program and to merge.
     #[inline]
     pub fn insert(&mut self, len: Bytes, owed: Bytes, merges: Bytes) {
         self.taken += len;
@@ -33,27 +33,27 @@ impl WriteBuffer {
         self.room = (self.waiting.0 << 20) / self.owed.0.max(1);
     }
 
-    /// How much of the buffer is taken.
+    /// The buffered bytes.
     pub fn taken(&self) -> Bytes {
         self.taken
     }
 
-    /// Whether everything is in the flash.
+    /// True if all data is in the flash.
     pub fn is_drained(&self) -> bool {
         self.taken == Bytes::ZERO && self.merges == Bytes::ZERO && self.programs == 0
     }
 
-    /// Whether there is a whole flash page to program, or a merge.
+    /// True if a whole flash page or a merge is pending.
     pub fn has_page(&self, flash_page: Bytes) -> bool {
         self.owes_merge() || self.owed >= flash_page
     }
 
-    /// Whether there is a merge, which comes before pages.
+    /// True if a merge is pending. Merges come before pages.
     pub fn owes_merge(&self) -> bool {
         self.merges > Bytes::ZERO
     }
 
-    /// Whether there is that, or a part of a page and no program under way that more could come after.
+    /// True if a page or merge is pending, or a part of a page without a program in flight.
     pub fn is_due(&self, flash_page: Bytes) -> bool {
         self.has_page(flash_page) || self.waiting > Bytes::ZERO && self.programs == 0
     }
@@ -66,7 +66,7 @@ impl WriteBuffer {
         merged
     }
 
-    /// Begins to program at most `flash_page` of what is owed; returns the room that this will make.
+    /// Begins to program at most `flash_page` of the owed bytes. Returns the room at the end of the program.
     pub fn take_page(&mut self, flash_page: Bytes) -> Bytes {
         let owed = self.owed.min(flash_page);
         let room = if owed == self.owed { self.waiting } else { self.room_of(owed) };
@@ -76,8 +76,8 @@ impl WriteBuffer {
         room
     }
 
-    /// Begins to program whole pages, as many as make the same room: how many, and that room. Not the last
-    /// that is owed, which makes what room is left, and none before a merge.
+    /// Begins to program whole pages with equal room. Returns their number and the room of each. Excludes the
+    /// last owed page, which frees the remaining room, and begins none before a merge.
     pub fn take_pages(&mut self, flash_page: Bytes) -> (u64, Bytes) {
         let room = self.room_of(flash_page);
         let pages = if self.owes_merge() { 0 } else { self.owed.saturating_sub(Bytes(1)) / flash_page };
@@ -87,19 +87,19 @@ impl WriteBuffer {
         (pages, room)
     }
 
-    /// So many of them do not begin after all.
+    /// Gives back `pages` pages that do not begin after all.
     pub fn give_back(&mut self, pages: u64, flash_page: Bytes) {
         self.owed += flash_page * pages;
         self.waiting += self.room_of(flash_page) * pages;
         self.programs -= pages as u32;
     }
 
-    /// The room that so many bytes make where more are owed.
+    /// The room of `owed` programmed bytes, if more are owed.
     fn room_of(&self, owed: Bytes) -> Bytes {
         Bytes((owed.0 * self.room) >> 20)
     }
 
-    /// A program or merge is over that makes this room.
+    /// Ends a program or merge that makes this room.
     pub fn programmed(&mut self, room: Bytes) {
         self.taken -= room;
         self.programs -= 1;

@@ -1,4 +1,4 @@
-//! Fields of a text, read or written: who describes them once gets both.
+//! Fields of a text, read or written: one description of the fields serves both.
 
 use crate::library::InvalidModel;
 use crate::rate::Rate;
@@ -7,14 +7,14 @@ use std::fmt::{Display, Write};
 use std::ops::RangeInclusive;
 use toml::{Table, Value};
 
-/// Goes through fields. Each verb takes the key, the value there is, its limits and its documentation, and
-/// gives the value that it has then.
+/// Visits fields. Each method takes the key, the current value, its limits and its documentation, and returns
+/// the new value.
 pub(super) trait Fields {
     fn text(&mut self, key: &'static str, value: &str, longest: usize, doc: &str) -> String;
     fn word<'a>(&mut self, key: &'static str, value: &'a str, words: &[&'a str], doc: &str) -> &'a str;
     fn flag(&mut self, key: &'static str, value: bool, doc: &str) -> bool;
     fn count(&mut self, key: &'static str, value: u64, limits: RangeInclusive<u64>, doc: &str) -> u64;
-    /// A number that texts of earlier versions lack: they mean `before`.
+    /// A number that texts of earlier versions lack; absent means `before`.
     fn later_count(
         &mut self,
         key: &'static str,
@@ -39,10 +39,10 @@ pub(super) trait Fields {
     fn rate_or_none(&mut self, key: &'static str, value: Option<Rate>, doc: &str) -> Option<Rate>;
 }
 
-/// The slowest and the fastest that a rate may be.
+/// The lowest and the highest rate.
 const RATES: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 
-/// Reads fields from a table. Remembers the first that is wrong; after that values mean nothing.
+/// Reads fields from a table. Remembers the first wrong field; later values are meaningless.
 pub(super) struct Reader {
     table: Table,
     known: Vec<&'static str>,
@@ -55,7 +55,7 @@ impl Reader {
     }
 
     /// # Errors
-    /// The first field that was wrong or missing, or one that nobody asked for.
+    /// The first wrong or missing field, or an unknown field.
     pub(super) fn finish(self) -> Result<(), InvalidModel> {
         if let Some(problem) = self.problem {
             return Err(InvalidModel(problem));
@@ -74,7 +74,7 @@ impl Reader {
         self.problem.get_or_insert(problem);
     }
 
-    /// Takes a field and reads it; `value` where that fails.
+    /// Takes a field and reads it; `value` if reading fails.
     fn read<T>(
         &mut self,
         key: &'static str,
@@ -183,7 +183,7 @@ impl Fields for Reader {
 
 const RATE: &str = "a rate such as \"262MB/s\" from 1MB/s to 1TB/s";
 
-/// `Some(None)` for the word, else what `read` gives.
+/// `Some(None)` for the word `none`, otherwise the result of `read`.
 fn or_none<T>(found: &Value, read: impl FnOnce(&Value) -> Option<T>) -> Option<Option<T>> {
     if found.as_str() == Some("none") { Some(None) } else { read(found).map(Some) }
 }
@@ -303,7 +303,7 @@ const SIZES: [(u64, &str); 7] = [
 const TIMES: [(u64, &str); 4] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
 const PER_SECOND: [(u64, &str); 3] = [(1_000_000_000, "GB/s"), (1_000_000, "MB/s"), (1, "B/s")];
 
-/// In the largest unit in which it is a whole number.
+/// The value in the largest unit that gives a whole number.
 fn exact(value: u64, units: &[(u64, &str)]) -> String {
     let fits = |(unit, _): &&(u64, &str)| value >= *unit && value.is_multiple_of(*unit);
     let (unit, name) = units.iter().find(fits).unwrap_or(&units[units.len() - 1]);
@@ -315,7 +315,7 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// A value as an error shows it: its beginning.
+/// The beginning of a value, for errors.
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {

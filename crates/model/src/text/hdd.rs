@@ -93,7 +93,7 @@ fn electronics(params: &mut Params, f: &mut impl Fields) {
         f.size("read_ahead", params.read_ahead, memory, "How far the disk reads ahead of the host");
 }
 
-/// What the fields must be to each other.
+/// Verifies rules between the fields.
 pub(super) fn check(params: &Params) -> Result<(), InvalidModel> {
     let Params { outer, inner, seek, .. } = params;
     if inner > outer || inner.0 < 5_000_000 {

@@ -1,4 +1,4 @@
-//! The fields of a device that is two rates.
+//! The fields of a device with two rates.
 
 use super::fields::Fields;
 use crate::rates::Params;
