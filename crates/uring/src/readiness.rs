@@ -15,7 +15,7 @@ impl Ring {
         self.ready(file, libc::POLLIN).await
     }
 
-    /// Waits until `file` has one of `events` of poll(2), or an error or end.
+    /// Waits until `file` has one of the poll(2) `events`, or an error, or ends.
     pub(crate) async fn ready(&self, file: &impl AsFd, events: i16) -> io::Result<()> {
         let fd = types::Fd(file.as_fd().as_raw_fd());
         let entry = opcode::PollAdd::new(fd, events as u32).build();
