@@ -28,7 +28,7 @@ pub struct Reply {
     pub head: Head,
     /// Bytes after the head.
     pub payload: Option<Held>,
-    /// Says if the reply ends the request.
+    /// End of the request, or not.
     pub ends: Ends,
 }
 
