@@ -59,7 +59,8 @@ impl LoopAttachment {
         Ok(LoopAttachment { directory: resolve(directory)?, sector: None })
     }
 
-    /// Sets the sector size to the size of the disk under the volume, regardless of the volume's content.
+    /// Sets the sector size, regardless of the volume's content: the sector size of an adopted disk. With
+    /// none, the content decides.
     pub fn with_sector(self, sector: Option<u32>) -> LoopAttachment {
         LoopAttachment { sector, ..self }
     }

@@ -1,5 +1,5 @@
-//! Programmes that use a block device, as `/proc` shows them: programmes with the device open, and programmes
-//! with an open file on a file system mounted from the device.
+//! Programmes that use a block device, as `/proc` shows them: programmes with the device open, or with an
+//! open file on a file system mounted from the device.
 
 use crate::mounts::mounts;
 use braid_engine::Result;
