@@ -1,4 +1,4 @@
-//! Rules of style that a machine can check.
+//! Mechanical rules of style.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ const LONGEST: usize = 500;
 /// Names of modules that attract unrelated code.
 const NOT_A_ROOM: &[&str] = &["common", "utils", "util", "helpers", "helper", "misc", "manager"];
 
-/// Marks of open work, which belongs in the tracker. Written in parts, so that this file does not find
-/// itself.
+/// Marks of open work: open work belongs in the tracker. Written in parts: otherwise the check would find its
+/// own source.
 const LEFT_TO_DO: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Faults of the Rust files below `root`: a sentence for each.
@@ -61,7 +61,7 @@ fn check(file: &Path, text: &str) -> Vec<String> {
     wrong
 }
 
-/// Lines of a file without its tests, which stand at the end.
+/// Lines of a file without its tests. Tests stand at the end.
 fn lines_without_tests(text: &str) -> usize {
     let tests = text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len());
     text[..tests].lines().count()

@@ -1,10 +1,10 @@
-//! Texts that people write: quantities with units, policies with settings, device models.
+//! Texts written by people: quantities with units, policies with settings, device models.
 
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Nanos};
 use braid_model::{Model, Op, Request, Spec};
 use braid_policy::{DeviceView, NAMES};
 
-/// A text is a quantity, or an error that shows the text.
+/// A text is a quantity, or an error with the text.
 pub fn quantity(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Err(error) = text.parse::<Bytes>() {
@@ -77,7 +77,7 @@ pub fn model(bytes: &[u8]) {
 
 pub fn models() -> Vec<Vec<u8>> {
     let texts = braid_model::library().iter().filter_map(|spec| spec.to_toml().ok());
-    // Without the comments, so that damage meets significant text.
+    // Without the comments: damage should hit significant text.
     let bare = |text: String| {
         let lines: Vec<&str> = text.lines().filter(|line| line.contains(" = ")).collect();
         lines.join("\n").into_bytes()

@@ -24,7 +24,7 @@ pub trait LastingMemory: Debug {
     /// Sets the length and takes all memory for `len` bytes at once. New bytes are zeros.
     ///
     /// # Errors
-    /// If the machine lacks the memory. The length is then no promise of room.
+    /// If the machine lacks the memory. A failed call may leave a length of zero.
     fn set_len(&self, len: Bytes) -> io::Result<()>;
 
     /// Copies bytes out; beyond the end, zeros.

@@ -25,9 +25,9 @@ pub enum Signal {
 }
 
 impl Signals {
-    /// Blocks the signals in this thread and receives them. Threads inherit blocked signals, but threads that
-    /// exist already would still die of a signal: call this before the first thread is made. An ignored
-    /// SIGHUP, as under nohup(1), stays ignored.
+    /// Blocks the signals in this thread and receives them. Threads inherit blocked signals, but a signal
+    /// would still end existing threads: call this before the first thread is made. An ignored SIGHUP, as
+    /// under nohup(1), stays ignored.
     ///
     /// # Errors
     /// If the process has too many open files.

@@ -215,19 +215,18 @@ pub fn damages() -> Vec<Vec<u8>> {
 
 /// Inputs that once failed.
 const FAILED: &[&[u8]] = &[
-    // A batch with its tail 2^32 behind it: recovery looked for all between.
+    // A batch with a tail 2^32 batches earlier: recovery looked for all batches between.
     &[1, 23, 16, 0, 10, 1, 0],
-    // A dirty extra copy of a block whose extent has no home to write it back to.
+    // A dirty cached copy of a block without a home for write-back: the extent has no home.
     &[0, 23, 52, 0, 0, 1, 0],
     // A second copy without a home.
     &[1, 23, 56, 0, 2, 1, 0],
-    // Batches that do not lie in the order of their numbers: the ring had no room for the end of a
-    // checkpoint.
+    // Batches out of the order of their numbers: the ring had no room for the end of a checkpoint.
     &[
         72, 72, 109, 5, 17, 115, 0, 198, 16, 1, 80, 141, 0, 47, 134, 0, 192, 25, 0, 43, 44, 0, 156, 149, 0,
         240, 35, 0, 61, 41, 179, 39, 45, 0, 247, 220, 37, 150, 89, 0, 179, 134, 0,
     ],
-    // Pages with a sequence near the largest number: the journal counted on from it.
+    // Pages with a sequence near the largest number: the journal continued from this number.
     &[0, 25, 8, 0, 11, 1, 0],
     &[1, 26, 8, 0, 11, 1, 0],
 ];
