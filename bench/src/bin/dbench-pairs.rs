@@ -6,7 +6,7 @@
 //!
 //! Two consecutive runs differ by some 4 % on a shared machine, whose speed varies over minutes, whatever the
 //! policies are. Here both volumes exist at the same time, each in a `braid demo dbench` of its own, and
-//! their clients take turns: the clients of one volume are stopped while the other clients work, in the order
+//! their clients take turns. The clients of one volume are stopped while the other clients work, in the order
 //! 1 2 2 1. The result is the ratio of neighbouring turns. As in dbench itself, the first fifth is not
 //! counted. Needs root, and the requirements of the demo.
 

@@ -43,7 +43,7 @@ fn main() -> Result<()> {
     let bench = Bench {
         braid: here.with_file_name("braid"),
         rounds: number(0, 3)? as usize,
-        // In a shorter time `wardrop` still moves data from the SSD, where all data begins.
+        // In a shorter time `wardrop` still moves data off the SSD, the place of all data at first.
         seconds: number(1, 30)?,
         options: arguments.iter().skip(2).cloned().collect(),
     };

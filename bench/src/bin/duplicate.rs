@@ -35,7 +35,7 @@ const ALONE: Nanos = Nanos::from_secs(10);
 const BESIDE: Nanos = Nanos::from_secs(600);
 /// Bytes that clients write, which the disk receives together with the window.
 const WRITTEN: Bytes = Bytes(16 << 20);
-/// The disk waits: the window is larger than all writes.
+/// The disk waits: the window is larger than the scattered writes.
 const WAITS: &str = "pass,idle=1h,window=1GiB,max-lag=2GiB,max-lag-time=1h";
 /// The window is full: `pass` duplicates.
 const DUPLICATES: &str = "pass,idle=1h,window=32MiB,max-lag=2GiB,max-lag-time=1h";

@@ -113,8 +113,8 @@ fn settings(policy: &str) -> Result<String> {
     Ok(braid_policy::parse(policy, &[])?.settings())
 }
 
-/// Returns each load for all seeds, one seed after the other. The loads are `LOADS` of the environment, or
-/// else the `usual`, or all if both are empty.
+/// Returns each load for all seeds, one seed after the other. `LOADS` of the environment, or else `usual`,
+/// names the loads; an empty list means all loads.
 fn loads(usual: &str) -> Result<Vec<(String, Setup)>> {
     let mut loads = Vec::new();
     let folder = cells::folder();

@@ -5,7 +5,7 @@
 //! name.
 //!
 //! One X25-M of 80 GiB and four MBA3073 of 73 GB under `wardrop`; 4 KiB at random places in 8 GiB, 70 %
-//! reads, 8,000 requests per second as a Poisson process (open loop): the SSD is busy four fifths of the
+//! reads, 8,000 requests per second as a Poisson process (open loop). The SSD is busy four fifths of the
 //! time, and the disks answer probes. Each figure is the least of `ROUNDS` rounds: other work of the machine
 //! only adds to a figure.
 

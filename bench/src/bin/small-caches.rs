@@ -3,9 +3,9 @@
 //! …]`.
 //!
 //! `SSD=x25-e HDD=cheetah-15k5 SEED=1` choose models and seed, `SHARES=5,20,50` the room of the SSD in per
-//! cent of a load's span, `LOADS=email,web` the loads with one of these words in their text. All data is on
-//! the disk beforehand, the cache is empty, and memory holds nothing. For a generated load with clients that
-//! wait for their answers, the figure is the time for each request, flushes included, in 120 s. For open
+//! cent of a load's span. `LOADS=email,web` chooses the loads with one of these words in their text. All data
+//! is on the disk beforehand, the cache is empty, and memory holds nothing. For a generated load with clients
+//! that wait for their answers, the figure is the time for each request, flushes included, in 120 s. For open
 //! loops (two generated loads and the real traces) the figure is the mean latency. Traces are read from
 //! ../shared/traces, and skipped with a message if the folder is missing.
 

@@ -2,8 +2,8 @@
 //! within a tenth, in mean latency and in throughput.
 //!
 //! - A device alone, by the simulator's clock and by the machine's.
-//! - A volume that `braid simulate` fills, in no time, and a volume that is created and filled by a client's
-//!   writes, as over NBD: twenty drawn configurations by the simulator's clock, and two by the machine's.
+//! - A volume filled by `braid simulate`, in no time, and a volume created and filled by a client's writes,
+//!   as over NBD. Twenty drawn configurations run by the simulator's clock, and two by the machine's.
 //!
 //! Former differences:
 //! - The simulator's fill did not report its writes to the models, so its SSDs were fragmented all over,

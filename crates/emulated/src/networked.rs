@@ -2,7 +2,7 @@
 //!
 //! - A request and its answer each take the network's latency. The bytes of a write travel with the request,
 //!   the bytes of a read with the answer.
-//! - Bytes read for a move stay on the device's node, and the move's write takes the bytes from there: within
+//! - Bytes read for a move stay on the device's node, and the move's write takes the bytes from there. Within
 //!   a node nothing crosses the network, and between nodes the bytes do not pass the host.
 //! - All other copies of the engine pass the host: blocks that are cached, written back or resynchronised,
 //!   and moves from the memory cache.

@@ -71,9 +71,9 @@ pub fn mount(device: &Path, directory: &Path) -> Result<FileSystem> {
 /// Sector size for a block device over a volume of `size` bytes that begins with `first`.
 ///
 /// 4096, so that no guest sends a request for which the engine must read a block first. But 512 if 4096 would
-/// make the volume unreadable or shorter: either the volume was filled through a door with sectors of 512
-/// bytes (NBD, a virtual machine), and its content counts in such sectors; or its size is no multiple of
-/// 4096.
+/// make the volume unreadable or shorter. Unreadable: the volume was filled through a door with sectors of
+/// 512 bytes (NBD, a virtual machine), and its content counts in such sectors. Shorter: its size is no
+/// multiple of 4096.
 pub(crate) fn sector_size(first: &[u8], size: u64) -> u32 {
     const PREFERRED: u32 = 4096;
     const SMALL: u32 = 512;

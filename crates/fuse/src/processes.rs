@@ -23,8 +23,8 @@ impl fmt::Display for Process {
     }
 }
 
-/// Programmes that use a block device or its mounted file system, as far as this process may see; without the
-/// process itself.
+/// Programmes that use a block device or its mounted file system, as far as this process may see. The calling
+/// process is left out.
 ///
 /// # Errors
 /// If the kernel does not show its mounts.
@@ -40,7 +40,7 @@ pub fn processes(device: &Path) -> Result<Vec<Process>> {
     Ok(those(|id| links(id).iter().any(|link| is_used(link))))
 }
 
-/// Programmes that have a file open, as far as this process may see; without the process itself. Asks no
+/// Programmes that have a file open, as far as this process may see. The calling process is left out. Asks no
 /// server of a file system.
 pub fn openers(file: &Path) -> Vec<Process> {
     those(|id| links(id).iter().any(|link| fs::read_link(link).is_ok_and(|target| target == file)))

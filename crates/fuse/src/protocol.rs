@@ -6,7 +6,7 @@
 //!
 //! Every request begins with 40 bytes of header. The rest fits in 40 more bytes for every kind of request,
 //! except for the bytes of a write and for long names. The first 80 bytes are therefore received in one
-//! place, and all further bytes in another: the bytes of a write then start at the beginning of a buffer of
+//! place, and all further bytes in another. The bytes of a write then start at the beginning of a buffer of
 //! their own, aligned for direct I/O on the devices.
 
 use braid_base::Bytes;

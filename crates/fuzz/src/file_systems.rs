@@ -55,7 +55,7 @@ fn show(policy: &mut dyn Policy, job: &Move, bytes: &[u8], view: &View) {
         range.len() <= LONGEST_INSPECTED && range.end <= view.extent_size * u64::from(EXTENTS),
         "{range:?}"
     );
-    // A group of XFS has its headers where the superblock is, too.
+    // A group of XFS has its headers at the place of the superblock, too.
     let shown = &bytes[..bytes.len().min(range.len().as_usize())];
     policy.inspected(range, shown, view);
     policy.done(job, Outcome::Finished);

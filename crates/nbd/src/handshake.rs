@@ -72,8 +72,7 @@ enum State {
     Skip(u32),
 }
 
-/// Whether 124 zeros follow the answer to NBD_OPT_EXPORT_NAME: wanted by clients of the protocol's first
-/// decade.
+/// Zeros after the answer to NBD_OPT_EXPORT_NAME: clients of the protocol's first decade want 124 zeros.
 enum Zeroes {
     Sent,
     Omitted,

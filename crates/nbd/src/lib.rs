@@ -1,9 +1,9 @@
 //! NBD: wire codec and server.
 //!
-//! A request's path: [`server`](Server) admits a connection, or `refusal` tells the client why not →
-//! `connection` negotiates (`handshake`), then receives (`inbox`) and checks requests → `tags` run each
-//! request, at once if no waiting is needed → `request` calls the export → `outbox` sends all ready replies
-//! in one call. `memory` bounds the memory of all connections, `wire` knows the bytes.
+//! A request's path: [`server`](Server) admits a connection, or `refusal` tells the client why not.
+//! `connection` negotiates (`handshake`), then receives (`inbox`) and checks requests. `tags` run each
+//! request, at once if no waiting is needed. `request` calls the export. `outbox` sends all ready replies in
+//! one call. `memory` bounds the memory of all connections, `wire` knows the bytes.
 #![forbid(unsafe_code)]
 
 mod connection;

@@ -28,11 +28,11 @@ pub struct Reply {
     pub head: Head,
     /// Bytes after the head.
     pub payload: Option<Held>,
-    /// End of the request, or not.
+    /// Effect on the request: end, or more parts to come.
     pub ends: Ends,
 }
 
-/// Whether a reply is the last of its request.
+/// Position of a reply: the last of its request, or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
     /// Last reply: the request's tag is free once sent.

@@ -34,7 +34,7 @@ pub struct Session {
     in_flight: Cell<usize>,
     /// The receiver waits for fewer requests in flight, or fewer bytes unsent.
     fewer: Signal,
-    /// The sender waits for something to do.
+    /// The sender waits for replies or for the end.
     outgoing: Signal,
     /// The socket takes nothing: the sender waits for room.
     blocked: Cell<bool>,

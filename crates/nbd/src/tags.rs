@@ -1,4 +1,4 @@
-//! The tags of a connection: places where requests are served.
+//! Tags of a connection: places for requests in service.
 //!
 //! A request is polled once in the task that received it. If the request need not wait (memory, a cache hit),
 //! it ends there, without a task switch. Otherwise the tag's own task continues. Places and tasks are made on

@@ -150,7 +150,7 @@ pub struct Head {
     len: u8,
 }
 
-/// Whether a part of a structured reply is the last.
+/// Position of a part in a structured reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// More parts follow.

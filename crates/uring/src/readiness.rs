@@ -9,8 +9,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 impl Ring {
-    /// Completes once `file` has something to read, or has come to its end, or has failed: the next read
-    /// tells which. May be dropped at any time.
+    /// Completes once `file` has bytes to read, or ends, or has failed: the next read tells which. May be
+    /// dropped at any time.
     pub async fn readable(&self, file: &impl AsFd) -> io::Result<()> {
         self.ready(file, libc::POLLIN).await
     }

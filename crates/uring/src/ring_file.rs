@@ -99,7 +99,7 @@ impl RingFile {
 
     /// Discards a range of a block device (Linux 6.12).
     pub(crate) fn discard(&self, offset: Bytes, len: Bytes) -> Begun<'_> {
-        // The start goes where other operations have their address, the length into the first word of the
+        // The start goes into the address field of other operations, the length into the first word of the
         // command.
         let mut command = [0; 16];
         command[..8].copy_from_slice(&len.0.to_ne_bytes());

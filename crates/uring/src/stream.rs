@@ -75,7 +75,7 @@ impl Stream {
         }
     }
 
-    /// Completes once there is something to receive, the other side has ended, or the connection broke: try
+    /// Completes once there are bytes to receive, the other side has ended, or the connection broke: try
     /// then. May be dropped at any time.
     pub async fn readable(&self) -> io::Result<()> {
         self.ring.ready(&self.socket, libc::POLLIN | libc::POLLRDHUP).await
