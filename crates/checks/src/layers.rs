@@ -9,7 +9,7 @@ struct Crate {
     name: &'static str,
     layer: u8,
     imports: &'static [&'static str],
-    /// Says if the crate may meet the kernel, through crates that make system calls.
+    /// Permission to meet the kernel, through crates that make system calls.
     kernel: Kernel,
 }
 

@@ -108,8 +108,8 @@ impl Server {
         self.ended().await.map_err(io::Error::other)
     }
 
-    /// Removes the directory's mount from the name space. Programs with the file open are served until they
-    /// close the file, or until this process ends; then their requests fail.
+    /// Detaches the mount from the directory tree. Programs with the file open are served until they close
+    /// the file, or until this process ends; then their requests fail.
     pub fn unmount_lazily(&self) -> io::Result<()> {
         self.channel.connection.unmount_lazily()
     }

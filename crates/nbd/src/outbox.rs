@@ -12,11 +12,11 @@ use std::collections::VecDeque;
 use std::collections::vec_deque::Iter;
 use std::io::{self, IoSlice};
 
-/// Most replies in one call of the kernel: 128 slices, below the kernel's 1024, and a stack of 64 small
-/// frames, see [`gather`].
+/// Largest number of replies in one call of the kernel: 128 slices, below the kernel's 1024, and a stack of
+/// 64 small frames, see [`gather`].
 const BATCH: usize = 64;
 
-/// Waiting parts beyond each request's last part.
+/// Largest number of waiting parts beyond each request's last part.
 const EXTRA_PARTS: usize = 64;
 
 /// One piece of a long read, or 64 replies of 4 KiB: the bytes of a full queue.

@@ -24,11 +24,11 @@ pub fn longest_piece(offset: Bytes) -> Bytes {
 /// read as data: a part costs about as much as this many bytes.
 const HOLE_WORTH_A_PART: Bytes = Bytes(32 * KIB.0);
 
-/// Most extents in a block status reply: they fit a page. The client asks again from the end of the last
-/// extent.
+/// Largest number of extents in a block status reply: they fit a page. The client asks again from the end of
+/// the last extent.
 const EXTENTS_AT_MOST: usize = 512;
 
-/// Most queries to the export for one block status reply, if neighbouring extents are alike.
+/// Largest number of queries to the export for one block status reply, if neighbouring extents are alike.
 const LOOKUPS_AT_MOST: usize = 8 * EXTENTS_AT_MOST;
 
 /// Queries to the export in a row before the other tasks of this shard get their turn.

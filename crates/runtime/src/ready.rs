@@ -113,7 +113,7 @@ impl Ready {
 }
 
 impl Queue {
-    /// Sets if a task is in the queue. Returns the former value.
+    /// Marks a task as queued or not. Returns the former mark.
     fn mark(&mut self, key: u32, is_queued: bool) -> bool {
         let at = key as usize;
         if at >= self.queued.len() {

@@ -110,7 +110,8 @@ impl LastingFile {
         self.with_left(|file| drop(file.write_all_at(from, at.0)));
     }
 
-    /// Calls `work` on the file of an earlier process, before the first new content.
+    /// Calls `work` with the file to use before the first new content: the earlier file elsewhere if any,
+    /// else the own file.
     fn with_left<T>(&self, work: impl FnOnce(&File) -> T) -> T {
         let left = self.left.borrow();
         work(left.as_ref().unwrap_or(&self.own.borrow()).file())

@@ -123,5 +123,5 @@ impl Stream {
     }
 }
 
-/// Most slices of one sendmsg(2) (IOV_MAX).
+/// Largest number of slices in one sendmsg(2) (IOV_MAX).
 const SLICES: usize = 1024;
