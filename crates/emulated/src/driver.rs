@@ -73,8 +73,8 @@ impl<R: Runtime, M: Model> Driver<R, M> {
 
     /// Submits a request to the model now. The turn ends when the model completes the request.
     ///
-    /// The alarm stays unchanged: a new request completes no earlier request sooner, and the new turn looks
-    /// for itself when first polled.
+    /// The alarm stays unchanged: a new request makes no other request complete sooner, and the new turn
+    /// looks for itself when first polled.
     pub(crate) fn submit(&self, request: Request) -> Turn<'_, R, M> {
         let now = self.runtime.now();
         let mut state = self.state.borrow_mut();

@@ -182,8 +182,8 @@ mod tests {
     }
 
     /// Story: a buffer began at a page, regardless of the offset. An extent that begins within a request
-    /// therefore began anywhere in memory, and direct I/O refused the address: `qemu-io -c 'write 512
-    /// 300032'` failed with EIO.
+    /// therefore began anywhere in memory. Direct I/O refused the address: `qemu-io -c 'write 512 300032'`
+    /// failed with EIO.
     #[test]
     fn bytes_lie_as_far_into_a_page_of_memory_as_of_the_export() {
         let memory = Memory::new(Arena::new(MIB * 2), MIB * 2, 2).unwrap();

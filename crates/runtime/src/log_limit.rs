@@ -17,8 +17,8 @@ impl LogLimit {
         LogLimit { interval, next: Cell::new(Nanos::ZERO), held_back: Cell::new(0) }
     }
 
-    /// Admits an event at `now`, or none to stay silent. Returns the number of events held back since the
-    /// last admitted event.
+    /// Admits or holds back an event at `now`. Returns the number of events held back since the last admitted
+    /// event, or none to stay silent.
     pub fn admit(&self, now: Nanos) -> Option<u64> {
         if now < self.next.get() {
             self.held_back.set(self.held_back.get() + 1);
