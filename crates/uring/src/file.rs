@@ -68,7 +68,8 @@ impl FileDevice {
     /// # Errors
     /// `ResourceBusy` if another process holds the device; `NotFound`, `PermissionDenied`, `InvalidInput`
     /// (empty, or not a file) and `Unsupported` (direct access). Messages name the path and the remedy.
-    /// Blocks the shard while opening, at most a fifth of a second if the device is in use.
+    /// Blocks the shard while opening. If the device is in use, the opening and each lock take up to half a
+    /// second; a lock takes up to half a minute if its holder has been killed.
     pub fn open(ring: &Ring, path: &Path, class: DeviceClass, access: Access) -> io::Result<FileDevice> {
         FileDevice::open_with(ring, path, class, access, Permission::ReadWrite)
     }

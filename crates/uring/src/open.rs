@@ -255,7 +255,8 @@ fn holders_are_dead(file: &File) -> bool {
     holders.peek().is_some() && holders.all(is_dead)
 }
 
-/// Process of a line such as `2: FLOCK ADVISORY WRITE 1234 fd:01:5678 0 EOF`, if the line is about this file.
+/// Process of a line such as `2: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF`, if the line is about the
+/// file.
 fn flock_holder<'a>(line: &'a str, identity: &str) -> Option<&'a str> {
     let mut words = line.split_whitespace();
     let is_flock = words.nth(1) == Some("FLOCK");
