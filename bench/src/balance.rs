@@ -1,7 +1,7 @@
 //! A closed-loop workload on one SSD and one disk in virtual time: one client for 30 s, then ten for 60 s.
 //!
-//! Each client reads and writes 4 to 64 KiB in an area of its own, half of it in sequence, with a flush now
-//! and then. The same seed gives the same figures on any machine.
+//! Each client reads and writes 4 to 64 KiB in an area of its own, half of the requests in sequence, with a
+//! flush now and then. The same seed gives the same figures on any machine.
 
 use anyhow::{Context, Result};
 use braid_base::{Bytes, DeviceClass, GIB, KIB, MIB, Nanos, Rng};
@@ -16,18 +16,18 @@ use std::fmt;
 use std::rc::Rc;
 
 const DEVICE: Bytes = Bytes(2 << 30);
-/// Clients, and for how many seconds there are so many; the last `MEASURED` of these count.
+/// Phases: number of clients, and length in seconds. The last `MEASURED` seconds of a phase count.
 const PHASES: [(u64, u64); 2] = [(1, 30), (10, 60)];
 const MEASURED: u64 = 20;
 
-/// What a phase came to. Arrays are by device: SSD, disk.
+/// Figures of a phase. Arrays are by device: SSD, disk.
 #[derive(Clone, Debug)]
 pub struct Phase {
     /// Clients at the same time.
     pub clients: u64,
     /// Bytes per second, in millions.
     pub megabytes_per_second: f64,
-    /// Mean response time that clients saw, in milliseconds.
+    /// Mean response time seen by clients, in milliseconds.
     pub latency_ms: f64,
     /// Share of mapped extents.
     pub data: [f64; 2],
@@ -120,7 +120,7 @@ struct Guests {
 }
 
 impl Guests {
-    /// One client more, until the world ends.
+    /// Starts one more client, until the world ends.
     fn start(self, volume: Volume<World, Device>, base: Bytes, mut rng: Rng) {
         self.rt.clone().spawn(async move {
             let buf = self.arena.alloc(KIB * 64).await;

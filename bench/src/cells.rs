@@ -1,4 +1,4 @@
-//! Real traces as loads: which there are, how fast they come, and the devices they run on.
+//! Real traces as loads: list, speed, and devices.
 //!
 //! `SSD=x25-m HDD=mba3073 SEED=1` of the environment choose models and seed, `CLIENTS=8` plays in closed
 //! loop.
@@ -8,8 +8,8 @@ use braid_base::{DeviceClass, Nanos};
 use braid_lab::{DeviceSetup, Load, Setup, Trace};
 use std::path::{Path, PathBuf};
 
-/// File, name, and how much faster than recorded requests come: as fast as the disk of one volume can serve.
-/// The times of `dtrs` were stretched a hundred times.
+/// File, name, and speed-up over the recorded times: as fast as the disk of one volume can serve. The times
+/// of `dtrs` were stretched a hundred times.
 pub const TRACES: &[(&str, &str, f64)] = &[
     ("financial1-first10000.spc.zst", "financial", 1.0),
     ("cloudphysics-sample.csv.zst", "cloudphysics", 1.0),
@@ -22,7 +22,7 @@ pub const TRACES: &[(&str, &str, f64)] = &[
     ("msn-fs-30s.ms.zst", "msn-fs", 0.125),
 ];
 
-/// The folder of the traces, which need not be there.
+/// Folder of the traces, which may be missing.
 pub fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces")
 }
@@ -32,12 +32,12 @@ pub fn models() -> [String; 2] {
     [variable("SSD", "x25-m"), variable("HDD", "mba3073")]
 }
 
-/// A variable of the environment, or what is usual.
+/// A variable of the environment, or the usual value.
 pub fn variable(name: &str, usual: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| usual.to_owned())
 }
 
-/// A trace with an SSD for a share, in per cent, of what it touches.
+/// A trace with an SSD for a share, in per cent, of the trace's touched bytes.
 pub fn setup(trace: &Path, speed: f64, share: &str) -> Result<Setup> {
     let [ssd, hdd] = models();
     let devices = vec![

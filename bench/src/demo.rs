@@ -1,4 +1,4 @@
-//! A `braid demo dbench` that runs while a benchmark looks at its volume and its clients.
+//! A running `braid demo dbench`, whose volume and clients a benchmark watches.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,19 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How long clients may take until they work.
+/// Longest time until clients work.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const DIRECTORY: &str = "/var/tmp";
 
-/// Real dbench on emulated devices. It ends when dropped.
+/// Real dbench on emulated devices. Ends when dropped.
 pub struct Demo {
     braid: PathBuf,
     child: Child,
 }
 
 impl Demo {
-    /// Begins one through the kernel, under one policy with these numbers of clients, each for so many
-    /// seconds.
+    /// Starts a demo through the kernel, under one policy, with the numbers of clients, each for `seconds`.
     pub fn begin(braid: &Path, policy: &str, clients: &str, seconds: u64) -> Result<Demo> {
         let mut command = Command::new(braid);
         command.args(["demo", "dbench", "--over", "kernel", "--dir", DIRECTORY]);
@@ -29,7 +28,7 @@ impl Demo {
         Ok(Demo { braid: braid.to_owned(), child })
     }
 
-    /// Fails if it has ended.
+    /// Fails if the demo has ended.
     pub fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -40,7 +39,7 @@ impl Demo {
         }
     }
 
-    /// What `braid status --json` says of its volume.
+    /// Output of `braid status --json` for the demo's volume.
     pub fn status(&self) -> Result<Value> {
         let state = Path::new(DIRECTORY).join(format!("braid-demo-{}/state", self.child.id()));
         let mut command = Command::new(&self.braid);
@@ -48,7 +47,7 @@ impl Demo {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// The processes of dbench that it started: the first one, and one for each client.
+    /// Processes of dbench in the demo: the first process, and one for each client.
     pub fn clients(&self) -> Vec<Pid> {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let all: Vec<Process> = processes.filter_map(|entry| Process::read(&entry.path())).collect();
@@ -66,7 +65,7 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // It removes what it made once it is told; it may have ended by itself.
+        // The demo removes its files after the signal. The demo may already have ended.
         let demo = Pid::from_raw(self.child.id() as i32);
         let _ended = demo.map(|demo| kill_process(demo, Signal::INT));
         if let Err(error) = self.child.wait() {
@@ -80,7 +79,7 @@ pub fn figure(report: &Value, path: &str) -> Result<f64> {
     report.pointer(path).and_then(Value::as_f64).with_context(|| format!("a report has {path}"))
 }
 
-/// A process of this machine.
+/// A process of the machine.
 struct Process {
     id: i32,
     parent: i32,
@@ -88,11 +87,11 @@ struct Process {
 }
 
 impl Process {
-    /// From its directory in `/proc`; none if that is not one.
+    /// Reads a process from its directory in `/proc`; none if the directory is no process.
     fn read(directory: &Path) -> Option<Process> {
         let id = directory.file_name()?.to_str()?.parse().ok()?;
         let line = std::fs::read_to_string(directory.join("stat")).ok()?;
-        // `1234 (name) state parent ...`, where the name may hold anything.
+        // `1234 (name) state parent ...`; the name may contain anything.
         let (start, end) = (line.find('(')?, line.rfind(')')?);
         let parent = line[end + 1..].split_whitespace().nth(1)?.parse().ok()?;
         Some(Process { id, parent, name: line[start + 1..end].to_owned() })

@@ -1,4 +1,4 @@
-//! What benchmarks share: workloads, processor time, medians, and a line that says what machine this is.
+//! Shared parts of benchmarks: workloads, processor time, medians, and a line that describes the machine.
 
 pub mod balance;
 pub mod cells;
@@ -8,7 +8,7 @@ mod tests;
 
 use std::time::Duration;
 
-/// Processor time of this thread so far.
+/// Processor time used by the current thread.
 pub fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)

@@ -1,5 +1,5 @@
-//! What benchmarks rely on. They are tests of the library: for tests beside it all programmes would be built,
-//! each with an engine of its own.
+//! Tests of the figures behind the benchmarks. They are tests of the library: tests beside the library would
+//! build all programmes, each with an engine of its own.
 
 mod allocations;
 mod balance;

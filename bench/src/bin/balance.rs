@@ -1,5 +1,5 @@
-//! How policies balance one SSD and one disk, in virtual time: shares, response times and throughput as the
-//! number of clients changes.
+//! Balance of policies between one SSD and one disk, in virtual time: shares, response times and throughput
+//! as the number of clients changes.
 //!
 //! `cargo run --release -p braid-bench --bin balance -- [POLICY …]`; `SSD=x25-m,…` chooses the models of the
 //! SSD, `SEED=1` the seed.

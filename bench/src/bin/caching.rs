@@ -1,13 +1,14 @@
-//! What a cache makes of a disk, in virtual time: `cargo run --release -p braid-bench --bin caching --
-//! [POLICY …]`; `SEED=1`.
+//! Effect of a cache on a disk, in virtual time: `cargo run --release -p braid-bench --bin caching -- [POLICY
+//! …]`; `SEED=1`.
 //!
 //! An SSD of 1 GiB (100 µs to read and 60 µs to program a page, 8 channels) before a 7,200 rpm disk
 //! (barracuda-7200.12, 320 GB), nothing in memory but the usual 100 extents. Two tables:
 //!
-//! - *Misses*: 8 clients, 4 KiB, 70 % reads, Zipf's law (1.1) over 3 GiB. The cache has been at work for
-//!   3,000 s; then 600 s are measured, with all that is written back in them. In a run of its own other
-//!   places become popular after 8 million requests: the ten seconds after that, and the ten after a minute.
-//! - *Hits*: 256 MiB that fit the cache, random, 70 % reads and all reads, against the same on an SSD alone.
+//! - *Misses*: 8 clients, 4 KiB, 70 % reads, Zipf's law (1.1) over 3 GiB. After 3,000 s of warm-up, 600 s are
+//!   measured, write-back included. In a separate run, other places become popular after 8 million requests:
+//!   the ten seconds after the change, and ten seconds a minute later.
+//! - *Hits*: 256 MiB that fit the cache, random, 70 % reads and all reads, against the same load on an SSD
+//!   alone.
 
 use anyhow::{Context, Result};
 use braid_base::{DeviceClass, Nanos};
@@ -24,7 +25,7 @@ const POLICIES: [&str; 6] = [
     "cache,mode=write-back,evict=s3-fifo,threshold=1",
 ];
 const ZIPF: &str = "zipf,theta=1.1,clients=8,span=3GiB,requests=endless";
-/// Requests after which other places are popular.
+/// Requests until other places become popular.
 const MOVES_AFTER: u64 = 8_000_000;
 
 fn main() -> Result<()> {
@@ -39,7 +40,7 @@ fn main() -> Result<()> {
         let steady = run(policy, ZIPF, [3_000, 600], Nanos::from_secs(60))?;
         let moved = match policy.contains("mode=") {
             true => moved(policy)?.map(|rate| format!("{rate:.0}")),
-            // It would take hours of simulated time to come so far.
+            // Reaching the change would take hours of simulated time.
             false => [String::from("-"), String::from("-")],
         };
         println!(

@@ -1,14 +1,14 @@
-//! Real dbench under two policies, side by side: with one client, `wardrop` against the better single device
-//! unless told.
+//! Real dbench under two policies, side by side. The defaults are one client, and `wardrop` against
+//! `hdd-only`, the better single device.
 //!
 //! `cargo build --release && cargo run --release -p braid-bench --bin dbench-pairs -- [seconds [policy policy
 //! [clients]]]`
 //!
-//! Two runs one after the other differ by some 4 % on a shared machine, whose speed comes and goes over
-//! minutes, whatever the policies are. Here both volumes are there at the same time, each by a `braid demo
-//! dbench` of its own, and their clients take turns: those of one are stopped while the others work, in the
-//! order 1 2 2 1. The ratio of neighbouring turns is what counts. As dbench does by itself, the first fifth
-//! is not counted. Needs root and what the demo needs.
+//! Two consecutive runs differ by some 4 % on a shared machine, whose speed varies over minutes, whatever the
+//! policies are. Here both volumes exist at the same time, each in a `braid demo dbench` of its own, and
+//! their clients take turns. The clients of one volume are stopped while the other clients work, in the order
+//! 1 2 2 1. The result is the ratio of neighbouring turns. As in dbench itself, the first fifth is not
+//! counted. Needs root, and the requirements of the demo.
 
 use anyhow::{Context, Result, bail, ensure};
 use braid_bench::demo::{Demo, PATIENCE, figure};
@@ -18,12 +18,12 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long one works while the other is stopped.
+/// Length of a turn.
 const TURN: Duration = Duration::from_secs(10);
-/// What is under way when clients are stopped or go on, is not counted.
+/// Time after clients continue or stop that is not counted, because requests are in flight.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How much a volume has been asked to write and read once its clients work: far more than the making of a
-/// file system takes. A dbench that is stopped while it starts gives up.
+/// Bytes written and read by guests after which the clients are known to work: far more than making a file
+/// system takes. A dbench that is stopped during its start gives up.
 const AT_WORK: f64 = 32e6;
 
 fn main() -> Result<()> {
@@ -69,14 +69,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A demo under one policy, with its clients stopped but for their turns.
+/// A demo under one policy, with its clients stopped outside their turns.
 struct Side {
     demo: Demo,
 }
 
 impl Side {
     fn begin(braid: &Path, policy: &str, clients: &str) -> Result<Side> {
-        // Longer than it takes: the end is not waited for.
+        // Longer than the benchmark: the demo is interrupted, not awaited.
         let mut side = Side { demo: Demo::begin(braid, policy, clients, 86_400)? };
         let start = Instant::now();
         while side.demo.clients().is_empty() || !side.written().is_ok_and(|(_, bytes)| bytes > AT_WORK) {
@@ -88,7 +88,7 @@ impl Side {
         Ok(side)
     }
 
-    /// Lets the clients work for a turn; gives the megabytes that they wrote and read in a second.
+    /// Lets the clients work for a turn. Returns the megabytes written and read per second.
     fn turn(&self) -> Result<f64> {
         self.signal(Signal::CONT)?;
         sleep(PAUSE);
@@ -101,7 +101,7 @@ impl Side {
         Ok((after.1 - before.1) / (after.0 - before.0) / 1e6)
     }
 
-    /// How long the volume has been served, in seconds, and the bytes that guests have written and read.
+    /// Uptime of the volume in seconds, and the bytes written and read by guests.
     fn written(&self) -> Result<(f64, f64)> {
         let status = self.demo.status()?;
         let bytes = figure(&status, "/guests/write/bytes")? + figure(&status, "/guests/read/bytes")?;

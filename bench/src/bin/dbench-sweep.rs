@@ -4,10 +4,10 @@
 //! `cargo build --release && cargo run --release -p braid-bench --bin dbench-sweep -- [rounds [seconds
 //! [demo's options]]]`
 //!
-//! Each round runs `braid demo dbench --json` once, with all policies one after the other, in an order that
-//! moves on by one from round to round, so that what else the machine does hits all alike. Ratios are taken
-//! within a round; of rounds the median is given with the smallest and the largest. Needs root and what the
-//! demo needs.
+//! Each round runs `braid demo dbench --json` once, with all policies one after the other. The order rotates
+//! by one from round to round, so that other work of the machine affects all policies alike. Ratios are taken
+//! within a round; of rounds the median is given with the smallest and the largest. Needs root, and the
+//! requirements of the demo.
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use braid_bench::demo::{Demo, PATIENCE, figure};
@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What the throughput of a policy was in each round.
+/// Throughput of each policy in each round.
 type Rounds = BTreeMap<String, Vec<f64>>;
 
 struct Bench {
@@ -43,7 +43,7 @@ fn main() -> Result<()> {
     let bench = Bench {
         braid: here.with_file_name("braid"),
         rounds: number(0, 3)? as usize,
-        // In less `wardrop` is still on its way from the SSD, where it begins.
+        // In a shorter time `wardrop` still moves data off the SSD, the place of all data at first.
         seconds: number(1, 30)?,
         options: arguments.iter().skip(2).cloned().collect(),
     };
@@ -68,7 +68,7 @@ impl Bench {
         let is_split = |policy: &str| policy.starts_with("static") || policy.ends_with("-only");
         let wardrop = rounds.get(WARDROP).context("wardrop ran")?;
         let splits = || rounds.iter().filter(|(policy, _)| is_split(policy));
-        // Best by its median: the best of each round would reward the luckiest.
+        // Best by its median: the best of each round would reward luck.
         let best = splits().max_by(|a, b| median(a.1).0.total_cmp(&median(b.1).0)).context("a split ran")?;
         print_ratio(&format!("wardrop / best static split ({})", best.0), wardrop, best.1, "at least 0.95");
         for other in ["stripe", "ssd-only", "hdd-only"] {
@@ -77,7 +77,7 @@ impl Bench {
         Ok(())
     }
 
-    /// With an SSD that is slower than the disk, the share moves to the disk by itself.
+    /// With an SSD slower than the disk, the share moves to the disk without intervention.
     fn slower_ssd(&self) -> Result<()> {
         println!("\nshare of requests on the SSD under wardrop, 10 clients");
         for ssd in ["x25-m", "transcend-16g"] {
@@ -157,7 +157,7 @@ fn last(runs: &[Value]) -> Result<&Value> {
     runs.last().context("a report has a run")
 }
 
-/// What a device was asked by guests, flushes included, and how long all that took.
+/// Requests of guests to a device, flushes included, and their total time.
 #[derive(Clone, Copy)]
 struct Answers {
     requests: f64,
@@ -189,7 +189,7 @@ fn mean_of(reports: &[Value], path: &str) -> Result<f64> {
     Ok(sum / reports.len() as f64)
 }
 
-/// Two response times, and how much lower the lower one is.
+/// Formats two response times, and the relative difference between them.
 fn apart(ssd: f64, hdd: f64) -> String {
     format!("{ssd:.2} / {hdd:.2}, {:.0} % apart", 100.0 * (ssd - hdd).abs() / ssd.max(hdd))
 }
@@ -201,7 +201,7 @@ fn print_rounds(rounds: &Rounds) {
     }
 }
 
-/// Round by round: what slows the machine slows both.
+/// Ratios round by round: a slow machine slows both.
 fn print_ratio(what: &str, ones: &[f64], others: &[f64], wanted: &str) {
     let ratios: Vec<f64> = ones.iter().zip(others).map(|(one, other)| one / other).collect();
     let (middle, least, most) = median(&ratios);

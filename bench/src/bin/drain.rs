@@ -1,10 +1,10 @@
-//! What the removal of a disk costs guests, and how fast it is when there are none: in virtual time, on
+//! Cost of the removal of a disk for guests, and speed of the removal without guests: in virtual time, on
 //! modelled devices.
 //!
-//! A volume of 4 GiB lies on an SSD and three disks. The last disk leaves: it *drains* (one copy of
-//! everything, striped over all), or it was *lost* and what it held is made anew on the others (two copies,
-//! striped), or it *returns* and lacks all (two copies). Guests make as many requests as they can, in a
-//! closed loop, each by itself:
+//! A volume of 4 GiB lies on an SSD and three disks. The last disk leaves in one of three ways. *Drain*: a
+//! volume with one copy, striped over all, drains the disk. *Lost*: a striped volume with two copies
+//! reproduces the disk's content on the other devices. *Return*: with two copies, the disk returns and is
+//! rebuilt. Guests make as many requests as they can, in a closed loop, each by itself:
 //!
 //! - `oltp`: 8 clients, 8 KiB at uniformly random places, two thirds reads;
 //! - `files`: 4 clients, runs of 1 to 16 requests of 64 KiB side by side at random places, half of the runs
@@ -29,9 +29,9 @@ type Drive = Rc<Emulated<World, Rc<Hollow>, DeviceModel>>;
 
 const SIZE: Bytes = Bytes(4 << 30);
 const LEAVES: DeviceId = DeviceId(3);
-/// How long guests are watched alone, after as long without being watched.
+/// Time for guests alone, after a warm-up of the same length.
 const ALONE: Nanos = Nanos::from_secs(20);
-/// And at most so long beside the removal.
+/// Longest time of the removal.
 const BESIDE: Nanos = Nanos::from_secs(600);
 
 #[derive(Clone, Copy, PartialEq, Debug)]

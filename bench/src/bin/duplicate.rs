@@ -1,11 +1,11 @@
-//! How fast `pass` duplicates a scattered window, and what that costs guests: in virtual time, on modelled
+//! Speed of `pass` in duplicating a scattered window, and the cost for guests: in virtual time, on modelled
 //! devices.
 //!
 //! A volume of 8 GiB, all of it on both devices. Then 256 MiB are written as ranges of 4 KiB, scattered over
-//! its first GiB, and only the SSD gets them; the policy is told to duplicate them, once without other
-//! requests, and once beside eight clients with requests of 4 KiB at random places, in a closed loop: reads
-//! of all the rest, or seven of ten such reads, and writes to 16 MiB. The time is compared with that of
-//! writing 1 GiB to the disk from one end to the other, the rate of the clients with that before.
+//! the first GiB, to the SSD alone. The policy is told to duplicate them: once without other requests, and
+//! once beside eight clients with requests of 4 KiB at random places, in a closed loop. The clients read all
+//! the rest, or make seven such reads in ten requests and write to 16 MiB otherwise. The time is compared
+//! with the time of writing 1 GiB to the disk in order, and the clients' rate with their rate before.
 //!
 //! `cargo run --release -p braid-bench --bin duplicate`
 
@@ -24,20 +24,20 @@ type Drive = Rc<Emulated<World, Rc<Hollow>, DeviceModel>>;
 
 const SEED: u64 = 5;
 const SIZE: Bytes = Bytes(8 << 30);
-/// What the window is scattered over, and how much it is.
+/// Span of the scattered window, and its bytes.
 const SPAN: Bytes = Bytes(1 << 30);
 const WINDOW: Bytes = Bytes(256 << 20);
 const RANGE: Bytes = Bytes(4 << 10);
 const CLIENTS: u64 = 8;
-/// How long clients are watched before, after as long without being watched.
+/// Time for clients alone, after a warm-up of the same length.
 const ALONE: Nanos = Nanos::from_secs(10);
-/// At most so long a duplication is watched.
+/// Longest time of a duplication.
 const BESIDE: Nanos = Nanos::from_secs(600);
-/// Where clients write, which the disk gets together with the rest.
+/// Bytes that clients write, which the disk receives together with the window.
 const WRITTEN: Bytes = Bytes(16 << 20);
-/// The disk waits: the window is as large as all that is written.
+/// The disk waits: the window is larger than the scattered writes.
 const WAITS: &str = "pass,idle=1h,window=1GiB,max-lag=2GiB,max-lag-time=1h";
-/// The window is full.
+/// The window is full: `pass` duplicates.
 const DUPLICATES: &str = "pass,idle=1h,window=32MiB,max-lag=2GiB,max-lag-time=1h";
 
 #[derive(Default)]
@@ -66,10 +66,10 @@ fn main() -> Result<()> {
 }
 
 struct Measured {
-    /// Seconds of the duplication, and of writing as much as it is scattered over in order.
+    /// Seconds of the duplication, and of writing as many bytes as the window's span in order.
     took: f64,
     in_order: f64,
-    /// Requests of the clients a second, before it and beside it.
+    /// Requests of the clients per second, before the duplication and beside the duplication.
     alone: f64,
     beside: f64,
 }
@@ -142,8 +142,7 @@ fn per_second(requests: u64, took: Nanos) -> f64 {
     requests as f64 / seconds(took)
 }
 
-/// Writes as much to the disk as the window is scattered over, from one end to the other, where nothing of
-/// the volume lies.
+/// Writes as many bytes as the window's span to the disk, in order, to a place outside the volume.
 async fn in_order(rt: &World, drive: &Drive, buf: &Buf) -> Result<f64> {
     let (begin, next) = (rt.now(), Cell::new(0));
     let writers = (0..4).map(async |_| {
@@ -170,7 +169,7 @@ async fn scatter(volume: &Volume<World, Drive>, arena: &Arena) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the disk lacks no more than what clients write again and again.
+/// Waits until the disk lacks no more bytes than the clients' writes keep changing.
 async fn until_duplicated(rt: &World, volume: &Volume<World, Drive>) -> Result<()> {
     let end = rt.now() + BESIDE;
     while volume.status().behind > WRITTEN {

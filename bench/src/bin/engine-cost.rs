@@ -1,6 +1,6 @@
-//! What the engine costs: processor time of a 4 KiB read and write through a whole volume on memory devices.
-//! A *first* write changes the map: it is the first to an extent, and a discard follows. With and without a
-//! pending log, by turns.
+//! Cost of the engine: processor time of a 4 KiB read and write through a whole volume on memory devices. A
+//! *first* write changes the map: the first write to an extent, after a discard of the extent. With and
+//! without a pending log, by turns.
 //!
 //! `cargo run --release -p braid-bench --bin engine-cost`
 
@@ -18,7 +18,7 @@ use std::rc::Rc;
 const REQUESTS: u64 = 500_000;
 const ROUNDS: usize = 7;
 const SEED: u64 = 1;
-/// Where the pending log lies.
+/// Path of the pending log.
 const LOG: &str = "/dev/shm/braid-engine-cost.pending";
 
 fn main() -> Result<()> {

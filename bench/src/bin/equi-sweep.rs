@@ -1,12 +1,12 @@
-//! What each constant of `equi` matters: half and double of it, on a few traces and generated loads, in
+//! Influence of each constant of `equi`: half and double its value, on a few traces and generated loads, in
 //! virtual time.
 //!
 //! `cargo run --release -p braid-bench --bin equi-sweep -- [POLICY …]`; `SEEDS=1,2` are the seeds,
-//! `LOADS=random,msr-40/15,…` some of the loads. With policies it shows their costs, load by load; without,
-//! the table of docs/benchmarks.md, on the loads of [`SWEPT`]. It reads ../shared/traces, and goes without
-//! traces where that is not there.
+//! `LOADS=random,msr-40/15,…` a selection of loads. With policies, prints their costs, load by load; without
+//! policies, the table of docs/benchmarks.md, on the loads of [`SWEPT`]. Traces are read from
+//! ../shared/traces, and skipped with a message if the folder is missing.
 //!
-//! The cost of a load is what a request takes: mean latency of a trace in open loop, time over requests of
+//! The cost of a load is the time of a request: mean latency of a trace in open loop, time over requests of
 //! generated loads in closed loop.
 
 use anyhow::{Context, Result, ensure};
@@ -14,7 +14,7 @@ use braid_base::{DeviceClass, Nanos};
 use braid_bench::cells;
 use braid_lab::{DeviceSetup, Load, Prefill, Setup, WarmUp, sweep};
 
-/// Setting, its usual value, and its unit. Their reasons stand in crates/policy/src/equi/constants.rs.
+/// Setting, its usual value, and its unit. The reasons are in crates/policy/src/equi/constants.rs.
 const CONSTANTS: &[(&str, f64, &str)] = &[
     ("memory", 16.0, "s"),
     ("horizon", 10.0, "s"),
@@ -34,23 +34,22 @@ const CONSTANTS: &[(&str, f64, &str)] = &[
     ("transfer", 10.0, ""),
 ];
 
-/// Trace, and per cent of what it touches that the SSD holds.
+/// Trace, and size of the SSD in per cent of the trace's touched bytes.
 const CELLS: &[&str] =
     &["financial/15", "cloudphysics/50", "msr-20/50", "msr-40/15", "websearch/15", "iozone/15", "msn-fs/50"];
 
-/// What lies where before a load begins.
+/// Placement of data before a load begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Before {
-    /// Nothing: all that is written is new.
+    /// No data: all writes are new.
     Nothing,
-    /// As for all policies that are compared.
+    /// As for all compared policies.
     Usual,
-    /// All on the disk.
+    /// All data on the disk.
     OnDisk,
 }
 
-/// Name, load, what was there before, sizes of SSD and disk in GiB, and seconds of warm-up and of
-/// measurement.
+/// Name, load, earlier placement, sizes of SSD and disk in GiB, and seconds of warm-up and of measurement.
 type Generated = (&'static str, &'static str, Before, [u64; 2], [u64; 2]);
 const GENERATED: &[Generated] = &[
     ("random", "random,clients=32,size=16KiB,read=50%,span=1GiB", Before::OnDisk, [2, 2], [30, 30]),
@@ -62,7 +61,7 @@ const GENERATED: &[Generated] = &[
     ("refill", "refill,clients=8,span=3GiB", Before::Usual, [1, 4], [30, 30]),
 ];
 
-/// Loads of the table: those that are simulated within a second.
+/// Loads of the table: loads that are simulated within a second.
 const SWEPT: &str = "financial/15,msr-20/50,msr-40/15,random,zipf,hot-cold,new-dbench,refill";
 
 fn main() -> Result<()> {
@@ -114,8 +113,8 @@ fn settings(policy: &str) -> Result<String> {
     Ok(braid_policy::parse(policy, &[])?.settings())
 }
 
-/// Each for all seeds, one seed after the other: those of the environment, or else the `usual`, or all if
-/// these are none.
+/// Returns each load for all seeds, one seed after the other. `LOADS` of the environment, or else `usual`,
+/// names the loads; an empty list means all loads.
 fn loads(usual: &str) -> Result<Vec<(String, Setup)>> {
     let mut loads = Vec::new();
     let folder = cells::folder();
@@ -158,7 +157,7 @@ fn loads(usual: &str) -> Result<Vec<(String, Setup)>> {
     Ok(all)
 }
 
-/// What a request takes under a policy, in milliseconds, by load.
+/// Time of a request under a policy, in milliseconds, by load.
 fn costs(loads: &[(String, Setup)], policy: &str) -> Result<Vec<f64>> {
     let with = |(_, setup): &(String, Setup)| Setup { policy: policy.to_owned(), ..setup.clone() };
     let setups: Vec<Setup> = loads.iter().map(with).collect();
@@ -181,7 +180,7 @@ fn geometric_mean(all: &[f64]) -> f64 {
     (all.iter().map(|x| x.ln()).sum::<f64>() / all.len().max(1) as f64).exp()
 }
 
-/// The run with the largest.
+/// Returns the run with the largest ratio.
 fn worst<'a>(loads: &'a [(String, Setup)], ratios: &[f64]) -> (&'a str, f64) {
     let all = loads.iter().map(|(name, _)| name.as_str()).zip(ratios.iter().copied());
     all.fold(("", 0.0), |a, b| if b.1 > a.1 { b } else { a })

@@ -1,5 +1,5 @@
-//! What the monitor of `hystor` costs: processor time of `observe`, and memory of the block table, on a
-//! volume of 1 TiB.
+//! Cost of the monitor of `hystor`: processor time of `observe`, and memory of the block table, on a volume
+//! of 1 TiB.
 //!
 //! `cargo run --release -p braid-bench --bin hystor-monitor`
 
@@ -11,7 +11,7 @@ const REQUESTS: usize = 2_000_000;
 const ROUNDS: usize = 7;
 const SEED: u64 = 1;
 
-/// Everything is on the disk, and nothing on the SSD.
+/// Homes with all data on the disk, and none on the SSD.
 struct OnDisk;
 
 impl Homes for OnDisk {
@@ -65,7 +65,7 @@ fn measure(what: &str, next: impl Fn(&mut Rng, usize) -> (Bytes, Bytes)) {
     }
     let (middle, low, high) = median(&figures);
     let memory = Bytes::of_len(policy.memory());
-    // The longest that guests wait for a step of the search.
+    // Longest time that guests wait for a step of the search.
     let (mut now, mut longest, mut whole) = (Nanos::ZERO, 0.0f64, 0.0);
     policy.plan(&view(now), &mut Plan::default());
     for _ in 0..2_000 {

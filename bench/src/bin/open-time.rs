@@ -1,5 +1,5 @@
-//! How long opening takes after the daemon was killed: a sparse volume of which every extent is mapped, with
-//! a journal full of commits that no checkpoint has followed.
+//! Time of an opening after the daemon was killed: a sparse volume with every extent mapped, and a journal
+//! full of commits after the last checkpoint.
 //!
 //! `cargo run --release -p braid-bench --bin open-time -- [SIZE] [DIRECTORY]`   (4TiB, /var/tmp)
 
@@ -37,7 +37,7 @@ fn measure(size: Bytes, paths: &[PathBuf; 2]) -> Result<()> {
     run(|ring| async move { map_everything(&open_devices(&ring, paths)?, size).await })?;
     let mut seconds = Vec::new();
     for _ in 0..ROUNDS {
-        // Leave a journal behind as a kill does: what was committed and in no page yet.
+        // Leaves a journal as a kill does: commits that are not yet in any page.
         let took = run(|ring| async move {
             let devices = open_devices(&ring, paths)?;
             let start = Instant::now();
@@ -68,8 +68,8 @@ fn measure(size: Bytes, paths: &[PathBuf; 2]) -> Result<()> {
     Ok(())
 }
 
-/// A ring of its own for each run, dropped without closing the volume: all that a kill leaves is on the
-/// devices.
+/// Uses a ring of its own for each run, dropped without closing the volume: only the content of the devices
+/// remains, as after a kill.
 fn run<T, F: Future<Output = Result<T>>>(body: impl FnOnce(Ring) -> F) -> Result<T> {
     let arena = Arena::new(MIB);
     let ring = Ring::new(64, &arena)?;
@@ -83,8 +83,7 @@ fn open_devices(ring: &Ring, paths: &[PathBuf; 2]) -> Result<Vec<FileDevice>> {
     Ok(vec![open(&paths[0], DeviceClass::Ssd)?, open(&paths[1], DeviceClass::Hdd)?])
 }
 
-/// Makes a volume and writes map images in which every extent lies somewhere, as no test could by writing 4
-/// TiB.
+/// Makes a volume and writes map images with a slot for every extent. No test could write 4 TiB instead.
 async fn map_everything(devices: &[FileDevice], size: Bytes) -> Result<()> {
     let mut options = CreateOptions::new("open-time", Uuid([4; 16]));
     (options.size, options.overwrite) = (Some(size), true);

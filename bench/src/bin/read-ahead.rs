@@ -1,12 +1,12 @@
-//! Reading ahead of streams, on beside off, in virtual time: how much longer requests take with it, in the
-//! mean and at the 99th percentile, 1.00 being the same and less being faster. `cargo run --release -p
-//! braid-bench --bin read-ahead`.
+//! Read-ahead on beside off, in virtual time: ratio of the time of requests with read-ahead, in the mean and
+//! at the 99th percentile; 1.00 is equal, less is faster. `cargo run --release -p braid-bench --bin
+//! read-ahead`.
 //!
 //! `SSD=sata-ssd HDD=barracuda-7200.12 SEED=7 AHEAD=32MiB` choose models, seed and memory, `LOADS=email,web`
-//! the loads whose text has one of these in it. Three volumes: on an SSD, on a disk, and striped over two of
-//! each. Data is there before, and all else is as `serve` has it. Of a generated load it is the first 40,000
-//! requests; real traces come when they come. They are read from ../shared/traces, and left out, with a word,
-//! if that is not there.
+//! the loads with one of these words in their text. Three volumes: on an SSD, on a disk, and striped over two
+//! of each. The data exists beforehand, and all other settings are the defaults of `serve`. A generated load
+//! ends after its first 40,000 requests; real traces keep their own times. Traces are read from
+//! ../shared/traces, and skipped with a message if the folder is missing.
 
 use anyhow::Result;
 use braid_base::{Bytes, DeviceClass, Nanos};
@@ -38,7 +38,7 @@ const LOADS: [&str; 21] = [
     "websearch-like",
 ];
 
-/// A load ends after so many requests.
+/// Requests of a load.
 const REQUESTS: u64 = 40_000;
 
 /// SSDs and disks of a volume, and its policy.

@@ -1,13 +1,13 @@
-//! How fast a simulation is: requests per second of one core through the whole engine, and what each part
-//! costs.
+//! Speed of a simulation: requests per second of one core through the whole engine, and the cost of each
+//! part.
 //!
-//! `cargo run --release -p braid-bench --bin simulate-speed -- [REQUESTS [PART]]`; a part by a word of its
+//! `cargo run --release -p braid-bench --bin simulate-speed -- [REQUESTS [PART]]`; PART is a word of a part's
 //! name.
 //!
 //! One X25-M of 80 GiB and four MBA3073 of 73 GB under `wardrop`; 4 KiB at random places in 8 GiB, 70 %
-//! reads, 8,000 requests per second as a Poisson process (open loop): the SSD is busy four fifths of the
-//! time, and the disks answer probes. Each figure is the least of `ROUNDS` rounds, for what else the machine
-//! does only adds to it.
+//! reads, 8,000 requests per second as a Poisson process (open loop). The SSD is busy four fifths of the
+//! time, and the disks answer probes. Each figure is the least of `ROUNDS` rounds: other work of the machine
+//! only adds to a figure.
 
 use anyhow::Result;
 use braid_base::{Arrival, Bytes, DeviceClass, DeviceId, GIB, KIB, MIB, Nanos, Op, SECTOR};
@@ -27,7 +27,7 @@ const ROUNDS: usize = 5;
 const WORKLOAD: &str = "random,span=8GiB,rate=8000";
 const SEED: u64 = 1;
 
-/// What is measured, and how: the seconds that so many requests take.
+/// A measured part: its name, and a function from a number of requests to their seconds.
 type Part<'a> = (&'a str, &'a dyn Fn(u64) -> Result<f64>);
 
 fn main() -> Result<()> {
@@ -92,7 +92,7 @@ fn workload(requests: u64) -> Result<f64> {
     })
 }
 
-/// To be built once: that takes as long as some hundred thousand requests.
+/// Built once: building takes as long as some hundred thousand requests.
 fn drive() -> DeviceModel {
     by_name("x25-m").expect("a model of the library").build(GIB * 80, SEED)
 }
@@ -141,7 +141,7 @@ fn sleepers(requests: u64) -> Result<f64> {
     })
 }
 
-/// Eight tasks take the requests in turn and make them at their times.
+/// Eight tasks take the requests in turn and issue each request at its time.
 fn device(requests: u64) -> Result<f64> {
     let all: Rc<Vec<Arrival>> = Rc::new(arrivals(requests)?.collect());
     let drive = drive();
@@ -212,7 +212,7 @@ fn volume(requests: u64) -> Result<f64> {
     seconds
 }
 
-/// A device that keeps all until it is told where data lies.
+/// A device that keeps all bytes until told the location of data.
 fn unfilled(size: Bytes, class: DeviceClass) -> Rc<Hollow> {
     Rc::new(Hollow::new(
         Geometry { size, class, alignment: SECTOR, memory_alignment: Bytes(1) },
@@ -229,7 +229,7 @@ fn setup(policy: &str, requests: u64, verify: bool) -> Result<Setup> {
     Ok(Setup { verify, seed: SEED, ..Setup::new(devices, policy, load) })
 }
 
-/// Without the filling of the volume, which is done once for any number of requests.
+/// Excludes the filling of the volume, which happens once for any number of requests.
 fn whole(policy: &str, requests: u64, verify: bool) -> Result<f64> {
     let setup = setup(policy, requests, verify)?;
     let mut least = f64::INFINITY;
@@ -240,7 +240,7 @@ fn whole(policy: &str, requests: u64, verify: bool) -> Result<f64> {
     Ok(least)
 }
 
-/// How long two simulations take on so many threads, in seconds: the least of a few rounds.
+/// Time of two simulations on `threads` threads, in seconds: the least of a few rounds.
 fn side_by_side(threads: usize, requests: u64) -> Result<f64> {
     let setups = vec![setup("wardrop", requests, false)?; 2];
     let mut least = f64::INFINITY;

@@ -1,13 +1,13 @@
-//! Caches that are smaller than what a load asks for, beside the disk alone, in virtual time: how much longer
-//! a request takes, 1.00 being the same and less being faster. `cargo run --release -p braid-bench --bin
-//! small-caches -- [POLICY …]`.
+//! Caches smaller than the span of a load, beside the disk alone, in virtual time: ratio of the time of a
+//! request; 1.00 is equal, less is faster. `cargo run --release -p braid-bench --bin small-caches -- [POLICY
+//! …]`.
 //!
 //! `SSD=x25-e HDD=cheetah-15k5 SEED=1` choose models and seed, `SHARES=5,20,50` the room of the SSD in per
-//! cent of what a load spans, `LOADS=email,web` those whose text has one of these in it. All data is on the
-//! disk before, the cache is empty, and memory holds nothing. Of a generated load with clients that wait for
-//! their answers it is the time for each request, flushes included, in 120 s; of real traces, which come when
-//! they come, the mean latency. Traces are read from ../shared/traces, and left out, with a word, if that is
-//! not there.
+//! cent of a load's span. `LOADS=email,web` chooses the loads with one of these words in their text. All data
+//! is on the disk beforehand, the cache is empty, and memory holds nothing. For a generated load with clients
+//! that wait for their answers, the figure is the time for each request, flushes included, in 120 s. For open
+//! loops (two generated loads and the real traces) the figure is the mean latency. Traces are read from
+//! ../shared/traces, and skipped with a message if the folder is missing.
 
 use anyhow::{Context, Result};
 use braid_base::{DeviceClass, Nanos};
@@ -16,7 +16,7 @@ use braid_lab::{DeviceSetup, Load, Outcome, Prefill, Readahead, Setup, Trace, sw
 
 const POLICIES: [&str; 4] = ["cache", "cache,mode=write-back", "hystor", "exclusive"];
 
-/// Generated loads, and whether their requests come when they come.
+/// Generated loads, and true for an open loop.
 const LOADS: [(&str, bool); 19] = [
     ("email-like", false),
     ("email-like,clients=4", false),
@@ -39,7 +39,7 @@ const LOADS: [(&str, bool); 19] = [
     ("financial2-like", true),
 ];
 
-/// For so long a generated load is measured.
+/// Measured time of a generated load.
 const DURATION: Nanos = Nanos::from_secs(120);
 
 fn main() -> Result<()> {

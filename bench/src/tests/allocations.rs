@@ -10,7 +10,7 @@ use braid_uring::{MemoryDevice, Ring};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Counts what this thread allocates.
+/// Counts the allocations of this thread.
 struct Counting;
 
 thread_local! {
@@ -54,7 +54,7 @@ fn reads_and_writes_of_one_extent_allocate_nothing() {
         volume.flush().await.expect("nothing fails here");
         let (buf, mut rng) = (arena.alloc(KIB * 16).await, Rng::new(1));
         let mut counts = [0; 2];
-        // The first round lets tables grow to what the load needs.
+        // The first round lets tables grow to the needs of the load.
         for round in 0..2 {
             for (writing, count) in counts.iter_mut().enumerate() {
                 let before = ALLOCATIONS.with(Cell::get);

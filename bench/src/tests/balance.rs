@@ -1,8 +1,8 @@
-//! What `wardrop` must reach against the baselines, in virtual time: the same figures on every machine.
+//! Figures that `wardrop` must reach against the baselines, in virtual time: the same on every machine.
 
 use crate::balance::{Phase, run};
 
-/// With so many seeds one after the other: near equilibrium single runs scatter.
+/// Number of seeds, one after the other: near equilibrium single runs scatter.
 const SEEDS: u64 = 3;
 
 fn phases(ssd: &str, policy: &str, seed: u64) -> [Phase; 2] {
@@ -38,8 +38,8 @@ fn wardrop_keeps_up_with_the_best_split() {
     assert!(ten > splits[0] && ten > mean(&runs("stripe"), ten_clients));
 }
 
-/// Response times do not become alike on this load: P goes from one bound to the other, and the disk's are
-/// twice the SSD's on average.
+/// Response times do not become equal on this load: P moves from one bound to the other, and the disk's
+/// response times are twice the SSD's on average.
 #[test]
 fn the_disk_gets_more_of_the_load_when_clients_become_more() {
     let wardrop = runs("wardrop");

@@ -2,18 +2,19 @@
 //! within a tenth, in mean latency and in throughput.
 //!
 //! - A device alone, by the simulator's clock and by the machine's.
-//! - A volume as `braid simulate` fills it, in no time, and one that is created and filled by a client's
-//!   writes, as over NBD: twenty drawn configurations by the simulator's clock, and two by the machine's.
+//! - A volume filled by `braid simulate`, in no time, and a volume created and filled by a client's writes,
+//!   as over NBD. Twenty drawn configurations run by the simulator's clock, and two by the machine's.
 //!
-//! What differed once:
-//! - The simulator's fill did not tell the models where it wrote, so that its SSDs were broken up all over,
-//!   while the others had just been written in order: random writes of 16 KiB to half of an X25-M copied 6.2
-//!   bytes for each of their own, instead of 4.5.
-//! - The simulator writes one extent after the other. Where a client wrote several at once, those that came
-//!   to a disk beside an SSD were spread over a larger part of it, and reads took up to half as long again.
+//! Former differences:
+//! - The simulator's fill did not report its writes to the models, so its SSDs were fragmented all over,
+//!   while the served SSDs had just been written in order. Random writes of 16 KiB to half of an X25-M copied
+//!   6.2 bytes for each byte written, instead of 4.5.
+//! - The simulator writes one extent after the other. If a client wrote several extents at once, the extents
+//!   on a disk beside an SSD were spread over a larger part of the disk, and reads took up to half as long
+//!   again.
 //!
-//! In real time a busy machine wakes requests late; how late is measured, and a run that was too late says
-//! nothing about the models: it is repeated, and in the end skipped, loudly.
+//! In real time a busy machine wakes requests late. The lateness is measured. A run that was too late says
+//! nothing about the models: it is repeated, and in the end skipped with a message.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use braid_base::{Bytes, DeviceClass, GIB, KIB, MIB, Nanos, Rng};
@@ -28,12 +29,12 @@ use braid_uring::{MemoryDevice, Ring};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// A load: so many clients, each with requests of its own.
+/// A load: a number of clients, each with requests of its own.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     model: &'static str,
     clients: u64,
-    /// Requests of each.
+    /// Requests of each client.
     requests: u64,
     /// Of 4 KiB each, at least and at most.
     blocks: (u64, u64),
@@ -41,7 +42,7 @@ struct Load {
     reads: u64,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     latency: Nanos,
@@ -168,20 +169,20 @@ fn a_queue_of_reads_is_as_fast_in_real_time_as_in_virtual_time() {
 /// A volume of one device or of an SSD and a disk, filled, under random requests.
 #[derive(Clone, Debug)]
 struct Config {
-    /// Of the library; the SSD first.
+    /// Models of the library; the SSD first.
     models: Vec<&'static str>,
     policy: String,
-    /// Of each device.
+    /// Size of each device.
     size: Bytes,
-    /// What is written beforehand, and then asked for: the whole volume.
+    /// Bytes written beforehand, and then requested: the whole volume.
     filled: Bytes,
-    /// How many of how many bytes are written at the same time then, where a client does it.
+    /// Writes in flight at a time and their length, if a client fills the volume.
     writes: (u64, Bytes),
-    /// Of each request.
+    /// Length of each request.
     len: Bytes,
     reads: u64,
     clients: u64,
-    /// Requests before the measurement, and in it.
+    /// Requests before the measurement, and during the measurement.
     warm_up: u64,
     requests: u64,
 }
@@ -190,7 +191,7 @@ const SSDS: [&str; 6] = ["x25-m", "x25-e", "memoright-gt", "transcend-16g", "sat
 const DISKS: [&str; 4] = ["mba3073", "cheetah-15k5", "barracuda-7200.12", "exos-x20"];
 
 impl Config {
-    /// Any, from a seed.
+    /// Draws a configuration from a seed.
     fn draw(seed: u64) -> Config {
         let mut rng = Rng::new(seed);
         let (ssd, disk) = (SSDS[rng.below(6) as usize], DISKS[rng.below(4) as usize]);
@@ -212,7 +213,7 @@ impl Config {
         by_name(self.models[place]).unwrap().class
     }
 
-    /// As `braid simulate` does it: requests per second, and their mean latency.
+    /// Runs as `braid simulate` does. Returns requests per second, and their mean latency.
     fn simulated(&self) -> (f64, f64) {
         let Config { policy, size, filled, len, reads, clients, warm_up, requests, .. } = self;
         let device = |place: usize| {
@@ -230,8 +231,8 @@ impl Config {
         (outcome.requests_per_second, outcome.all.latency.mean)
     }
 
-    /// As `braid create`, `braid serve` and a client do it, which writes the volume in order and then asks
-    /// for the load.
+    /// Runs as `braid create`, `braid serve` and a client do: the client writes the volume in order and then
+    /// runs the load.
     async fn served<R: Runtime>(&self, rt: &R) -> (f64, f64, Lateness) {
         let build = |place: usize| {
             let memory = MemoryDevice::new(self.size, self.class(place)).unwrap();
@@ -294,8 +295,8 @@ impl Config {
         (count / (rt.now() - start.get()).as_secs_f64(), time.get().0 as f64 / count)
     }
 
-    /// Throughput and latency of the one as shares of the other's, in words if one of them is off by more
-    /// than a tenth.
+    /// Describes throughput and latency of one run as shares of the other's, if either differs by more than a
+    /// tenth.
     fn differ(&self, (rate, latency): (f64, f64), (other_rate, other_latency): (f64, f64)) -> Option<String> {
         let (rates, latencies) = (other_rate / rate, other_latency / latency);
         let text = format!(
@@ -307,7 +308,7 @@ impl Config {
         (is_off(rates) || is_off(latencies)).then_some(text)
     }
 
-    /// Both by the simulator's clock.
+    /// Runs both by the simulator's clock.
     fn differ_in_virtual_time(&self) -> Option<String> {
         let simulated = self.simulated();
         let (world, config) = (World::new(5), self.clone());
@@ -317,7 +318,7 @@ impl Config {
         self.differ(simulated, (rate, latency))
     }
 
-    /// The one by the simulator's clock, the other by the machine's.
+    /// Runs the simulation by its own clock, and the served volume by the machine's clock.
     fn differ_in_real_time(&self) -> Option<String> {
         let simulated = self.simulated();
         for _ in 0..TRIES {
@@ -362,8 +363,8 @@ fn half_an_x25_m_is_as_fast_filled_by_writes_as_filled_by_the_simulator() {
     assert_eq!(config.differ_in_virtual_time(), None);
 }
 
-/// Large writes, several at once: the disk's tenth of the data was spread over more than half of it, and the
-/// volume had 0.77 times the throughput of one that was filled extent by extent.
+/// Large writes, several at once: the disk's tenth of the data was spread over more than half of the disk,
+/// and the volume had 0.77 times the throughput of a volume filled extent by extent.
 #[test]
 fn a_disk_beside_an_ssd_is_as_fast_filled_by_writes_at_once_as_filled_by_the_simulator() {
     let config = Config {

@@ -24,14 +24,14 @@ pub const TIB: Bytes = Bytes(1 << 40);
 pub const PIB: Bytes = Bytes(1 << 50);
 /// 2^60 bytes.
 pub const EIB: Bytes = Bytes(1 << 60);
-/// 512 bytes: the smallest unit that a disk writes whole.
+/// 512 bytes: the smallest unit that a disk writes atomically.
 pub const SECTOR: Bytes = Bytes(512);
 
 impl Bytes {
     /// No bytes; the start of a volume or device.
     pub const ZERO: Bytes = Bytes(0);
 
-    /// The count as a `usize`, for slices. This project builds for 64-bit machines only.
+    /// Count as a `usize`, for slices. Braid builds for 64-bit machines only.
     pub const fn as_usize(self) -> usize {
         self.0 as usize
     }
@@ -41,16 +41,16 @@ impl Bytes {
         Bytes(len as u64)
     }
 
-    /// The largest multiple of `unit` that is not greater.
+    /// Largest multiple of `unit` up to this value.
     pub const fn align_down(self, unit: Bytes) -> Bytes {
-        // Units are powers of two but for a few, and a division takes longer than all else here.
+        // Almost all units are powers of two, and a division takes longer than all else here.
         match unit.0.is_power_of_two() {
             true => Bytes(self.0 & !(unit.0 - 1)),
             false => Bytes(self.0 - self.0 % unit.0),
         }
     }
 
-    /// The smallest multiple of `unit` that is not smaller.
+    /// Smallest multiple of `unit` from this value on.
     pub const fn align_up(self, unit: Bytes) -> Bytes {
         match unit.0.is_power_of_two() {
             true => Bytes((self.0 + (unit.0 - 1)) & !(unit.0 - 1)),
@@ -58,7 +58,7 @@ impl Bytes {
         }
     }
 
-    /// Whether this is a multiple of `unit`.
+    /// True for a multiple of `unit`.
     pub const fn is_aligned(self, unit: Bytes) -> bool {
         match unit.0.is_power_of_two() {
             true => self.0 & (unit.0 - 1) == 0,
@@ -66,7 +66,7 @@ impl Bytes {
         }
     }
 
-    /// The sum, or `None` if it does not fit: for offsets and lengths that come from outside.
+    /// Sum, or `None` on overflow: for offsets and lengths from outside.
     pub const fn checked_add(self, other: Bytes) -> Option<Bytes> {
         match self.0.checked_add(other.0) {
             Some(sum) => Some(Bytes(sum)),
@@ -74,7 +74,7 @@ impl Bytes {
         }
     }
 
-    /// The difference, or zero where `other` is greater.
+    /// Difference, or zero if `other` is greater.
     pub const fn saturating_sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))
     }
@@ -143,8 +143,7 @@ impl Sum for Bytes {
     }
 }
 
-/// In the largest binary unit that keeps at most two decimals exact enough to read: `128 KiB`, `1.50 GiB`,
-/// `17 B`.
+/// In the largest binary unit that fits, whole or with two decimals: `128 KiB`, `1.50 GiB`, `17 B`.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(EIB, "EiB"), (PIB, "PiB"), (TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")];

@@ -1,4 +1,4 @@
-//! Names of things by number.
+//! Ids: numbers of devices, nodes, extents, blocks and slots.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,8 +27,7 @@ impl fmt::Debug for DeviceId {
     }
 }
 
-/// A machine that has devices, by its number in a network. What the host of the volume has itself is on no
-/// node.
+/// A machine with devices, by its number in a network. Devices of the volume's own host are on no node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
 
@@ -78,12 +77,12 @@ impl fmt::Debug for BlockId {
     }
 }
 
-/// An extent slot: a place for one extent on one device.
+/// An extent slot: a place for an extent on a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
-    /// The device that it lies on.
+    /// Device of the slot.
     pub device: DeviceId,
-    /// Its number on that device, counted from the first slot.
+    /// Number of the slot on the device, counted from the first slot.
     pub index: u32,
 }
 
@@ -93,10 +92,10 @@ impl fmt::Debug for Slot {
     }
 }
 
-/// What kind of device: what it costs to seek decides.
+/// Class of a device, by its seek cost.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DeviceClass {
-    /// Solid state: no moving parts; memory counts as this too.
+    /// Solid state: no moving parts. Memory counts as solid state, too.
     Ssd,
     /// A hard disk.
     Hdd,

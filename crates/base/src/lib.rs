@@ -1,7 +1,7 @@
-//! Words that every layer shares: units, ids, requests, settings and seeded random numbers.
+//! Types shared by all layers: units, ids, requests, settings and seeded random numbers.
 //!
 //! Nothing here does I/O, allocates on a request's path or knows another crate. A quantity carries its unit
-//! in its type, so that an offset in bytes cannot be taken for a slot number or a duration.
+//! in its type, so an offset in bytes cannot be mistaken for a slot number or a duration.
 #![forbid(unsafe_code)]
 
 mod bytes;

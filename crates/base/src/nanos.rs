@@ -1,4 +1,4 @@
-//! Time in nanoseconds: a point on a clock that starts at zero, or a duration.
+//! Time in nanoseconds: a point on a clock with start zero, or a duration.
 
 use crate::quantity::{ParseQuantityError, parse_quantity};
 use std::fmt;
@@ -7,14 +7,14 @@ use std::str::FromStr;
 
 /// A duration, or a point in time counted from the start of the clock, in nanoseconds.
 ///
-/// The clock is the runtime's: monotonic in the real world, virtual in simulation.
+/// The clock is the runtime's: monotonic on a real machine, virtual in simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
     /// No time; the start of the clock.
     pub const ZERO: Nanos = Nanos(0);
-    /// The end of time, for deadlines that never come.
+    /// End of time, for deadlines that never come.
     pub const MAX: Nanos = Nanos(u64::MAX);
 
     /// Microseconds as nanoseconds.
@@ -47,7 +47,7 @@ impl Nanos {
         self.0 as f64 / 1e6
     }
 
-    /// The time since `earlier`, or zero if that lies ahead.
+    /// Time since `earlier`, or zero if `earlier` lies ahead.
     pub const fn saturating_sub(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,8 +1,8 @@
-//! Reading a number with a unit from text that a person wrote.
+//! Reads a number with a unit from text written by people.
 
 use std::fmt;
 
-/// A text that is no quantity: says what was read, and what would have been right.
+/// Error for a text without a quantity: shows the text and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseQuantityError {
     text: String,
@@ -17,7 +17,7 @@ impl fmt::Display for ParseQuantityError {
 
 impl std::error::Error for ParseQuantityError {}
 
-/// Reads a non-negative decimal number followed by one of `units` (name, factor; names compare without case).
+/// Reads a non-negative decimal number and one of `units` (name, factor; names compare without case).
 pub(crate) fn parse_quantity(
     text: &str,
     units: &[(&str, u64)],
@@ -35,7 +35,7 @@ pub(crate) fn parse_quantity(
     if value < u64::MAX as f64 { Ok(value.round() as u64) } else { Err(error()) }
 }
 
-/// Units in which sizes are written, where they are exact.
+/// Units for writing sizes, if exact.
 const SIZES: [(&str, u64); 9] = [
     ("B", 1),
     ("KiB", 1 << 10),
@@ -47,7 +47,7 @@ const SIZES: [(&str, u64); 9] = [
     ("GB", 1_000_000_000),
     ("TB", 1_000_000_000_000),
 ];
-/// The same for times.
+/// Units for writing times, if exact.
 const TIMES: [(&str, u64); 6] = [
     ("ns", 1),
     ("us", 1_000),
@@ -57,9 +57,9 @@ const TIMES: [(&str, u64); 6] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// The value of a setting as people write it, and such that it is read as the same again: whole bytes
-/// (`419430400B`) and times (`100000us`) in the unit in which they are short and exact (`400MiB`, `100ms`),
-/// shares without what arithmetic adds (`7.000000000000001%`), all others as they are.
+/// Writes the value of a setting as people do, so that reading gives the same value again. Whole bytes
+/// (`419430400B`) and times (`100000us`) get the unit in which they are short and exact (`400MiB`, `100ms`).
+/// Shares lose rounding errors (`7.000000000000001%`). All other values stay unchanged.
 pub fn written(value: &str) -> String {
     let split = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
     let (number, unit) = value.split_at(split);
@@ -78,7 +78,7 @@ pub fn written(value: &str) -> String {
     exact.unwrap_or_else(|| value.to_owned())
 }
 
-/// The first shortest way; none for nothing at all, of which any unit would do.
+/// First shortest form; none for zero, for which any unit would do.
 fn shortest(quantity: u64, units: &[(&str, u64)]) -> Option<String> {
     let exact = units.iter().filter(|(_, factor)| quantity > 0 && quantity.is_multiple_of(*factor));
     exact
@@ -87,7 +87,7 @@ fn shortest(quantity: u64, units: &[(&str, u64)]) -> Option<String> {
         .map(|(count, name)| format!("{count}{name}"))
 }
 
-/// A share in per cent, rounded if that changes nothing but what arithmetic has added.
+/// A share in per cent, rounded if rounding removes only the error of the arithmetic.
 fn percent(number: &str) -> Option<String> {
     let value: f64 = number.parse().ok()?;
     let text = format!("{value:.10}");

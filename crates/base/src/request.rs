@@ -1,40 +1,40 @@
-//! What a device or a volume is asked for: the one word that traces, workloads and device models share.
+//! Request to a device or a volume: the type shared by traces, workloads and device models.
 
 use crate::{Bytes, Nanos};
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
     /// Reads bytes.
     Read,
-    /// Writes bytes; they may be volatile until a flush.
+    /// Writes bytes, which may be volatile until a flush.
     Write,
-    /// Makes every write that completed before it durable.
+    /// Makes every write completed before durable.
     Flush,
-    /// Says that the bytes are not needed any more.
+    /// Declares the bytes unneeded.
     Discard,
 }
 
-/// A request. Flush has offset and len zero.
+/// A request. A flush has offset and len zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What it does.
+    /// Operation.
     pub op: Op,
-    /// Where it begins.
+    /// First byte.
     pub offset: Bytes,
-    /// How long it is.
+    /// Length in bytes.
     pub len: Bytes,
 }
 
-/// A request that comes at a time of its own, whatever became of the ones before it: open loop.
+/// A request with its own time of arrival, independent of earlier requests: open loop.
 ///
-/// The request comes first in memory, too: a processor waits where one begins to read in the middle of what
-/// was just written in pieces of 16 bytes.
+/// The request comes first in memory, too: a processor stalls on a read from the middle of a fresh write of
+/// 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Arrival {
-    /// What is asked for.
+    /// The request.
     pub request: Request,
-    /// When, from the start of the trace or workload.
+    /// Time of arrival, from the start of the trace or workload.
     pub at: Nanos,
 }

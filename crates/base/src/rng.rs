@@ -1,9 +1,9 @@
 //! Random numbers from a seed: the same seed gives the same numbers on every machine and in every version.
 //!
 //! wyrand (Wang Yi, wyhash final version 4, 2022), seeded by a step of splitmix64. Written here, and not
-//! taken from a crate, because a crate may change its stream between versions, and then every recorded seed
-//! would replay something else. One number is one word and one product: a simulation draws some seven for
-//! each request.
+//! taken from a crate: a crate may change its stream between versions, and every recorded seed would then
+//! replay different numbers. One number is one word and one product: a simulation draws some seven for each
+//! request.
 
 /// A stream of random numbers. Cheap to copy: a copy continues the same stream on its own.
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ impl Rng {
         Rng { state: x ^ (x >> 31) }
     }
 
-    /// An independent stream, for one part of a larger whole: adding draws to one part leaves the others as
-    /// they were.
+    /// An independent stream, for one part of a larger whole: more draws in one part leave the other parts
+    /// unchanged.
     pub fn fork(&mut self) -> Rng {
         Rng::new(self.next_u64())
     }
@@ -37,7 +37,7 @@ impl Rng {
     /// A uniform number in `0..limit`, by multiply and shift; the bias is below `limit` / 2^64.
     ///
     /// # Panics
-    /// Where `limit` is zero.
+    /// If `limit` is zero.
     pub fn below(&mut self, limit: u64) -> u64 {
         assert!(limit > 0, "there is no number below zero");
         ((u128::from(self.next_u64()) * u128::from(limit)) >> 64) as u64

@@ -1,4 +1,4 @@
-//! `name,key=value,flag,…`: how a policy or a workload is written on the command line, and a policy in the
+//! `name,key=value,flag,…`: form of a policy or a workload on the command line, and of a policy in the
 //! superblock.
 
 use crate::quantity::parse_quantity;
@@ -7,36 +7,36 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// The settings of one named thing, taken one by one; what nobody takes is an error.
+/// Settings of a named policy or workload, taken one by one. Settings not taken are an error.
 pub struct Settings {
-    /// What is set, for messages: `policy`, `workload`.
+    /// Kind of the named object, for messages: `policy`, `workload`.
     kind: &'static str,
     name: String,
     pairs: Vec<(String, String)>,
-    /// What has no value.
+    /// Settings without a value.
     flags: Vec<String>,
-    /// What a preset sets: it holds for keys that are not in `pairs`.
+    /// Settings of a preset, for keys not in `pairs`.
     preset: Vec<(String, String)>,
     known: Vec<&'static str>,
 }
 
-/// An unknown name or setting: names the thing, the value and what would have been right.
+/// An unknown name or setting: names the setting, the value and the expected form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadSetting(String);
 
 impl BadSetting {
-    /// With a whole sentence.
+    /// Makes an error of a whole sentence.
     pub fn new(message: impl Into<String>) -> BadSetting {
         BadSetting(message.into())
     }
 
-    /// With a further clause, such as where to read on.
+    /// Adds a clause, for example a reference for further reading.
     #[must_use]
     pub fn and(self, clause: &str) -> BadSetting {
         BadSetting(format!("{}; {clause}", self.0))
     }
 
-    /// `name` is none of the `names` of its kind.
+    /// Error for a `name` that is none of the `names` of its kind.
     pub fn unknown_name<'a>(kind: &str, name: &str, names: impl IntoIterator<Item = &'a str>) -> BadSetting {
         let names: Vec<&str> = names.into_iter().collect();
         BadSetting(format!("unknown {kind} '{name}': use one of {}", names.join(", ")))
@@ -52,7 +52,7 @@ impl fmt::Display for BadSetting {
 impl std::error::Error for BadSetting {}
 
 impl Settings {
-    /// Reads `name` or `name,key=value,flag,…`. `kind` says in messages what is named: `policy`, `workload`.
+    /// Reads `name` or `name,key=value,flag,…`. `kind` is the word for messages: `policy`, `workload`.
     pub fn parse(kind: &'static str, text: &str) -> Result<Settings, BadSetting> {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default().to_owned();
@@ -70,9 +70,9 @@ impl Settings {
         Ok(Settings { kind, name, pairs, flags, preset: Vec::new(), known: Vec::new() })
     }
 
-    /// If `flag` is named, these settings (`key=value,…`) replace the defaults of their keys. A key that is
-    /// set beside the flag keeps its own value, whichever of the two is written first. To be called before
-    /// the keys are taken. Returns whether the flag is named.
+    /// If `flag` is named, `settings` (`key=value,…`) replace the defaults of their keys. A key set beside
+    /// the flag keeps its own value, in any order of the two. Call before the keys are taken. Returns true if
+    /// the flag is named.
     pub fn take_preset(&mut self, flag: &'static str, settings: &str) -> Result<bool, BadSetting> {
         let is_named = self.take_flag(flag)?;
         if is_named {
@@ -82,8 +82,8 @@ impl Settings {
         Ok(is_named)
     }
 
-    /// Takes `old` for `new`, unless that is set, too: a volume may have been written when the key was the
-    /// old one. To be called before the keys are taken.
+    /// Renames `old` to `new`, unless `new` is set, too: the volume may have been written before the key was
+    /// renamed. Call before the keys are taken.
     pub fn rename(&mut self, old: &str, new: &str) {
         let has_new = self.is_set(new);
         if let Some((key, _)) = self.pairs.iter_mut().find(|(key, _)| key == old && !has_new) {
@@ -96,7 +96,7 @@ impl Settings {
         &self.name
     }
 
-    /// The value of `key`, or `default` where it is not set. `expected` says what a value looks like.
+    /// Takes the value of `key`, or `default` if not set. `expected` describes a valid value.
     pub fn take<T: FromStr>(
         &mut self,
         key: &'static str,
@@ -109,7 +109,7 @@ impl Settings {
         }
     }
 
-    /// A number within `low..=high`, or `default`.
+    /// Takes a number within `low..=high`, or `default`.
     pub fn take_within(
         &mut self,
         key: &'static str,
@@ -126,11 +126,12 @@ impl Settings {
         }
     }
 
-    /// A share such as `80%` or `0.8`, from 0 to 1.
+    /// Takes a share such as `80%` or `0.8`, from 0 to 1.
     pub fn take_share(&mut self, key: &'static str) -> Result<Option<f64>, BadSetting> {
         let Some(text) = self.take_text(key) else { return Ok(None) };
         let value = match text.strip_suffix('%') {
-            // Not by a division: 99.9 / 100 is not the number next to 0.999, and beyond a limit of that.
+            // Parsed with an exponent, not by a division: 99.9 / 100 is not the number next to 0.999, and
+            // exceeds a limit of 0.999.
             Some(percent) => format!("{percent}e-2").parse::<f64>(),
             None => text.parse::<f64>(),
         };
@@ -140,8 +141,8 @@ impl Settings {
         }
     }
 
-    /// A count such as `1000`, `10K` or `2.5M` (thousands, millions, `G` thousand millions) within `range`,
-    /// or `default`.
+    /// Takes a count such as `1000`, `10K` or `2.5M` (thousands, millions, `G` thousand millions) within
+    /// `range`, or `default`.
     pub fn take_count(
         &mut self,
         key: &'static str,
@@ -167,7 +168,7 @@ impl Settings {
         value.ok_or_else(|| self.bad(key, text, &expected()))
     }
 
-    /// A size such as `4KiB` within `range`, or `default`.
+    /// Takes a size such as `4KiB` within `range`, or `default`.
     pub fn take_bytes(
         &mut self,
         key: &'static str,
@@ -178,7 +179,7 @@ impl Settings {
         self.take_in(key, default, range, |text| text.parse().ok(), &expected)
     }
 
-    /// A time such as `5ms` within `range`, or `default`.
+    /// Takes a time such as `5ms` within `range`, or `default`.
     pub fn take_time(
         &mut self,
         key: &'static str,
@@ -204,7 +205,7 @@ impl Settings {
         }
     }
 
-    /// Whether `key` is named: a setting without a value.
+    /// Takes a flag, a setting without a value. True if `key` is named.
     pub fn take_flag(&mut self, key: &'static str) -> Result<bool, BadSetting> {
         if let Some(value) = self.take_text(key) {
             return Err(self.bad(key, &value, &format!("{key} without a value")));
@@ -213,7 +214,7 @@ impl Settings {
         Ok(at.map(|at| self.flags.remove(at)).is_some())
     }
 
-    /// The text of `key`, if it is set.
+    /// Takes the text of `key`, if set.
     pub fn take_text(&mut self, key: &'static str) -> Option<String> {
         self.known.push(key);
         let taken = |pairs: &mut Vec<(String, String)>| {
@@ -224,30 +225,29 @@ impl Settings {
         taken(&mut self.pairs).or(preset)
     }
 
-    /// Whether `key` is set and nobody has taken it yet.
+    /// True if `key` is set and not yet taken.
     pub fn is_set(&self, key: &str) -> bool {
         self.pairs.iter().any(|(k, _)| k == key)
     }
 
-    /// Whether `key` is set to this word; it is taken then. For settings that may be a word or something
-    /// else.
+    /// Takes `key` if set to the word, and returns true. For settings that may be a word or another value.
     pub fn is(&mut self, key: &'static str, word: &str) -> bool {
         let pairs = if self.is_set(key) { &self.pairs } else { &self.preset };
         let is_word = pairs.iter().any(|(k, value)| k == key && value == word);
         is_word && self.take_text(key).is_some()
     }
 
-    /// Whether somebody has asked for a key.
+    /// True if the key has been asked for.
     pub fn has_known(&self, key: &str) -> bool {
         self.known.contains(&key)
     }
 
-    /// The first key that nobody has taken.
+    /// First key not yet taken.
     pub fn left(&self) -> Option<&str> {
         self.pairs.first().map(|(key, _)| key).or(self.flags.first()).map(String::as_str)
     }
 
-    /// Refuses whatever nobody has taken; returns the keys that were asked for, in that order.
+    /// Refuses settings not taken. Returns the keys that were asked for, in the order of the calls.
     pub fn finish(self) -> Result<Vec<&'static str>, BadSetting> {
         let Settings { kind, name, .. } = &self;
         if let Some(flag) = self.flags.iter().find(|flag| self.known.contains(&flag.as_str())) {
@@ -258,7 +258,7 @@ impl Settings {
         Err(BadSetting(format!("{kind} {name} has no setting '{key}': its settings are {known}")))
     }
 
-    /// The error of a `value` of `key` that does not do; `expected` says what would.
+    /// Error for an invalid `value` of `key`; `expected` describes a valid value.
     pub fn bad(&self, key: &str, value: &str, expected: &str) -> BadSetting {
         BadSetting(format!("setting {key}={value} of {} {}: use {expected}", self.kind, self.name))
     }
@@ -299,8 +299,8 @@ mod tests {
         assert!(error("x,n=NaN").contains("1 to 64") && error("x,n=").contains("1 to 64"));
     }
 
-    /// `short-lived=99.9%` was beyond its limit of 99.9 %: a percentage was divided by 100, and so rounded
-    /// twice.
+    /// Story: `short-lived=99.9%` exceeded its limit of 99.9 %, because a percentage was divided by 100, and
+    /// so rounded twice.
     #[test]
     fn a_percentage_is_the_same_number_as_its_fraction() {
         for thousandths in 0..=1000 {

@@ -11,23 +11,23 @@
 use std::fs;
 use std::path::Path;
 
-/// Lines of the README: what does not fit belongs in `docs/`.
+/// Lines of the README. Longer text belongs in `docs/`.
 const README_LINES: usize = 130;
-/// Words of `ARCHITECTURE.md`, as `wc -w` counts them: what does not fit belongs in `docs/design/`.
+/// Words of `ARCHITECTURE.md`, as `wc -w` counts them. Longer text belongs in `docs/design/`.
 const ARCHITECTURE_WORDS: usize = 2000;
-/// Words of a page about one mechanism: a page that needs more describes two.
+/// Words of a page about one mechanism: a page with more words describes two.
 const DESIGN_WORDS: usize = 600;
 /// Lines of the changelog for its newest release: one for each change that a user notices.
 const RELEASE_LINES: usize = 60;
-/// Terms of the glossary: a reader has to learn them all.
+/// Terms of the glossary: a reader has to learn all terms.
 const GLOSSARY_TERMS: usize = 40;
 /// Columns of a line of prose.
 const COLUMNS: usize = 110;
 
-/// Where the pages about mechanisms are.
+/// Folder of the pages about mechanisms.
 const DESIGN: &str = "docs/design/";
 
-/// What is wrong in the documents below `root`: a sentence for each.
+/// Faults of the documents below `root`: a sentence for each.
 pub fn documents(root: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "python/README.md"].map(str::to_owned).into();
@@ -36,7 +36,7 @@ pub fn documents(root: &Path) -> Vec<String> {
     names.iter().flat_map(|name| check(root, name, &read(root, name))).collect()
 }
 
-/// Adds the Markdown pages of a folder, and of the folders in it, to `names`.
+/// Adds the Markdown pages of a folder and its subfolders to `names`.
 fn collect_pages(root: &Path, folder: &str, names: &mut Vec<String>) {
     let entries = fs::read_dir(root.join(folder)).unwrap_or_else(|e| panic!("{folder}/ cannot be read: {e}"));
     for entry in entries {
@@ -73,7 +73,7 @@ fn check(root: &Path, name: &str, text: &str) -> Vec<String> {
     wrong
 }
 
-/// What a document has too much of.
+/// Limits that a document exceeds.
 fn too_long(name: &str, text: &str) -> Vec<String> {
     let is_design = name.starts_with(DESIGN);
     let mut wrong = Vec::new();
@@ -110,20 +110,20 @@ fn section<'a>(text: &'a str, heading: &'a str) -> impl Iterator<Item = &'a str>
     text.lines().skip_while(move |line| *line != heading).skip(1).take_while(|line| !line.starts_with('#'))
 }
 
-/// The lines of a changelog from its first release to the second one.
+/// Lines of a changelog from its first release to the second.
 fn newest_release(text: &str) -> impl Iterator<Item = &str> {
     let from_first = text.lines().skip_while(|line| !line.starts_with("## "));
     from_first.enumerate().take_while(|(n, line)| *n == 0 || !line.starts_with("## ")).map(|(_, line)| line)
 }
 
-/// Lines of prose that are too wide, with their numbers and columns. Of a link its text counts, and not its
+/// Lines of prose that are too wide, with their numbers and columns. The text of a link counts, not its
 /// target.
 fn wide_lines(text: &str) -> impl Iterator<Item = (usize, usize)> {
     let (mut is_fenced, mut may_be_code) = (false, true);
     let prose = text.lines().enumerate().filter(move |(_, line)| {
         let is_fence = line.trim_start().starts_with("```");
         is_fenced ^= is_fence;
-        // Indented code follows an empty line; otherwise the line goes on with a list.
+        // Indented code follows an empty line; otherwise an indented line continues a list.
         let is_code = may_be_code && line.starts_with("    ");
         may_be_code = is_code || line.is_empty();
         !is_fence && !is_fenced && !is_code && !line.starts_with('|')
@@ -139,13 +139,13 @@ fn columns(line: &str) -> usize {
     first + parts.map(|rest| after_target(rest) + 1).sum::<usize>()
 }
 
-/// Targets of the links of a line, but those to other hosts.
+/// Targets of the links of a line, without links to other hosts.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
     targets.filter(|target| !target.contains("://"))
 }
 
-/// The anchors of a page's headings, as renderers of Markdown make them.
+/// Anchors of a page's headings, as renderers of Markdown make them.
 fn anchors(text: &str) -> impl Iterator<Item = String> + '_ {
     text.lines().filter(|line| line.starts_with('#')).map(|line| {
         let title = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// A folder for one test.
+    /// Folder for one test.
     fn folder(test: &str) -> PathBuf {
         let root = std::env::temp_dir().join(format!("braid-documents-{test}-{}", std::process::id()));
         fs::create_dir_all(&root).expect("a folder");

@@ -1,15 +1,15 @@
-//! Which crate may import which. A crate imports only from lower layers, so that the engine never learns of a
-//! door or of the real world, and can run in virtual time. Dependencies of tests are free: a test may bring
-//! the worlds together.
+//! Allowed imports between crates. A crate imports only from lower layers, so the engine never learns of a
+//! door or of the real kernel, and can run in virtual time. Dependencies of tests are free: a test may
+//! combine the layers.
 
 use serde_json::Value;
 
-/// A crate's layer, and what it may import.
+/// Layer of a crate, and its allowed imports.
 struct Crate {
     name: &'static str,
     layer: u8,
     imports: &'static [&'static str],
-    /// Whether it may meet the kernel: by crates that make system calls.
+    /// Permission to meet the kernel, through crates that make system calls.
     kernel: Kernel,
 }
 
@@ -58,13 +58,13 @@ const CRATES: &[Crate] = &[
     of(6, "python", NotMet, &["base", "lab", "policy", "trace"]),
 ];
 
-/// Beside the layers: nothing of the product imports these, and they may import anything.
+/// Crates beside the layers: no crate of the product imports these, and their own imports are free.
 const BESIDE: &[&str] = &["bench", "checks", "fuzz"];
 
-/// Crates of others that make system calls, keep time or start threads.
+/// Foreign crates that make system calls, keep time or start threads.
 const KERNEL: &[&str] = &["rustix", "libc", "nix", "io-uring", "tokio", "mio", "async-io", "fuser"];
 
-/// What contradicts the table in the crate graph that `cargo metadata --no-deps` gives: a sentence for each
+/// Contradictions between the table and the crate graph of `cargo metadata --no-deps`: a sentence for each
 /// edge.
 pub fn layering(metadata: &Value) -> Vec<String> {
     let packages = metadata["packages"].as_array().expect("cargo metadata lists packages");
@@ -106,14 +106,14 @@ fn contradiction(importer: &Crate, import: &str) -> Option<String> {
     })
 }
 
-/// A package's name as the table has it: its folder, for the package of `crates/cli` is called `braid`.
+/// Name of a package in the table: its folder, because the package of `crates/cli` is called `braid`.
 fn short_name(package: &Value) -> String {
     let manifest = package["manifest_path"].as_str().expect("a package has a manifest");
     let folder = std::path::Path::new(manifest).parent().and_then(|folder| folder.file_name());
     folder.expect("a manifest lies in a folder").to_string_lossy().into_owned()
 }
 
-/// What a package imports, but for its tests.
+/// Imports of a package, without the imports of its tests.
 fn imports(package: &Value) -> Vec<String> {
     let dependencies = package["dependencies"].as_array().expect("a package lists its dependencies");
     let of_code = dependencies.iter().filter(|dependency| dependency["kind"] != "dev");

@@ -1,4 +1,4 @@
-//! What must hold for the source itself, as tests: `cargo test -p braid-checks`.
+//! Rules for the source itself, as tests: `cargo test -p braid-checks`.
 //!
 //! ```text
 //! documents.rs  links of the documents, and how long these may be

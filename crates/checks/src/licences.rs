@@ -1,4 +1,4 @@
-//! Under which licences everything that is linked may stand: such as go together with Apache-2.0.
+//! Allowed licences of all linked crates: compatible with Apache-2.0.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ const ALLOWED: &[&str] = &[
     "BSL-1.0",
 ];
 
-/// Crates that stand under none of the allowed licences, from all of `cargo metadata`: a sentence for each.
+/// Crates without an allowed licence, from the full `cargo metadata`: a sentence for each.
 pub fn licensing(metadata: &Value) -> Vec<String> {
     let packages = metadata["packages"].as_array().expect("cargo metadata lists packages");
     let text = |package: &Value, key: &str| package[key].as_str().unwrap_or_default().to_owned();
@@ -29,8 +29,8 @@ pub fn licensing(metadata: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Whether an SPDX expression offers a choice of which every part is allowed. Brackets are read as if they
-/// were not there, which at worst refuses what could be allowed.
+/// True if an SPDX expression offers a choice with only allowed parts. Brackets are ignored; at worst this
+/// refuses an allowed expression.
 fn is_allowed(expression: &str) -> bool {
     let flat = expression.replace(['(', ')'], "").replace('/', " OR ");
     let allowed = |licence: &str| ALLOWED.contains(&licence.trim());

@@ -1,18 +1,19 @@
-//! The part of the style that a machine can see.
+//! Mechanical rules of style.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Lines of a file, its tests not counted.
+/// Longest file in lines, without its tests.
 const LONGEST: usize = 500;
 
-/// Rooms that fill with whatever has no place.
+/// Names of modules that attract unrelated code.
 const NOT_A_ROOM: &[&str] = &["common", "utils", "util", "helpers", "helper", "misc", "manager"];
 
-/// What is left to do belongs in the tracker; what is written here so that this file does not find itself.
+/// Marks of open work: open work belongs in the tracker. Written in parts: otherwise the check would find its
+/// own source.
 const LEFT_TO_DO: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
-/// What is wrong in the Rust files below `root`: a sentence for each.
+/// Faults of the Rust files below `root`: a sentence for each.
 pub fn style(root: &Path) -> Vec<String> {
     let mut files = Vec::new();
     for folder in ["crates", "bench", "fuzz", "python/src"] {
@@ -60,7 +61,7 @@ fn check(file: &Path, text: &str) -> Vec<String> {
     wrong
 }
 
-/// Tests stand at the end of their file.
+/// Lines of a file without its tests. Tests stand at the end.
 fn lines_without_tests(text: &str) -> usize {
     let tests = text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len());
     text[..tests].lines().count()

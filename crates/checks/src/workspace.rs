@@ -1,4 +1,4 @@
-//! Where the source is, and what cargo says of it.
+//! Location of the source, and cargo's metadata.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ pub fn root() -> PathBuf {
     here.ancestors().nth(2).expect("this crate lies in crates/ of the workspace").to_owned()
 }
 
-/// `cargo metadata`, with the crates of others or without.
+/// Output of `cargo metadata`, with or without foreign crates, by `arguments`.
 ///
 /// # Panics
-/// Where cargo cannot say.
+/// If cargo fails.
 pub fn metadata(arguments: &[&str]) -> Value {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["metadata", "--format-version", "1", "--offline"]).args(arguments).current_dir(root());

@@ -1,9 +1,8 @@
-//! What runs a model against a clock: requests wait in a slab, and one alarm is set for the time at which the
-//! model next completes something.
+//! Driver of a model against a clock: requests wait in a slab, and a single alarm is set for the model's next
+//! completion.
 //!
-//! No task is spawned. A task that waits for the model advances it when it is polled. At the alarm one of
-//! these tasks is woken: the one whose request the model expects to be done then, so that a request costs one
-//! wake.
+//! No task is spawned. A task that waits for the model advances the model when polled. The alarm wakes one
+//! task: the task whose request the model expects to complete then, so that a request costs one wake.
 
 use crate::{Lateness, Usage};
 use braid_base::Nanos;
@@ -15,7 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// A model, and those who wait for it.
+/// A model, and the tasks that wait for the model.
 pub(crate) struct Driver<R, M> {
     runtime: R,
     state: RefCell<State<M>>,
@@ -23,11 +22,11 @@ pub(crate) struct Driver<R, M> {
 
 struct State<M> {
     model: M,
-    /// The model's next event; the end of time where it has none.
+    /// Time of the model's next event; the end of time if none.
     next: Nanos,
-    /// By tag: the requests that the model or their caller is not done with.
+    /// By tag: requests in progress in the model or not yet collected by their caller.
     requests: Slab<Progress>,
-    /// How many of them wait with a waker.
+    /// Number of requests with a waker.
     waiting: usize,
     /// Scratch for the model's answers.
     completed: Vec<u64>,
@@ -36,24 +35,24 @@ struct State<M> {
     usage: Usage,
 }
 
-/// Wakes one of those who wait.
+/// Wakes one of the waiting tasks.
 struct Alarm {
     sleep: Sleep,
-    /// The end of time where it is not set.
+    /// Time of the alarm; the end of time if not set.
     at: Nanos,
-    /// Which task is woken; `NOBODY` if that task waits no longer.
+    /// Request whose task is woken; `NOBODY` if the task no longer waits.
     tag: usize,
 }
 
 const NOBODY: usize = usize::MAX;
 
 enum Progress {
-    /// Not polled since it was submitted.
+    /// Not polled since submitted.
     Submitted,
     Waiting(Waker),
-    /// The model was done at this time.
+    /// Completed by the model at this time.
     Done(Nanos),
-    /// Its caller is gone.
+    /// The caller is gone.
     Abandoned,
 }
 
@@ -72,14 +71,14 @@ impl<R: Runtime, M: Model> Driver<R, M> {
         Driver { runtime, state: RefCell::new(state) }
     }
 
-    /// Hands a request to the model now. The turn ends when the model is done with it.
+    /// Submits a request to the model now. The turn ends when the model completes the request.
     ///
-    /// The alarm stays as it is: a new request brings what others wait for no sooner, and its own turn looks
-    /// for itself when it is first polled.
+    /// The alarm stays unchanged: a new request makes no other request complete sooner, and the new turn
+    /// looks for itself when first polled.
     pub(crate) fn submit(&self, request: Request) -> Turn<'_, R, M> {
         let now = self.runtime.now();
         let mut state = self.state.borrow_mut();
-        // The model first does what it did while nobody looked.
+        // First the model catches up with the time since the last look.
         state.advance(now, NOBODY);
         let tag = state.requests.insert(Progress::Submitted);
         state.usage.begin(request, now);
@@ -113,8 +112,8 @@ impl<R: Runtime, M: Model> Driver<R, M> {
 }
 
 impl<M: Model> State<M> {
-    /// Takes the model's events up to `now`, one after another, and wakes the requests that are done, but for
-    /// the one that looks for itself.
+    /// Takes the model's events up to `now`, one by one, and wakes the completed requests, except for request
+    /// `looking`, which is being polled.
     #[inline]
     fn advance(&mut self, now: Nanos, looking: usize) {
         while self.next <= now {
@@ -132,7 +131,7 @@ impl<M: Model> State<M> {
         self.completed.clear();
     }
 
-    /// The model is done with a request.
+    /// Records the model's completion of a request.
     #[inline]
     fn end(&mut self, tag: usize, time: Nanos, looking: usize) {
         self.usage.end(time);
@@ -145,7 +144,7 @@ impl<M: Model> State<M> {
         }
     }
 
-    /// Notes how far a request is, and gives how far it was; a waker that its caller left is none any more.
+    /// Sets the progress of a request, and returns the former progress. A former waker no longer counts.
     #[inline]
     fn replace(&mut self, tag: usize, progress: Progress) -> Progress {
         self.waiting += usize::from(matches!(progress, Progress::Waiting(_)));
@@ -159,9 +158,9 @@ impl<M: Model> State<M> {
         before
     }
 
-    /// Sets the alarm for the tasks that wait. What happens inside an idle model can wait until the next
-    /// request, and a request that was not polled yet looks for itself: then there is no alarm, and a device
-    /// costs no processor time.
+    /// Sets the alarm for the waiting tasks. Events inside an idle model can wait until the next request, and
+    /// a request not yet polled looks for itself. In both cases there is no alarm, and a device costs no
+    /// processor time.
     #[inline]
     fn set_alarm(&mut self) {
         let is_set = self.alarm.at == self.next && self.alarm.tag != NOBODY;
@@ -192,7 +191,7 @@ impl<M: Model> State<M> {
 /// A request's wait for the model.
 pub(crate) struct Turn<'a, R: Runtime, M: Model> {
     driver: &'a Driver<R, M>,
-    /// `NOBODY` once it has ended.
+    /// `NOBODY` after the end of the turn.
     tag: usize,
 }
 

@@ -2,25 +2,25 @@
 
 use braid_base::Nanos;
 
-/// How far requests completed after the time that the model gave them, because the real I/O took longer or
-/// the machine was busy.
+/// Lateness of requests: time of completion after the model's time, because the real I/O took longer or the
+/// machine was busy.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Lateness {
     /// Requests completed.
     pub requests: u64,
     /// The sum over all requests.
     pub total: Nanos,
-    /// The greatest of a single request.
+    /// Greatest lateness of a single request.
     pub max: Nanos,
 }
 
 impl Lateness {
-    /// The greatest mean lateness, as a share of the mean response time, at which figures of an emulation
-    /// count. Above this bound a busy machine and a policy cannot be told apart: the two worlds agree within
-    /// 10 % below it.
+    /// Largest mean lateness, as a share of the mean response time, at which figures of an emulation count.
+    /// Above this bound a busy machine and a policy cannot be told apart. Below, the two worlds agree within
+    /// 10 %.
     pub const BOUND: f64 = 0.05;
 
-    /// The mean over all requests; zero if there was none.
+    /// Mean over all requests; zero without requests.
     pub fn mean(&self) -> Nanos {
         self.total / self.requests.max(1)
     }

@@ -1,13 +1,14 @@
 //! The timing of a device model for any device, in real and in virtual time.
 //!
-//! [`Emulated`] has the shape of what it wraps. A request does its real I/O on the inner device and completes
-//! when both that and the model are done. What the real I/O or the machine's scheduling took beyond the model
-//! is the request's lateness, which the wrapper counts: an emulation is as good as its lateness is small.
+//! [`Emulated`] has the interface of the wrapped device. A request does its real I/O on the inner device and
+//! completes when both the I/O and the model are done. The excess of the real I/O or of the machine's
+//! scheduling over the model is the request's lateness, counted by the wrapper: the smaller the lateness, the
+//! better the emulation.
 //!
-//! The model does not run ahead of time: a task that waits for a request is woken at the model's next event,
-//! and takes one event after another, so that the model sees no difference to a device that is never late.
+//! The model does not run ahead of time. A task that waits for a request is woken at the model's next event,
+//! and takes one event after another. To the model there is no difference from a device that is never late.
 //!
-//! [`Networked`] puts a device on another machine: it adds the time of a network between.
+//! [`Networked`] puts a device on another machine and adds the time of a network.
 #![forbid(unsafe_code)]
 
 mod driver;
@@ -36,17 +37,17 @@ pub struct Emulated<R: Runtime, D: Device, M: Model + 'static = DeviceModel> {
 }
 
 impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
-    /// Gives `inner` the timing of `model`, which must be a device of the same size or larger.
+    /// Gives `inner` the timing of `model`, a model of a device of at least the same size.
     pub fn new(runtime: R, inner: D, model: M) -> Emulated<R, D, M> {
         Emulated { inner, driver: Driver::new(runtime, model), timed: Cell::new(true) }
     }
 
-    /// The device that does the real I/O.
+    /// Device for the real I/O.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// How far requests were later than the model, since the start or the last [`Emulated::reset_lateness`].
+    /// Lateness of requests since the start or the last [`Emulated::reset_lateness`].
     pub fn lateness(&self) -> Lateness {
         self.driver.lateness()
     }
@@ -56,20 +57,19 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
         self.driver.reset_lateness();
     }
 
-    /// What the device was asked for and how busy it was, since the start.
+    /// Requests to the device and its busy time, since the start.
     pub fn usage(&self) -> Usage {
         self.driver.usage()
     }
 
-    /// What the model counts: for an SSD what its flash has been written and erased, copies included.
+    /// Counters of the model: for an SSD the writes and erasures of its flash, copies included.
     pub fn counters(&self) -> Counters {
         self.driver.counters()
     }
 
-    /// Switches the model's time off or on. While it is off, requests take no time but that of the real I/O
-    /// and count for nothing, but the model learns where they wrote ([`Model::note`]): for filling a device
-    /// before a simulation begins. So it is in the state then in which a device is that was filled in real
-    /// time.
+    /// Switches the model's time off or on. While off, requests take only the time of the real I/O and do not
+    /// count, but the model learns the written ranges ([`Model::note`]): for filling a device before a
+    /// simulation begins. The model is then in the state of a device that was filled in real time.
     pub fn set_timed(&self, timed: bool) {
         self.timed.set(timed);
     }
@@ -91,15 +91,15 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
         result
     }
 
-    /// Hands a request to the model, whose time runs from now on. None if it takes no time of the model's.
+    /// Submits a request to the model, whose time runs from now on. None if the model's time is off.
     fn begin(&self, op: Op, offset: Bytes, len: Bytes) -> io::Result<Option<Turn<'_, R, M>>> {
-        // A model takes no request that does not fit its device: such a one is refused before, in no time.
+        // A model takes no request beyond its device: such a request is refused before, in no time.
         self.inner.geometry().check(offset, len)?;
         if !self.timed.get() {
             self.driver.note(Request { op, offset, len });
             return Ok(None);
         }
-        // The model takes as long as memory does.
+        // Overlaps the model's computing with the fetch from memory.
         self.inner.expect(offset);
         Ok(Some(self.driver.submit(Request { op, offset, len })))
     }

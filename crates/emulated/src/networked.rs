@@ -1,11 +1,11 @@
-//! A device on another machine: a request reaches it, and its answer comes back, over a network.
+//! A device on another machine: requests and answers travel over a network.
 //!
-//! - A request and its answer each take the network's latency. The bytes of a write come with the request,
-//!   those of a read with the answer.
-//! - What a move reads stays on the device's node, and the move's write has them from there: within a node
-//!   nothing crosses the network, and between nodes they do not pass the host.
-//! - What else the engine copies passes the host: blocks that are cached, written back or resynchronised, and
-//!   what moves from the memory cache.
+//! - A request and its answer each take the network's latency. The bytes of a write travel with the request,
+//!   the bytes of a read with the answer.
+//! - Bytes read for a move stay on the device's node, and the move's write takes the bytes from there. Within
+//!   a node nothing crosses the network, and between nodes the bytes do not pass the host.
+//! - All other copies of the engine pass the host: blocks that are cached, written back or resynchronised,
+//!   and moves from the memory cache.
 
 use braid_base::{Bytes, NodeId};
 use braid_model::network::{Carried, Network};
@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 
-/// A network that devices share.
+/// A network shared by devices.
 pub struct Shared<R> {
     runtime: R,
     network: RefCell<Network>,
@@ -22,7 +22,7 @@ pub struct Shared<R> {
     moved: Cell<Bytes>,
 }
 
-/// A device and the way to it.
+/// A device and its network.
 #[derive(Clone)]
 pub struct Networked<R, D> {
     inner: D,
@@ -32,28 +32,28 @@ pub struct Networked<R, D> {
 }
 
 impl<R: Runtime> Shared<R> {
-    /// Devices share `network`, which takes time from now on.
+    /// Makes a shared `network`, which takes time from now on.
     pub fn new(runtime: R, network: Network) -> Shared<R> {
         let (timed, moved) = (Cell::new(true), Cell::new(Bytes::ZERO));
         Shared { runtime, network: RefCell::new(network), timed, moved }
     }
 
-    /// Switches the network's time off or on. While it is off, nothing is carried and nothing counts.
+    /// Switches the network's time off or on. While off, nothing is carried and nothing counts.
     pub fn set_timed(&self, timed: bool) {
         self.timed.set(timed);
     }
 
-    /// What a machine's link has carried; none of a host without a link.
+    /// Traffic of a machine's link; none for a host without a link.
     pub fn carried(&self, machine: Option<NodeId>) -> Option<Carried> {
         self.network.borrow().carried(machine)
     }
 
-    /// Bytes of moves that have gone from one machine to another.
+    /// Bytes of moves from one machine to another.
     pub fn moved(&self) -> Bytes {
         self.moved.get()
     }
 
-    /// Sends bytes from one machine to another, and waits until they are there.
+    /// Sends bytes from one machine to another, and waits for their arrival.
     async fn send(&self, from: Option<NodeId>, to: Option<NodeId>, len: Bytes) {
         if from != to && self.timed.get() {
             let arrived = self.network.borrow_mut().send(from, to, len, self.runtime.now());
@@ -61,7 +61,7 @@ impl<R: Runtime> Shared<R> {
         }
     }
 
-    /// As [`Shared::send`], of what moves.
+    /// As [`Shared::send`], for bytes of a move.
     async fn pass_on(&self, from: Option<NodeId>, to: Option<NodeId>, len: Bytes) {
         if from != to && self.timed.get() {
             self.moved.set(self.moved.get() + len);
@@ -76,12 +76,12 @@ impl<R: Runtime, D: Device> Networked<R, D> {
         Networked { inner, network: None, node: None }
     }
 
-    /// A device on a node, or on the host of a volume that has devices on nodes.
+    /// A device on a node, or on the host of a volume with devices on nodes.
     pub fn on(inner: D, network: Rc<Shared<R>>, node: Option<NodeId>) -> Networked<R, D> {
         Networked { inner, network: Some(network), node }
     }
 
-    /// Has the device do something for the host, which sends and gets so many bytes.
+    /// Lets the device do `work` for the host, with `sent` bytes to the device and `received` bytes back.
     async fn ask(
         &self,
         sent: Bytes,
@@ -125,7 +125,7 @@ impl<R: Runtime, D: Device> Device for Networked<R, D> {
 
     async fn write_moved(&self, offset: Bytes, from: &Buf, node: Option<NodeId>) -> io::Result<()> {
         let Some(network) = &self.network else { return self.inner.write(offset, from).await };
-        // The host asks the node that has the bytes to send them.
+        // The host asks the node with the bytes to send them.
         network.send(None, node, Bytes::ZERO).await;
         network.pass_on(node, self.node, from.len()).await;
         let result = self.inner.write(offset, from).await;

@@ -2,7 +2,7 @@
 
 use braid_base::{Bytes, Nanos, Op, Request};
 
-/// What a device was asked for, and how busy it was with it.
+/// Requests to a device, and how busy the device was.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Usage {
     /// Reads begun.
@@ -13,13 +13,13 @@ pub struct Usage {
     pub flushes: u64,
     /// Discards begun.
     pub discards: u64,
-    /// Bytes asked for.
+    /// Bytes of reads.
     pub read_bytes: Bytes,
-    /// Bytes written, by guests or by moves: what wears an SSD.
+    /// Bytes written, by guests or by moves: the cause of an SSD's wear.
     pub written_bytes: Bytes,
     /// Time with at least one request outstanding: divided by all time, the utilisation.
     pub busy: Nanos,
-    /// The time that requests were outstanding, added up over all: divided by all time, the mean queue depth.
+    /// Sum of the outstanding times of all requests: divided by all time, the mean queue depth.
     pub waited: Nanos,
     /// Requests outstanding since `changed`.
     outstanding: u64,

@@ -1,9 +1,8 @@
-//! A kernel block device for a served volume: made, found again and removed. This is the side of the command
-//! line.
+//! Kernel block device of a served volume: make, find again, remove. The side of the command line.
 //!
-//! It must run in another process than the daemon, for opening the file is a request to the daemon. All of it
-//! is synchronous. Nothing is remembered beside the kernel's own state: a loop device carries the name of the
-//! file that it was made for, so that a later process, or one after a crash, finds it.
+//! Must run in another process than the daemon, because opening the file is a request to the daemon. All
+//! calls are synchronous. No state is kept beside the kernel's own: a loop device carries the name of its
+//! file, so a later process, even after a crash, finds the device.
 
 use crate::filesystem::sector_size;
 use crate::loop_device::{LoopDevice, Status, lock};
@@ -18,41 +17,41 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// One way to make a volume a block device of the kernel: the interface that all of them share.
+/// Interface of all ways to make a volume a block device of the kernel.
 pub trait Attachment {
-    /// What it is called: `loop`, later `ublk`, `nbd`.
+    /// Name of the way: `loop`, later `ublk`, `nbd`.
     fn kind(&self) -> &'static str;
 
-    /// Makes the block device and gives its path; where there is one already, gives that.
+    /// Makes the block device, if there is none yet, and returns its path.
     fn attach(&self) -> Result<PathBuf>;
 
-    /// The block device, if there is one that works.
+    /// Path of the block device, if one works.
     fn device(&self) -> Result<Option<PathBuf>>;
 
-    /// Removes the block device, and returns once it is gone. Refused while it is in use: the error says by
-    /// whom.
+    /// Removes the block device, and returns once the device is gone. Refused while the device is in use: the
+    /// error lists the uses.
     fn detach(&self) -> Result<()>;
 }
 
-/// By a loop device over the file that [`crate::Server`] serves.
+/// Attachment by a loop device over the file that [`crate::Server`] serves.
 pub struct LoopAttachment {
     /// The mounted directory, without symbolic links.
     directory: PathBuf,
-    /// The size of its sectors, if what lies there does not tell.
+    /// Sector size; if none, the content of the volume decides.
     sector: Option<u32>,
 }
 
-/// A loop device whose daemon is dead: every request to it fails.
+/// A loop device with a dead daemon: every request fails.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stale {
     /// The block device.
     pub device: PathBuf,
-    /// What keeps it: to be unmounted. Empty if it is about to go.
+    /// Uses that keep the device: to be unmounted. Empty if the device is about to go.
     pub uses: Vec<Use>,
 }
 
 impl LoopAttachment {
-    /// The attachment of the volume that is served in `directory`; see [`crate::Server::start`].
+    /// Attachment of the volume that is served in `directory`; see [`crate::Server::start`].
     ///
     /// # Errors
     /// If the directory does not exist.
@@ -60,7 +59,8 @@ impl LoopAttachment {
         Ok(LoopAttachment { directory: resolve(directory)?, sector: None })
     }
 
-    /// The same with sectors of this size, whatever lies on the volume: those of the disk that it is.
+    /// Sets the sector size, regardless of the volume's content: the sector size of an adopted disk. With
+    /// none, the content decides.
     pub fn with_sector(self, sector: Option<u32>) -> LoopAttachment {
         LoopAttachment { sector, ..self }
     }
@@ -69,7 +69,7 @@ impl LoopAttachment {
         self.directory.join(FILE_NAME)
     }
 
-    /// Loop devices that were made for this file, by this or an earlier daemon.
+    /// Loop devices made for this file, by this or an earlier daemon.
     fn loop_devices(&self) -> Result<Vec<(LoopDevice, Status)>> {
         let name = loop_name(&self.file());
         let mut all = LoopDevice::bound()?;
@@ -77,7 +77,7 @@ impl LoopAttachment {
         Ok(all)
     }
 
-    /// The one whose file lies in the mount that is there now, and serves.
+    /// Loop device with its file in the mount that serves now.
     fn live(&self) -> Result<Option<LoopDevice>> {
         let Some(mounted) = self.mounted()? else { return Ok(None) };
         Ok(self
@@ -87,22 +87,23 @@ impl LoopAttachment {
             .map(|(device, _)| device))
     }
 
-    /// The number of the file system that serves in the directory, if one does.
+    /// Device number of the file system that serves in the directory, if any.
     fn mounted(&self) -> Result<Option<(u32, u32)>> {
-        // A daemon that was killed may be noticed only while this waits for its answer.
+        // The death of a killed daemon may show only while this call waits for its answer.
         if let Err(Errno::NOTCONN | Errno::CONNABORTED) = rustix::fs::statfs(&self.directory) {
             return Ok(None);
         }
-        // The last of several upon each other is the one that is seen.
+        // Of several mounts upon each other, the last is visible.
         let mounts = mounts()?;
         let here = mounts.iter().rfind(|mount| mount.point == self.directory && mount.kind == MOUNT_KIND);
         Ok(here.map(|mount| mount.device))
     }
 
-    /// Every block device that was made for this file, by this or an earlier daemon: those of a dead one too.
+    /// All block devices made for this file, by this or an earlier daemon, including devices of a dead
+    /// daemon.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not list the loop devices.
     pub fn all_devices(&self) -> Result<Vec<PathBuf>> {
         Ok(self.loop_devices()?.into_iter().map(|(device, _)| device.path()).collect())
     }
@@ -127,9 +128,9 @@ impl Attachment for LoopAttachment {
         "loop"
     }
 
-    /// Direct I/O, so that no byte is cached twice and the volume's flushes mean what they say; refused if
-    /// the kernel does not grant it. Stale devices of the same volume are marked to go as soon as nobody uses
-    /// them.
+    /// Uses direct I/O, so that no byte is cached twice and the volume's flushes reach the daemon; fails if
+    /// the kernel refuses direct I/O. Stale devices of the same volume are marked to go at the end of their
+    /// last use.
     fn attach(&self) -> Result<PathBuf> {
         let _lock = lock()?;
         if let Some(device) = self.live()? {
@@ -153,7 +154,7 @@ impl Attachment for LoopAttachment {
         Ok(self.live()?.map(|device| device.path()))
     }
 
-    /// A stale device counts too: detaching after a crash is how to get rid of it.
+    /// A stale device counts too: detaching after a crash removes the device.
     fn detach(&self) -> Result<()> {
         let _lock = lock()?;
         let devices = self.loop_devices()?;
@@ -176,7 +177,8 @@ impl Attachment for LoopAttachment {
     }
 }
 
-/// An unmount lets go of its device a little later than it returns: a busy device is tried again for a while.
+/// Detaches, with retries while the device is busy: an unmount releases its device a little later than it
+/// returns.
 fn clear_unused(device: LoopDevice) -> io::Result<()> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -189,8 +191,8 @@ fn clear_unused(device: LoopDevice) -> io::Result<()> {
     }
 }
 
-/// The loop devices over a volume served in `directory` whose daemon is dead. [`LoopAttachment::attach`]
-/// marks them to go when nobody uses them any more; what each is used for is to be unmounted.
+/// Loop devices over the volume of `directory` with a dead daemon. [`LoopAttachment::attach`] marks the
+/// devices to go at the end of their last use; unmount their uses.
 pub fn stale(directory: &Path) -> Result<Vec<Stale>> {
     let attachment = LoopAttachment::new(directory)?;
     let describe = |device: LoopDevice| {
@@ -200,15 +202,15 @@ pub fn stale(directory: &Path) -> Result<Vec<Stale>> {
     attachment.stale()?.into_iter().map(describe).collect()
 }
 
-/// All that is looked at to find out what a volume holds: the superblock of btrfs lies furthest back.
+/// Bytes read to identify the content of a volume: the superblock of btrfs lies furthest back.
 const FIRST_BYTES: usize = 68 << 10;
 
-/// How long a detached device may take to go: until the last program that had a look at it has closed it.
+/// Time for a detached device to go: until the last program that opened the device has closed it.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The kernel keeps 63 bytes of a loop device's name. A longer path keeps its end, behind a number made of
-/// all of it.
+/// Name for a loop device: the kernel keeps 63 bytes. A longer path keeps its end, behind a number made of
+/// the whole path.
 fn loop_name(file: &Path) -> Vec<u8> {
     const ROOM: usize = 63;
     let path = file.as_os_str().as_bytes();
@@ -224,7 +226,7 @@ fn loop_name(file: &Path) -> Vec<u8> {
     name
 }
 
-/// The path without symbolic links. The directory itself may be a dead mount, which must not be looked at.
+/// Path without symbolic links. The directory itself may be a dead mount, which must not be looked at.
 fn resolve(directory: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(directory).map_err(|error| Error::io(directory.display(), &error))?;
     let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Ok(absolute) };

@@ -1,9 +1,9 @@
-//! The channel to the kernel: `/dev/fuse`, and the mount that belongs to it.
+//! Channel to the kernel: `/dev/fuse`, and its mount.
 //!
 //! The channel never blocks: a task that finds no request waits for readiness through the ring. When the last
 //! descriptor of the channel closes, as after `kill -9`, the kernel ends every request of the mount with an
-//! error and answers each later one with `ENOTCONN`; the mount itself stays, dead, until somebody takes it
-//! off ([`remove_dead_mounts`]).
+//! error and answers each later request with `ENOTCONN`. The mount itself stays, dead, until
+//! [`remove_dead_mounts`] or an administrator unmounts it.
 
 use crate::mounts::{MOUNT_KIND, mounts};
 use crate::protocol::{HEAD, Request, decode};
@@ -19,15 +19,15 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// A mounted directory and the channel on which its requests arrive.
+/// A mounted directory and the channel for its requests.
 pub(crate) struct Connection {
     channel: OwnedFd,
     directory: PathBuf,
 }
 
-/// What came out of the channel.
+/// Result of a receive.
 pub(crate) enum Received {
-    /// A request; of a write, its bytes are in the inbox.
+    /// A request; the bytes of a write are in the inbox.
     Request(Request),
     /// No request at this moment.
     Nothing,
@@ -36,15 +36,15 @@ pub(crate) enum Received {
 }
 
 impl Connection {
-    /// Mounts `directory`, which must exist, with `name` as the source that `mount` lists.
+    /// Mounts `directory`, which must exist, with `name` as the source in the list of `mount`.
     pub fn open(directory: &Path, name: &str) -> Result<Connection> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let channel = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(|error| {
             Error::io("opening /dev/fuse (is the kernel's FUSE there? are you root?)", &error.into())
         })?;
-        // Everyone may reach the mount as far as the mode bits let them: those are 0600, and the kernel
-        // checks them. Without `allow_other` even a root process whose group differs from the daemon's would
-        // be shut out.
+        // All users may reach the mount as far as the mode bits allow: the bits are 0600, and the kernel
+        // checks them. Without `allow_other`, even a root process of another group than the daemon's would be
+        // shut out.
         let options = format!(
             "fd={},rootmode=40000,user_id={},group_id={},allow_other,default_permissions,max_read={}",
             channel.as_raw_fd(),
@@ -60,8 +60,8 @@ impl Connection {
         Ok(Connection { channel, directory: directory.to_owned() })
     }
 
-    /// Takes one request off the channel; what follows its first 80 bytes lands in `inbox`, which must have
-    /// room for the largest write.
+    /// Takes one request off the channel. Bytes after the first 80 land in `inbox`, which must have room for
+    /// the largest write.
     pub fn try_receive(&self, inbox: &Buf) -> Result<Received> {
         debug_assert_eq!(inbox.len(), Arena::LARGEST);
         let mut head = [0; HEAD];
@@ -73,7 +73,7 @@ impl Connection {
                 Some(request) => Ok(Received::Request(request)),
                 None => Err(Error::new(ErrorKind::Io, format!("a FUSE request of {received} bytes"))),
             },
-            // Interrupted, or a request that was taken back while it was read: the next may be there.
+            // Interrupted, or a request that was withdrawn during the read: another request may be waiting.
             Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => Ok(Received::Nothing),
             Err(Errno::NODEV | Errno::CONNABORTED) => Ok(Received::Ended),
             Err(error) => Err(Error::io("receiving from /dev/fuse", &error.into())),
@@ -92,17 +92,20 @@ impl Connection {
     }
 
     fn send_all(&self, pieces: &[IoSlice<'_>]) {
-        // The kernel takes an answer whole or not at all. It refuses one whose asker was killed meanwhile, or
-        // whose mount is gone; nobody is left to be told, and the next receive reports an end of the mount.
+        // The kernel takes an answer whole or not at all. The kernel refuses an answer if the asking process
+        // was killed meanwhile, or the mount is gone. Nobody is left to be told, and the next receive reports
+        // the end of the mount.
         let _ = rustix::io::writev(&self.channel, pieces);
     }
 
-    /// Takes the mount off. Refused with `EBUSY` while a file in it is open, by a loop device or anyone.
+    /// Unmounts the directory. Refused with `EBUSY` while a file in the mount is open, by a loop device or
+    /// any process.
     pub fn unmount(&self) -> std::io::Result<()> {
         Ok(rustix::mount::unmount(&self.directory, UnmountFlags::NOFOLLOW)?)
     }
 
-    /// Takes the mount away even while programs use it; they go on as long as the channel is served.
+    /// Unmounts the directory even while programs use it. The programs continue as long as the channel is
+    /// served.
     pub fn unmount_lazily(&self) -> std::io::Result<()> {
         Ok(rustix::mount::unmount(&self.directory, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)?)
     }
@@ -114,8 +117,8 @@ impl AsFd for Connection {
     }
 }
 
-/// Makes `directory` fit for a new mount: creates it where it is missing, and takes off what a killed daemon
-/// left. Refuses where another daemon serves there.
+/// Prepares `directory` for a new mount: creates the directory if missing, and removes mounts left by killed
+/// daemons. Refuses if another daemon serves there.
 pub(crate) fn prepare(directory: &Path) -> Result<()> {
     remove_dead_mounts(directory)?;
     let attempt = format!("creating {}", directory.display());
@@ -123,7 +126,7 @@ pub(crate) fn prepare(directory: &Path) -> Result<()> {
     refuse_served(directory)
 }
 
-/// Takes off `directory` what killed daemons left mounted there. Returns how many dead mounts there were.
+/// Unmounts from `directory` the mounts left by killed daemons. Returns the number of dead mounts.
 ///
 /// # Errors
 /// If the kernel does not unmount, or there are more than 64.
@@ -136,7 +139,7 @@ pub fn remove_dead_mounts(directory: &Path) -> Result<usize> {
                 rustix::mount::unmount(directory, flags)
                     .map_err(|error| Error::io(attempt, &error.into()))?;
             }
-            // The daemon died while this waited for its answer: ask again.
+            // The daemon died while this call waited for its answer: ask again.
             Err(Errno::CONNABORTED) => {}
             Ok(_) | Err(Errno::NOENT) => return Ok(dead),
             Err(error) => return Err(Error::io(directory.display(), &error.into())),
@@ -145,13 +148,14 @@ pub fn remove_dead_mounts(directory: &Path) -> Result<usize> {
     Err(Error::new(ErrorKind::Io, format!("more than {MOST_DEAD} dead mounts on {}", directory.display())))
 }
 
-/// Whether the mount that is seen in a directory is one whose daemon has ended. Must not be asked while a
-/// daemon serves there: one that hangs does not answer.
+/// True if the visible mount of a directory belongs to a daemon that has ended. Must not be called while a
+/// daemon serves there: a daemon that hangs does not answer.
 pub fn is_dead_mount(directory: &Path) -> bool {
     rustix::fs::statfs(directory).is_err_and(|error| error == Errno::NOTCONN)
 }
 
-/// A bound on mounts upon each other: each killed daemon leaves one, and the next start removes it.
+/// Limit of mounts upon each other: each killed daemon leaves one mount, and the next start removes the
+/// mount.
 const MOST_DEAD: usize = 64;
 
 fn refuse_served(directory: &Path) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What lies on a volume: which file system, and the size of the sectors that it was made for.
+//! Content of a volume: the kind of file system, and its sector size.
 
 use braid_engine::{Error, ErrorKind, Result};
 use rustix::mount::MountFlags;
@@ -7,10 +7,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// A file system that is recognised by its superblock.
+/// A file system, recognised by its superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileSystem {
-    /// ext4, and ext2 and ext3, which the same driver mounts.
+    /// ext4; also ext2 and ext3, mounted by the same driver.
     Ext4,
     /// XFS.
     Xfs,
@@ -19,7 +19,7 @@ pub enum FileSystem {
 }
 
 impl FileSystem {
-    /// The name by which the kernel knows it.
+    /// Name of the file system in the kernel.
     pub const fn name(self) -> &'static str {
         match self {
             FileSystem::Ext4 => "ext4",
@@ -28,7 +28,7 @@ impl FileSystem {
         }
     }
 
-    /// Looks at the first 68 KiB of a device or volume.
+    /// Identifies a file system by the first 68 KiB of a device or volume.
     fn identify(first: &[u8]) -> Option<FileSystem> {
         if at(first, 0) == Some(*b"XFSB") {
             return Some(FileSystem::Xfs);
@@ -46,10 +46,10 @@ impl fmt::Display for FileSystem {
     }
 }
 
-/// Mounts the file system that lies on `device` on `directory`, and says which it was.
+/// Mounts the file system of `device` on `directory`, and returns its kind.
 ///
 /// # Errors
-/// If none is recognised, or the kernel does not mount it.
+/// If no file system is recognised, or the kernel refuses the mount.
 pub fn mount(device: &Path, directory: &Path) -> Result<FileSystem> {
     let mut first = vec![0; 68 << 10];
     let opened = File::open(device).map_err(|error| Error::io(device.display(), &error))?;
@@ -68,11 +68,12 @@ pub fn mount(device: &Path, directory: &Path) -> Result<FileSystem> {
     Ok(found)
 }
 
-/// The sector size for a block device over a volume of `size` bytes that begins with `first`.
+/// Sector size for a block device over a volume of `size` bytes that begins with `first`.
 ///
-/// 4096, so that no guest sends what the engine could only serve by reading a block first. But 512 where 4096
-/// would make the volume unreadable or shorter: it was filled through a door with sectors of 512 bytes (NBD,
-/// a virtual machine), and what lies there counts in those; or its size is no multiple of 4096.
+/// 4096, so that no guest sends a request for which the engine must read a block first. But 512 if 4096 would
+/// make the volume unreadable or shorter. Unreadable: the volume was filled through a door with sectors of
+/// 512 bytes (NBD, a virtual machine), and its content counts in such sectors. Shorter: its size is no
+/// multiple of 4096.
 pub(crate) fn sector_size(first: &[u8], size: u64) -> u32 {
     const PREFERRED: u32 = 4096;
     const SMALL: u32 = 512;
@@ -85,8 +86,8 @@ pub(crate) fn sector_size(first: &[u8], size: u64) -> u32 {
     if holds_small_sectors || !size.is_multiple_of(PREFERRED.into()) { SMALL } else { PREFERRED }
 }
 
-/// A GPT header in the second sector; or an MBR, of which nothing says how large its sectors are, unless it
-/// only protects a GPT.
+/// True for a GPT header in the second sector, or for an MBR, unless the MBR only protects a GPT. An MBR does
+/// not tell its sector size.
 fn has_partitions_in_small_sectors(first: &[u8]) -> bool {
     const GPT: [u8; 8] = *b"EFI PART";
     const PROTECTIVE: u8 = 0xee;

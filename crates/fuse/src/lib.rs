@@ -5,12 +5,12 @@
 //! client.
 //!
 //! # When the daemon is killed
-//! Its channel to the kernel closes, and with it every request in flight fails at once, and every later one
-//! too: nothing hangs. The mount of the file stays, dead (`ENOTCONN`), and so does the loop device over it,
-//! and whatever is mounted on that. A restarted daemon takes the dead mount away and mounts afresh; it cannot
+//! Its channel to the kernel closes. Every request in flight fails at once, and every later request too:
+//! nothing hangs. The mount of the file stays, dead (`ENOTCONN`), with the loop device over the file and any
+//! mount of the loop device. A restarted daemon removes the dead mount and mounts afresh; the daemon cannot
 //! revive the old loop device.
 //!
-//! What a mounted file system does then (seen on Linux 6.18):
+//! A mounted file system then behaves as follows (seen on Linux 6.18):
 //!
 //! | | ext4 | XFS | btrfs |
 //! |---|---|---|---|
@@ -21,18 +21,18 @@
 //! | from then on | journal aborted, read-only (`emergency_ro`) | shut down, all changes `EIO` | forced read-only |
 //! | plain `umount` | some milliseconds | some milliseconds | some milliseconds |
 //!
-//! What was flushed before is on the volume, as after a power cut. So: unmount (XFS, for one, is not mounted
-//! twice), attach again, mount again; the file system replays its journal. The stale loop device goes with
-//! the last mount on it, once [`Attachment::attach`] has marked it or [`Attachment::detach`] has removed it;
-//! [`stale`] lists those that are left, and where they are still mounted.
+//! Data flushed before is on the volume, as after a power cut. Remedy: unmount (XFS, for example, cannot be
+//! mounted twice), attach again, mount again; the file system replays its journal. The stale loop device goes
+//! with its last mount, once [`Attachment::attach`] has marked the device or [`Attachment::detach`] has
+//! removed it. [`stale`] lists the remaining stale devices, with their mounts.
 //!
-//! A daemon that is alive but does not answer (stopped by a signal, waiting for a disk) is waited for without
-//! a limit, as with any disk. Killing it ends the wait.
+//! Requests to a daemon that is alive but does not answer (stopped by a signal, waiting for a disk) wait
+//! without a limit, as with any disk. Killing the daemon ends the wait.
 //!
 //! # What a loop device costs
-//! It hands a flush or a discard to the file from the same kernel thread that hands over reads and writes,
-//! and waits for it; FUSE keeps writes out meanwhile. Requests that were begun before go on; those that
-//! follow wait. A volume with many flushes is better served by a door without a loop device.
+//! A loop device hands flushes, discards, reads and writes to the file from the same kernel thread, and the
+//! thread waits for a flush or discard; FUSE keeps writes out meanwhile. Requests begun before continue;
+//! later requests wait. A volume with many flushes is better served by a door without a loop device.
 
 mod attach;
 mod connection;

@@ -19,11 +19,11 @@ pub(crate) struct LoopDevice {
     number: u32,
 }
 
-/// What lies under a loop device.
+/// Configuration of a bound loop device.
 pub(crate) struct Status {
-    /// The name that it was configured with, at most 63 bytes.
+    /// Name from the configuration, at most 63 bytes.
     pub name: Vec<u8>,
-    /// The number of the file system that holds its file.
+    /// Device number of the file system that holds the backing file.
     pub backing: (u32, u32),
 }
 
@@ -42,7 +42,7 @@ fn open_control() -> Result<File> {
 }
 
 impl LoopDevice {
-    /// Every loop device that has a file, with what lies under it.
+    /// All loop devices with a file, and their configuration.
     pub fn bound() -> Result<Vec<(LoopDevice, Status)>> {
         let entries =
             fs::read_dir("/sys/class/block").map_err(|error| Error::io("/sys/class/block", &error))?;
@@ -50,7 +50,7 @@ impl LoopDevice {
         let numbers =
             entries.flatten().filter_map(name_of).filter_map(|name| name.strip_prefix("loop")?.parse().ok());
         let bound = numbers.map(|number| LoopDevice { number }).filter(LoopDevice::is_bound);
-        // One that goes meanwhile is none.
+        // A device that goes meanwhile is left out.
         Ok(bound.filter_map(|device| Some((device, device.status().ok()?))).collect())
     }
 
@@ -82,7 +82,7 @@ impl LoopDevice {
         Err(Error::new(ErrorKind::Io, format!("others took {TRIES} free loop devices first: try again")))
     }
 
-    /// Reads back what the kernel made of it: direct I/O, and the size.
+    /// Checks the device as the kernel made it: direct I/O, and the size.
     pub fn check(&self, size: u64) -> Result<()> {
         let direct = self.attribute("loop/dio");
         if direct.as_deref() != Some("1") {
@@ -98,7 +98,7 @@ impl LoopDevice {
         Ok(())
     }
 
-    /// Takes the file away once nobody has the device open: at once, or after the last unmount.
+    /// Detaches the file once no process has the device open: at once, or after the last unmount.
     pub fn clear_when_unused(&self) -> Result<()> {
         let device = self.path();
         let opened = self.open(OFlags::empty()).map_err(|error| Error::io(device.display(), &error))?;
@@ -108,8 +108,8 @@ impl LoopDevice {
         })
     }
 
-    /// Takes the file away where nobody has mounted the device or claimed it otherwise; else `ResourceBusy`.
-    /// This sees mounts in other namespaces too.
+    /// Detaches the file if the device is neither mounted nor claimed otherwise; else `ResourceBusy`. Mounts
+    /// in other namespaces count, too.
     pub fn clear_unused(&self) -> io::Result<()> {
         let opened = self.open(OFlags::EXCL)?;
         self.clear(&opened)
@@ -118,13 +118,13 @@ impl LoopDevice {
     fn clear(&self, opened: &File) -> io::Result<()> {
         // SAFETY: LOOP_CLR_FD takes no argument.
         match unsafe { ioctl(opened, IntegerSetter::<CLEAR>::new_usize(0)) } {
-            // Somebody else did.
+            // Another process has detached the file.
             Ok(()) | Err(Errno::NXIO) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Waits until the device has no file any more; false if it still has after `patience`.
+    /// Waits until the device has no file any more. False if the file remains after `patience`.
     pub fn wait_until_gone(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         while self.is_bound() {
@@ -136,7 +136,7 @@ impl LoopDevice {
         true
     }
 
-    /// The block device's path.
+    /// Path of the block device.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/dev/loop{}", self.number))
     }
@@ -163,13 +163,12 @@ impl LoopDevice {
     }
 }
 
-/// Major and minor of a device number in the encoding that this interface uses (`new_encode_dev`, of 32
-/// bits).
+/// Major and minor of a device number in the encoding of this interface (`new_encode_dev`, of 32 bits).
 fn split(device: u64) -> (u32, u32) {
     (((device >> 8) & 0xfff) as u32, ((device & 0xff) | ((device >> 12) & 0xfff00)) as u32)
 }
 
-/// How often another process may be faster.
+/// Tries if other processes take free devices first.
 const TRIES: u32 = 16;
 
 const CLEAR: Opcode = 0x4c01;

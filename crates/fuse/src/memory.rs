@@ -1,11 +1,12 @@
-//! Keeps the daemon out of a deadlock on memory: the kernel, short of memory, writes dirty pages of a file
-//! system that lies on the volume; that write is a request to the daemon; and the daemon, to answer it, must
-//! not wait for memory that becomes free only when the write is done.
+//! Protection of the daemon against a deadlock on memory. The kernel, short of memory, writes dirty pages of
+//! a file system on the volume, and the write is a request to the daemon. To answer, the daemon must not wait
+//! for memory that becomes free only when the write is done.
 //!
-//! Three settings prevent it. Locked memory: what the daemon has is never paged out, and is there before it
-//! is needed. I/O flusher: what the kernel still allocates on the daemon's behalf never waits for I/O, and
-//! the daemon's own dirty pages are not throttled behind those of the guests. Out-of-memory score: the kernel
-//! ends some other process first, for ending this one would free little and take the file systems with it.
+//! Three settings prevent the deadlock. Locked memory: the daemon's memory is never paged out, and is present
+//! before use. I/O flusher: the kernel's allocations on the daemon's behalf never wait for I/O, and the
+//! daemon's own dirty pages are not throttled behind the guests' dirty pages. Out-of-memory score: the kernel
+//! ends some other process first, because ending this process would free little and take the file systems
+//! with it.
 
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, getrlimit};
@@ -13,14 +14,14 @@ use std::fmt;
 use std::fs;
 use std::io;
 
-/// A protection that could not be had.
+/// A protection that failed.
 #[derive(Debug)]
 pub struct Unprotected {
-    /// Which one.
+    /// Name of the protection.
     pub protection: &'static str,
-    /// What it takes to have it.
+    /// Privilege or limit that the protection needs.
     pub needs: &'static str,
-    /// What the kernel said.
+    /// Error of the kernel.
     pub cause: io::Error,
 }
 
@@ -30,11 +31,11 @@ impl fmt::Display for Unprotected {
     }
 }
 
-/// Protects this process, which serves a volume to the kernel of its own machine. Returns what could not be
-/// done.
+/// Protects this process, which serves a volume to the kernel of its own machine. Returns the protections
+/// that failed.
 ///
-/// To be called before other threads start, for the flusher mark belongs to a thread and to those it starts
-/// afterwards, and after the arenas are made, so that they are filled with memory now. It costs as much
+/// Call before other threads start, because the flusher mark belongs to a thread and to threads that it
+/// starts afterwards. Call after the arenas are made, so that they are filled with memory now. Costs as much
 /// memory as the process has mapped. Child processes inherit the mark and the score.
 pub fn protect_from_reclaim() -> Vec<Unprotected> {
     let lock = ("lock memory", "CAP_IPC_LOCK, or an unlimited 'ulimit -l'", lock_memory());
@@ -46,7 +47,7 @@ pub fn protect_from_reclaim() -> Vec<Unprotected> {
     [lock, mark, score].into_iter().filter_map(failed).collect()
 }
 
-/// All that is mapped and all that will be, with its pages present: locking on first touch would leave the
+/// Locks all present and future mappings, with their pages present: locking on first touch would leave the
 /// allocation to the worst moment.
 fn lock_memory() -> io::Result<()> {
     // Below a limit, the lock on future mappings would turn some later allocation into an abort of the

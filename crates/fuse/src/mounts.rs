@@ -1,6 +1,6 @@
-//! What uses a block device: mounts in every mount namespace that this process may see, swap, and devices
-//! stacked upon it, as `/proc` and `/sys` show them. A use that these do not show is found by asking the
-//! kernel for the device alone.
+//! Uses of a block device, as `/proc` and `/sys` show them: mounts in every mount namespace that this process
+//! may see, swap, and devices stacked upon the device. A use hidden from `/proc` and `/sys` is found by
+//! asking the kernel for exclusive access to the device.
 
 use braid_engine::{Error, Result};
 use std::collections::BTreeSet;
@@ -11,30 +11,30 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The file system type that a served volume is mounted with: FUSE, and of what kind.
+/// File system type of a served volume's mount: FUSE, and its kind.
 pub(crate) const MOUNT_KIND: &str = "fuse.braid";
 
-/// One line of `/proc/self/mountinfo`.
+/// A line of `/proc/self/mountinfo`.
 pub(crate) struct Mount {
-    /// Number of the device, as `stat` has it.
+    /// Device number, as in `stat`.
     pub device: (u32, u32),
     pub point: PathBuf,
     pub kind: String,
     pub source: PathBuf,
 }
 
-/// One way in which a block device is in use.
+/// A use of a block device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Use {
-    /// It, or a partition of it, is mounted there.
+    /// The device or a partition is mounted at the path.
     Mounted(PathBuf),
-    /// It, or a partition of it, is mounted there in the mount namespace of this process: a container.
+    /// The device or a partition is mounted at the path in the mount namespace of a process: a container.
     MountedElsewhere(PathBuf, u32),
-    /// It, or a partition of it, is swap space.
+    /// The device or a partition is swap space.
     Swap,
-    /// A device of that name is made of it: device mapper, md, a loop device.
+    /// The named device lies on this device: device mapper, md, a loop device.
     Holder(String),
-    /// Something in the kernel has it for itself, and nothing shows what.
+    /// A part of the kernel holds the device exclusively; `/proc` and `/sys` do not show the holder.
     Claimed,
 }
 
@@ -52,12 +52,12 @@ impl fmt::Display for Use {
     }
 }
 
-/// Every mount that this process sees.
+/// All mounts in the mount namespace of this process.
 pub(crate) fn mounts() -> Result<Vec<Mount>> {
     Ok(read("/proc/self/mountinfo")?.lines().filter_map(parse).collect())
 }
 
-/// Every use of a block device and of its partitions.
+/// All uses of a block device and of its partitions.
 pub fn uses(device: &Path) -> Result<Vec<Use>> {
     let is_it = |source: &Path| source == device || is_partition(device, source);
     let mut uses: Vec<Use> = mounts()?
@@ -67,7 +67,8 @@ pub fn uses(device: &Path) -> Result<Vec<Use>> {
         .collect();
     let number = fs::metadata(device).map(|known| known.rdev()).unwrap_or_default();
     let number = (rustix::fs::major(number), rustix::fs::minor(number));
-    // The device may have another name there. A namespace may have a copy of a mount that is named already.
+    // The device may have another name in the namespace. A namespace may have a copy of a mount that is
+    // already listed.
     let elsewhere = mounts_elsewhere(|mount| is_it(&mount.source) || mount.device == number);
     let is_named = |point: &PathBuf| uses.contains(&Use::Mounted(point.clone()));
     let elsewhere: Vec<Use> = elsewhere
@@ -91,8 +92,8 @@ pub fn uses(device: &Path) -> Result<Vec<Use>> {
     Ok(uses)
 }
 
-/// Mounts in other mount namespaces, each with a process that sees it. A process that ends meanwhile, or
-/// belongs to another user, says nothing.
+/// Mounts in other mount namespaces, each with a process of the namespace. A process that ends meanwhile, or
+/// belongs to another user, is skipped.
 fn mounts_elsewhere(is_it: impl Fn(&Mount) -> bool) -> Vec<(PathBuf, u32)> {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     let mut seen = BTreeSet::from([namespace("self")]);
@@ -110,7 +111,7 @@ fn mounts_elsewhere(is_it: impl Fn(&Mount) -> bool) -> Vec<(PathBuf, u32)> {
     found
 }
 
-/// The loop devices over a file.
+/// Loop devices over a file.
 pub fn loop_devices(file: &Path) -> Vec<PathBuf> {
     loops_over(|over| over == file)
 }
@@ -122,14 +123,14 @@ fn loops_over(is_it: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     over.map(|block| Path::new("/dev").join(block.file_name())).collect()
 }
 
-/// Whether a file system or the like has the device for itself.
+/// True if a file system or another part of the kernel holds the device exclusively.
 fn is_claimed(device: &Path) -> bool {
     let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
     let opened = OpenOptions::new().read(true).custom_flags(exclusive).open(device);
     opened.is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()))
 }
 
-/// What is in use and by whom, as the end of a sentence.
+/// Lists uses, as the end of a sentence.
 pub(crate) fn list(uses: &[Use]) -> String {
     uses.iter().map(Use::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -158,7 +159,7 @@ fn parse(line: &str) -> Option<Mount> {
     Some(Mount { device, point, kind, source: unescape(what.next()?) })
 }
 
-/// Blanks and backslashes stand there as `\040`: a backslash and three octal digits.
+/// Blanks and backslashes appear in the line as `\040`: a backslash and three octal digits.
 fn unescape(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

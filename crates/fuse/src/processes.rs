@@ -1,5 +1,5 @@
-//! Which programmes use a block device, as `/proc` shows them: those that have it open, and those that have
-//! something open on a file system that is mounted from it.
+//! Programmes that use a block device, as `/proc` shows them: programmes with the device open, or with an
+//! open file on a file system mounted from the device.
 
 use crate::mounts::mounts;
 use braid_engine::Result;
@@ -8,12 +8,12 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A programme that runs.
+/// A running programme.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Process {
-    /// Its number.
+    /// Process number.
     pub id: u32,
-    /// Its name.
+    /// Name of the programme.
     pub name: String,
 }
 
@@ -23,8 +23,8 @@ impl fmt::Display for Process {
     }
 }
 
-/// The programmes that use a block device or what is mounted on it, as far as this process may see; this
-/// process itself is left out.
+/// Programmes that use a block device or its mounted file system, as far as this process may see. The calling
+/// process is left out.
 ///
 /// # Errors
 /// If the kernel does not show its mounts.
@@ -40,8 +40,8 @@ pub fn processes(device: &Path) -> Result<Vec<Process>> {
     Ok(those(|id| links(id).iter().any(|link| is_used(link))))
 }
 
-/// The programmes that have a file open, as far as this process may see; this process itself is left out.
-/// Asks no server of a file system.
+/// Programmes that have a file open, as far as this process may see. The calling process is left out. Asks no
+/// server of a file system.
 pub fn openers(file: &Path) -> Vec<Process> {
     those(|id| links(id).iter().any(|link| fs::read_link(link).is_ok_and(|target| target == file)))
 }
@@ -53,7 +53,7 @@ fn those(is_meant: impl Fn(u32) -> bool) -> Vec<Process> {
     meant.map(|id| Process { id, name: name_of(id) }).collect()
 }
 
-/// What leads from a process to files: those that are open, where it stands, and its programme.
+/// Links from a process to files: open files, working directory, root, and programme.
 fn links(id: u32) -> Vec<PathBuf> {
     let process = PathBuf::from(format!("/proc/{id}"));
     let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -64,7 +64,7 @@ fn name_of(id: u32) -> String {
     fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default().trim().to_owned()
 }
 
-/// The numbers of the file system that a file lies on, and of the device that the file is. Asks no server of
+/// Device numbers: of the file system of a file, and of the device if the file is a device. Asks no server of
 /// a file system.
 fn numbers(link: &Path) -> Option<((u32, u32), (u32, u32))> {
     let found = statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;

@@ -1,19 +1,19 @@
-//! What the kernel asks, as values: the requests of the FUSE protocol (7.23 and later, `linux/fuse.h`),
-//! decoded.
+//! Requests of the kernel as values: the FUSE protocol (7.23 and later, `linux/fuse.h`), decoded.
 //!
-//! A directory with one file needs few of them; what is not listed here is answered "not implemented", and
-//! the kernel then stops asking. Fields are in the byte order of the machine, for both ends are on it.
+//! A directory with one file needs few kinds of requests. Kinds not listed here are answered "not
+//! implemented", and the kernel then stops asking. Fields are in the byte order of the machine, because both
+//! ends run on the same machine.
 //!
-//! Every request begins with 40 bytes of header; what follows by kind of request fits in 40 more, but for the
-//! bytes of a write and for long names. So 80 bytes are received in one place, and all beyond in another: the
-//! bytes of a write then start at the beginning of a buffer of their own, aligned as direct I/O on the
-//! devices needs them.
+//! Every request begins with 40 bytes of header. The rest fits in 40 more bytes for every kind of request,
+//! except for the bytes of a write and for long names. The first 80 bytes are therefore received in one
+//! place, and all further bytes in another. The bytes of a write then start at the beginning of a buffer of
+//! their own, aligned for direct I/O on the devices.
 
 use braid_base::Bytes;
 use braid_engine::Durability;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-/// What the kernel asks, of which file, and the number to answer under.
+/// A request of the kernel: its number for the answer, its file, its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub unique: u64,
@@ -21,18 +21,18 @@ pub(crate) struct Request {
     pub operation: Operation,
 }
 
-/// What a request is about.
+/// File of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     /// The directory.
     Root,
     /// The file.
     Volume,
-    /// Neither: nothing that this server ever named.
+    /// Neither: a number that this server never gave out.
     Unknown,
 }
 
-/// The requests that are answered.
+/// Operations of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// The first request of all: versions and limits.
@@ -42,13 +42,13 @@ pub(crate) enum Operation {
         max_readahead: u32,
         features: u64,
     },
-    /// Whether the directory holds a name; `known` where that is the name of the volume.
+    /// Search for a name in the directory; `known` for the name of the volume.
     Lookup {
         known: bool,
     },
     /// Size, owner, mode.
     Attributes,
-    /// A change of those; only one that changes nothing can succeed.
+    /// A change of attributes; only a change to the present values can succeed.
     SetAttributes {
         size: Option<Bytes>,
         other: bool,
@@ -69,41 +69,41 @@ pub(crate) enum Operation {
         len: Bytes,
         durability: Durability,
     },
-    /// Make what was written durable: fsync.
+    /// Make written data durable: fsync.
     Sync,
-    /// A range reads as zeros and takes no room.
+    /// Make a range read as zeros and take no room.
     PunchHole {
         offset: Bytes,
         len: Bytes,
     },
-    /// A range reads as zeros; it may grow the file where `keep_size` is not set, which is refused.
+    /// Make a range read as zeros. Without `keep_size` the range may grow the file, which is refused.
     ZeroRange {
         offset: Bytes,
         len: Bytes,
         keep_size: bool,
     },
-    /// The next byte at or after `offset` that takes room, or that does not.
+    /// Search for the next byte at or after `offset` in a hole, or in data.
     Seek {
         offset: Bytes,
         hole: bool,
     },
     FileSystemSize,
-    /// A handle is closed (each `close`, then the last one): nothing to do, for nothing is cached here.
+    /// A handle is closed (each `close`, then the last close). Nothing to do, because nothing is cached here.
     Close,
-    /// Nobody waits for an answer.
+    /// No answer is expected.
     Unanswered,
     /// Not served.
     NotImplemented,
-    /// Served, but not with these arguments.
+    /// Served, but not with the given arguments.
     NotSupported,
     /// Shorter than its kind needs.
     Malformed,
 }
 
-/// What is received apart from the bytes of a write: the header and the longest fixed part.
+/// Bytes received apart from the bytes of a write: the header and the longest fixed part.
 pub const HEAD: usize = 80;
 
-/// The name of the one file.
+/// Name of the only file.
 pub const FILE_NAME: &str = "volume";
 
 const HEADER: usize = 40;
@@ -120,7 +120,7 @@ const SEEK_HOLE: u32 = 4;
 const SET_SIZE: u32 = 1 << 3;
 const SET_MODE_OR_OWNER: u32 = 0b111;
 
-/// Reads a request from its first bytes, of which `received` came. `None` if not even the header came.
+/// Reads a request from its first bytes, of which `received` arrived. `None` if the header is incomplete.
 pub(crate) fn decode(head: &[u8; HEAD], received: usize) -> Option<Request> {
     if received < HEADER {
         return None;
@@ -135,8 +135,8 @@ pub(crate) fn decode(head: &[u8; HEAD], received: usize) -> Option<Request> {
     Some(Request { unique: header.unique, node, operation })
 }
 
-/// What the kernel asks, for people: the first [`HEAD`] bytes of a request, of which `received` came. `None`
-/// if not even the header came.
+/// Describes a request to people: from its first [`HEAD`] bytes, of which `received` arrived. `None` if the
+/// header is incomplete.
 pub fn describe_request(head: &[u8; HEAD], received: usize) -> Option<String> {
     decode(head, received).map(|request| format!("{request:?}"))
 }
@@ -144,7 +144,7 @@ pub fn describe_request(head: &[u8; HEAD], received: usize) -> Option<String> {
 fn operation(opcode: u32, body: &[u8]) -> Option<Operation> {
     Some(match opcode {
         1 => Operation::Lookup { known: is_file_name(body) },
-        // Forget, interrupt, batch forget. An interrupted request is answered when it is done: it cannot be
+        // Forget, interrupt, batch forget. An interrupted request is answered when done: a request cannot be
         // undone.
         2 | 36 | 42 => Operation::Unanswered,
         3 => Operation::Attributes,
@@ -167,7 +167,7 @@ fn operation(opcode: u32, body: &[u8]) -> Option<Operation> {
     })
 }
 
-/// A name ends with a zero; a longer one has none within these bytes.
+/// True if the name is the file's, ended by a zero. A longer name has no zero at this place.
 fn is_file_name(body: &[u8]) -> bool {
     body.strip_prefix(FILE_NAME.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
 }
@@ -237,7 +237,7 @@ struct Header {
     padding: u16,
 }
 
-/// `fuse_init_in`, as far as it is used.
+/// `fuse_init_in`, only the fields in use.
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Init {
@@ -248,7 +248,7 @@ struct Init {
     flags2: u32,
 }
 
-/// `fuse_setattr_in`, as far as it is used.
+/// `fuse_setattr_in`, only the fields in use.
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct SetAttributes {
@@ -258,7 +258,7 @@ struct SetAttributes {
     size: u64,
 }
 
-/// `fuse_read_in` and `fuse_write_in`, which have the same shape.
+/// `fuse_read_in` and `fuse_write_in`, of equal shape.
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct ReadOrWrite {
@@ -267,7 +267,7 @@ struct ReadOrWrite {
     size: u32,
     kind_flags: u32,
     lock_owner: u64,
-    /// The flags that the file was opened with.
+    /// Open flags of the file.
     flags: u32,
     padding: u32,
 }

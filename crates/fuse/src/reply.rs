@@ -1,32 +1,31 @@
-//! What the kernel is told, as bytes: the answers of the FUSE protocol, encoded. No system call, no
-//! allocation.
+//! Answers to the kernel as bytes: the FUSE protocol, encoded. No system call, no allocation.
 
 use crate::protocol::{FILE_NAME, Node, VOLUME_NODE};
 use braid_base::{Bytes, KIB};
 use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
-/// One answer but for the bytes of a read, which follow it where there are any.
+/// An answer, without the bytes of a read, which follow the answer.
 pub(crate) struct Reply {
     bytes: [u8; ROOM],
     len: usize,
 }
 
-/// The file as `stat` shows it.
+/// Attributes of the file, as `stat` shows them.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
-    /// Its size.
+    /// Size of the file.
     pub size: Bytes,
-    /// The request size that costs least.
+    /// Request size with the least cost.
     pub preferred_block: Bytes,
-    /// Owner of both file and directory: the user that runs the daemon.
+    /// Owner of both file and directory: the daemon's user.
     pub owner: (u32, u32),
 }
 
-/// What the two ends agree on at the start.
+/// Limits that both ends agree on at the start.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
-    /// Requests that the kernel keeps in flight.
+    /// Requests in flight that the kernel may keep.
     pub in_flight: u16,
     /// The largest read or write.
     pub largest: Bytes,
@@ -37,7 +36,7 @@ const ROOM: usize = 160;
 const HEADER: usize = 16;
 
 impl Reply {
-    /// Done, with nothing to say.
+    /// Done, without content.
     pub fn done(unique: u64) -> Reply {
         let mut reply = Reply { bytes: [0; ROOM], len: HEADER };
         reply.bytes[8..16].copy_from_slice(&unique.to_ne_bytes());
@@ -52,7 +51,7 @@ impl Reply {
         reply
     }
 
-    /// `len` bytes that were read follow.
+    /// Done; `len` bytes of a read follow.
     pub fn before_bytes(unique: u64, len: Bytes) -> Reply {
         let mut reply = Reply::done(unique);
         reply.set_len(len.as_usize());
@@ -64,7 +63,7 @@ impl Reply {
         Reply::done(unique).with(&Written { size: len.0 as u32, padding: 0 })
     }
 
-    /// The file is open: past the page cache, and with writes that need not wait for each other.
+    /// The file is open: past the page cache, and with writes in parallel.
     pub fn opened_file(unique: u64) -> Reply {
         const DIRECT_IO: u32 = 1;
         const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
@@ -76,12 +75,12 @@ impl Reply {
         Reply::done(unique).with(&Opened { handle: 0, flags: 0, padding: 0 })
     }
 
-    /// Where the next data or hole starts.
+    /// Start of the next data or hole.
     pub fn found(unique: u64, offset: Bytes) -> Reply {
         Reply::done(unique).with(&offset.0)
     }
 
-    /// What `stat` shows of `node`.
+    /// Attributes of `node`, as `stat` shows them.
     pub fn attributes(unique: u64, node: Node, shape: &Shape) -> Reply {
         let attributes = Attributes::of(node, shape);
         Reply::done(unique).with(&AttributeReply { valid: FOR_EVER, valid_ns: 0, padding: 0, attributes })
@@ -119,7 +118,7 @@ impl Reply {
         reply
     }
 
-    /// Size of the file system. Its block size is what a loop device takes for the granularity of discards.
+    /// Size of the file system. A loop device takes the block size for the granularity of discards.
     pub fn file_system_size(unique: u64, shape: &Shape) -> Reply {
         let block = KIB * 4;
         let blocks = shape.size.0.div_ceil(block.0);
@@ -135,7 +134,8 @@ impl Reply {
         })
     }
 
-    /// The answer to the first request: what was agreed on. `None` if the kernel's protocol is too old.
+    /// Answer to the first request: the agreed limits and features. `None` if the kernel's protocol is too
+    /// old.
     pub fn init(
         unique: u64,
         major: u32,
@@ -177,7 +177,7 @@ impl Reply {
         self
     }
 
-    /// Writes the length of the whole answer into its header: these bytes, and `following` more.
+    /// Writes the length of the whole answer into its header: the bytes of this reply, and `following` more.
     fn set_len(&mut self, following: usize) {
         let len = (self.len + following) as u32;
         self.bytes[..4].copy_from_slice(&len.to_ne_bytes());
@@ -185,9 +185,9 @@ impl Reply {
 }
 
 const MAJOR: u32 = 7;
-/// The protocol as of Linux 5.4 has all that is wanted here.
+/// The protocol as of Linux 5.4 has all features in use here.
 const MINOR: u32 = 31;
-/// Answers have had these lengths since this version (Linux 3.15).
+/// Oldest version with the present lengths of the answers (Linux 3.15).
 const OLDEST_MINOR: u32 = 23;
 
 /// Reads need not be in order; writes beyond one page; direct I/O does not wait for each request; requests
@@ -198,8 +198,8 @@ const BIG_WRITES: u64 = 1 << 5;
 const ASYNC_DIRECT_IO: u64 = 1 << 15;
 const MAX_PAGES: u64 = 1 << 22;
 
-/// Seconds that the kernel may remember attributes. They never change; and a kernel that need not ask for
-/// them can still tell which file lies under a loop device when the daemon is dead.
+/// Seconds that the kernel may remember attributes. Attributes never change. With remembered attributes, the
+/// kernel can name the file under a loop device even after the daemon has died.
 const FOR_EVER: u64 = 1 << 40;
 
 impl Attributes {

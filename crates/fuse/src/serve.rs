@@ -1,4 +1,4 @@
-//! One request, served: the verbs of FUSE upon the verbs of an export.
+//! Service of one request: the verbs of FUSE upon the verbs of an export.
 
 use crate::connection::Connection;
 use crate::protocol::{Node, Operation, Request};
@@ -9,7 +9,7 @@ use braid_runtime::{Arena, Buf, yield_now};
 use rustix::io::Errno;
 use std::rc::Rc;
 
-/// What every task serves from. Cheap to clone: handles.
+/// Context of every serving task. Cheap to clone: handles.
 #[derive(Clone)]
 pub(crate) struct Service<E> {
     pub export: E,
@@ -20,7 +20,7 @@ pub(crate) struct Service<E> {
 }
 
 impl<E: Export> Service<E> {
-    /// Serves a request and sends the answer; `bytes` are those of a write.
+    /// Serves a request and sends the answer. `bytes` are the bytes of a write.
     pub async fn answer(&self, request: Request, bytes: Option<Buf>) {
         let unique = request.unique;
         let served = match request.operation {
@@ -48,7 +48,7 @@ impl<E: Export> Service<E> {
         self.connection.send(&served.unwrap_or_else(|error| Reply::failed(unique, error)));
     }
 
-    /// The bytes at `offset`, fewer at the end of the volume, `None` beyond it.
+    /// Bytes at `offset`, fewer at the end of the volume, `None` beyond the end.
     async fn read(&self, offset: Bytes, len: Bytes) -> Result<Option<Buf>, Errno> {
         let len = self.clip(offset, len).min(Arena::LARGEST);
         if len == Bytes::ZERO {
@@ -77,7 +77,7 @@ impl<E: Export> Service<E> {
         self.export.flush().await.map_err(|error| errno_of(&error))
     }
 
-    /// A hole reads as zeros: the kernel writes zeros itself where it gets none.
+    /// Makes a hole, which reads as zeros. If the export cannot, the kernel writes zeros itself.
     async fn punch_hole(&self, offset: Bytes, len: Bytes) -> Result<(), Errno> {
         if !self.export.discards_to_zeros() {
             return Err(Errno::OPNOTSUPP);
@@ -90,7 +90,7 @@ impl<E: Export> Service<E> {
         self.export.discard(offset, len).await.map_err(|error| errno_of(&error))
     }
 
-    /// The kernel asks for this where a block device is zeroed and its room is to be kept.
+    /// Request of the kernel to zero a range of a block device and keep its room.
     async fn zero_range(&self, offset: Bytes, len: Bytes, keep_size: bool) -> Result<(), Errno> {
         let clipped = self.clip(offset, len);
         if clipped < len && !keep_size {
@@ -104,7 +104,7 @@ impl<E: Export> Service<E> {
         zeroed.await.map_err(|error| errno_of(&error))
     }
 
-    /// The next byte at or after `offset` in a hole, or in data; a hole follows the end.
+    /// Next byte at or after `offset` in a hole, or in data; a hole follows the end.
     async fn seek(&self, offset: Bytes, hole: bool) -> Result<Bytes, Errno> {
         let wanted = if hole { Allocation::Hole } else { Allocation::Data };
         let (mut at, size) = (offset, self.shape.size);
@@ -124,21 +124,21 @@ impl<E: Export> Service<E> {
         self.export.asked(braid_base::Request { op, offset, len });
     }
 
-    /// How much of a range lies within the volume.
+    /// Bytes of a range that lie within the volume.
     fn clip(&self, offset: Bytes, len: Bytes) -> Bytes {
         len.min(self.shape.size.saturating_sub(offset))
     }
 }
 
-/// How far into a page of memory bytes begin that lie at an offset of the volume: as far as there, so that
-/// what is aligned on a device is aligned in memory, too. The longest buffer has no room for that: it begins
-/// at the page.
+/// Offset of a buffer's bytes within a page of memory: the same as within a page of the volume, so that a
+/// range aligned on a device is aligned in memory, too. The longest buffer has no room for the offset and
+/// begins at the page.
 pub(crate) fn lead_of(offset: Bytes, len: Bytes) -> Bytes {
     let lead = Bytes(offset.0 % Buf::ALIGNMENT.0);
     if lead + len <= Arena::LARGEST { lead } else { Bytes::ZERO }
 }
 
-/// Answers what is about the directory and the file, but not about bytes.
+/// Answers requests about the directory and the file, not about bytes.
 fn describe(request: Request, shape: &Shape, terms: Terms) -> Result<Reply, Errno> {
     let Request { unique, node, operation } = request;
     match operation {

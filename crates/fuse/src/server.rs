@@ -1,20 +1,20 @@
 //! Serves an export to the kernel as one file in a directory: the daemon's side.
 //!
-//! A fixed number of tasks, one for each request that may be in flight. They take turns at the channel: the
-//! task that has the turn receives one request into the inbox, passes the turn on, serves, and answers. So
-//! there is no queue between receiving and serving, no task and no allocation per request, and what is not
-//! yet received waits in the kernel.
+//! A fixed number of tasks, one for each request that may be in flight. The tasks take turns at the channel:
+//! the task with the turn receives one request into the inbox, passes the turn on, serves, and answers. There
+//! is therefore no queue between receiving and serving, no task and no allocation per request. Requests that
+//! are not yet received wait in the kernel.
 //!
 //! All happens on the shard's own thread. The library `fuser` reads on a thread of its own. In a prototype,
-//! handing each request over to the shard cost 7.0 µs of processor time per 4 KiB read at depth 1 where one
-//! thread takes 4.1 (28k instead of 41k requests per second on an idle machine of 2 cores; on a busy one, the
-//! extra thread can win). And as an arena's buffers belong to the shard, each write would be copied once
-//! more, through memory that no arena bounds.
+//! handing each request over to the shard cost 7.0 µs of processor time per 4 KiB read at depth 1, against
+//! 4.1 µs with one thread. The rate was 28k instead of 41k requests per second on an idle machine of 2 cores;
+//! on a busy machine, the extra thread can win. Also, as an arena's buffers belong to the shard, each write
+//! would be copied once more, through memory that no arena bounds.
 //!
 //! The arena may be shared with the engine. A write of up to [`COPIED`] is copied out of the inbox into a
-//! buffer of its size; a larger one keeps the inbox, and a new one is taken where there is room for it at
-//! once. The task that has the turn may wait for a buffer with the inbox in hand: nobody else needs the
-//! inbox, so everyone else's buffers come back.
+//! buffer of its size. A larger write keeps the inbox, and a new inbox is taken if the arena has room at
+//! once. The task with the turn may wait for a buffer while holding the inbox: no other task needs the inbox,
+//! so all other buffers come back.
 
 use crate::connection::{Connection, Received, prepare};
 use crate::protocol::{FILE_NAME, Operation, Request};
@@ -29,18 +29,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// A mounted directory with the file in it, served until it is unmounted. Dropping the handle changes
-/// nothing.
+/// A mounted directory with the volume's file, served until unmounted. Dropping the handle changes nothing.
 pub struct Server {
     channel: Rc<Channel>,
     file: PathBuf,
 }
 
-/// What the tasks share.
+/// State shared by the tasks.
 struct Channel {
     connection: Rc<Connection>,
     arena: Arena,
-    /// Where the next request's bytes land.
+    /// Buffer for the next request's bytes.
     inbox: RefCell<Buf>,
     /// One lock, number 0: the turn to receive.
     turn: LockTable,
@@ -49,18 +48,17 @@ struct Channel {
     failure: RefCell<Option<Error>>,
 }
 
-/// Writes up to this size are copied out of the inbox: cheaper than to exchange a buffer of 1 MiB.
+/// Writes up to this size are copied out of the inbox: cheaper than exchanging a buffer of 1 MiB.
 const COPIED: Bytes = Bytes(64 << 10);
 
 impl Server {
-    /// Mounts `directory` (made where it is missing) and serves `export` there, up to `in_flight` requests at
-    /// a time, as tasks of `ring`. `name` is what `mount` lists as the source. A mount that a killed daemon
-    /// left is removed.
+    /// Mounts `directory` (made if missing) and serves `export` there, up to `in_flight` requests at a time,
+    /// as tasks of `ring`. `mount` lists `name` as the source. A mount left by a killed daemon is removed.
     ///
-    /// The process that serves must never open the file itself: it would wait for its own answer.
+    /// The serving process must never open the file itself: the process would wait for its own answer.
     ///
     /// # Errors
-    /// If the directory cannot be mounted (that needs root), or another daemon serves there.
+    /// If the directory cannot be mounted (mounting needs root), or another daemon serves there.
     pub async fn start<E: Export>(
         ring: &Ring,
         export: E,
@@ -95,7 +93,7 @@ impl Server {
         Ok(Server { channel, file: directory.join(FILE_NAME) })
     }
 
-    /// The file that is the volume.
+    /// Path of the volume's file.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -103,19 +101,20 @@ impl Server {
     /// Unmounts, and waits until every request is answered.
     ///
     /// # Errors
-    /// `ResourceBusy` if the file is open, as by a loop device: detach that first. Everything then goes on.
+    /// `ResourceBusy` if the file is open, for example by a loop device: detach the loop device first. The
+    /// server then continues.
     pub async fn stop(&self) -> io::Result<()> {
         self.channel.connection.unmount()?;
         self.ended().await.map_err(io::Error::other)
     }
 
-    /// Takes the directory out of sight. Programs that have the file open are served until they close it, or
-    /// until this process ends; then their requests fail.
+    /// Detaches the mount from the directory tree. Programs with the file open are served until they close
+    /// the file, or until this process ends; then their requests fail.
     pub fn unmount_lazily(&self) -> io::Result<()> {
         self.channel.connection.unmount_lazily()
     }
 
-    /// Completes when the directory is unmounted, by whomever, and every request is answered.
+    /// Completes when the directory is unmounted, by any process, and every request is answered.
     ///
     /// # Errors
     /// If the channel failed instead.
@@ -131,7 +130,7 @@ fn shape_of<E: Export>(export: &E) -> Shape {
     Shape { size: export.size(), preferred_block: export.preferred_block().min(MIB), owner }
 }
 
-/// One task: receives, serves and answers requests until the mount is gone.
+/// Task that receives, serves and answers requests until the mount is gone.
 async fn run<E: Export>(ring: Ring, channel: Rc<Channel>, service: Service<E>) {
     loop {
         match channel.receive(&ring).await {
@@ -148,7 +147,7 @@ async fn run<E: Export>(ring: Ring, channel: Rc<Channel>, service: Service<E>) {
 }
 
 impl Channel {
-    /// The next request, and of a write its bytes; `None` once the mount is gone.
+    /// Next request, with the bytes of a write; `None` once the mount is gone.
     async fn receive(&self, ring: &Ring) -> Result<Option<(Request, Option<Buf>)>> {
         let _turn = self.turn.lock(0, Mode::Exclusive).await;
         loop {
@@ -158,7 +157,7 @@ impl Channel {
                 Received::Request(request) => {
                     return Ok(Some((request, self.take_bytes(&request, inbox).await)));
                 }
-                // What the wait reports, the next receive does too.
+                // An error of the wait appears in the next receive, too.
                 Received::Nothing => drop(ring.readable(&self.connection).await),
             }
         }

@@ -1,8 +1,7 @@
-//! What lies on devices, or in memory that outlives a daemon: each structure of the format by itself.
+//! Structures on devices, or in memory that outlives a daemon: each structure of the format by itself.
 //!
-//! A target reads the damaged bytes as they are, makes the checksum fit, and reads them again. What is
-//! accepted then must be within its limits, and must come back as it was after it is encoded and decoded once
-//! more.
+//! A target decodes the damaged bytes unchanged, makes the checksum fit, and decodes again. An accepted
+//! structure must be within its limits, and must equal itself after another round of encoding and decoding.
 
 pub mod journal;
 pub mod page;
@@ -14,7 +13,7 @@ pub mod superblock;
 use braid_base::Bytes;
 use braid_format::Uuid;
 
-/// The volume that all structures belong to.
+/// Volume of all structures.
 pub const VOLUME: Uuid = Uuid([7; 16]);
 
 fn padded(bytes: &[u8], len: Bytes) -> Vec<u8> {

@@ -1,11 +1,10 @@
-//! What comes in through the doors: NBD clients and the kernel's FUSE requests.
+//! Input of the doors: NBD clients and the kernel's FUSE requests.
 
 use braid_nbd::handshake::{Facts, Handshake, OPTION_LARGEST, Step};
 use braid_nbd::wire::options::{ContextQuery, InfoQuery, OptionHead, encode_option};
 use braid_nbd::wire::{NBD_CMD_READ, NBD_CMD_WRITE, Request};
 
-/// The whole negotiation: it ends, takes no more than it was given, and answers the same however the bytes
-/// arrive.
+/// The whole negotiation: ends, uses no more bytes than given, and answers the same for any cut of the bytes.
 pub fn nbd_handshake(bytes: &[u8]) {
     let Some((&step, stream)) = bytes.split_first() else { return };
     let whole = negotiate(stream, stream.len());
@@ -13,7 +12,8 @@ pub fn nbd_handshake(bytes: &[u8]) {
     assert_eq!(whole, in_pieces, "the answer depends on how the bytes arrived");
 }
 
-/// Negotiates with bytes that arrive in pieces of `piece`. Returns the answer, and what was not used.
+/// Negotiates with bytes that arrive in pieces of `piece`. Returns the answer, and the number of unused
+/// bytes.
 fn negotiate(stream: &[u8], piece: usize) -> (Vec<u8>, Option<usize>) {
     let facts = Facts { name: "vault".to_owned(), size: 1 << 30, preferred_block: 4096, flags: 1 };
     let mut handshake = Handshake::new(&facts);
@@ -61,7 +61,7 @@ pub fn handshakes() -> Vec<Vec<u8>> {
     vec![all.concat(), old, abort]
 }
 
-/// Heads and contents by themselves.
+/// Heads and contents of requests, each alone.
 pub fn nbd_request(bytes: &[u8]) {
     if let Some(head) = bytes.first_chunk()
         && let Some(request) = Request::decode(head)
@@ -88,7 +88,7 @@ pub fn requests() -> Vec<Vec<u8>> {
     vec![request(NBD_CMD_READ), request(NBD_CMD_WRITE), info, contexts]
 }
 
-/// The kernel's requests: the first byte says how much of the rest came.
+/// Requests of the kernel. The first byte is the number of received bytes.
 pub fn fuse_request(bytes: &[u8]) {
     let Some((&received, rest)) = bytes.split_first() else { return };
     let mut head = [0; braid_fuse::REQUEST_HEAD];

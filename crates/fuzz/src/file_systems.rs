@@ -1,5 +1,5 @@
-//! File systems of guests, as `hystor` looks for their metadata: whatever the bytes are, a scan ends, and
-//! asks for nothing beyond the volume.
+//! File systems of guests, in which `hystor` looks for metadata: for any bytes, a scan ends, and asks for
+//! nothing beyond the volume.
 
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
 use braid_policy::{
@@ -25,10 +25,10 @@ impl Homes for Volume {
     }
 }
 
-/// Plans that are followed: a scan may go on for longer, but not in a test.
+/// Plans that are followed. A scan may continue for longer, but not in a test.
 const PLANS: u64 = 40;
 
-/// Each range of the volume holds these bytes, so that what they point to holds them, too.
+/// Scans a volume with the same bytes in each range, so that the target of a pointer holds these bytes, too.
 pub fn scan(bytes: &[u8]) {
     let class = |(id, class)| DeviceView::empty(DeviceId(id), class, 1 << 20);
     let devices = [(0, DeviceClass::Ssd), (1, DeviceClass::Hdd)].map(class);
@@ -55,7 +55,7 @@ fn show(policy: &mut dyn Policy, job: &Move, bytes: &[u8], view: &View) {
         range.len() <= LONGEST_INSPECTED && range.end <= view.extent_size * u64::from(EXTENTS),
         "{range:?}"
     );
-    // A group of XFS has its headers where the superblock is, too.
+    // A group of XFS has its headers at the place of the superblock, too.
     let shown = &bytes[..bytes.len().min(range.len().as_usize())];
     policy.inspected(range, shown, view);
     policy.done(job, Outcome::Finished);
@@ -119,7 +119,7 @@ fn btrfs() -> Vec<u8> {
         set(&mut bytes, chunk + at, &value.to_le_bytes());
     }
     set(&mut bytes, chunk + 44, &1u16.to_le_bytes());
-    // The root, which lies at 1 MiB, is the same bytes: a leaf of one chunk.
+    // The root at 1 MiB is the same bytes: a leaf of one chunk.
     set(&mut bytes, 96, &1u32.to_le_bytes());
     bytes[101 + 8] = 228;
     set(&mut bytes, 101 + 17, &200u32.to_le_bytes());

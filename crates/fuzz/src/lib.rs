@@ -1,13 +1,13 @@
-//! Hostile bytes for everything that reads bytes which nobody vouches for: devices, network, command line,
-//! kernel.
+//! Hostile bytes for all readers of untrusted bytes: devices, network, command line, kernel.
 //!
-//! A [`Target`] is a function of bytes that must not panic, whatever they are. Two things feed it:
+//! A [`Target`] is a function of bytes that must not panic on any bytes. Two drivers call targets:
 //!
 //! - `tests/mutations.rs`, on stable Rust, within `make test`: valid bytes, damaged at random by seed.
 //! - `fuzz/`, with cargo-fuzz on nightly Rust, by `make fuzz`: guided by the coverage of the code.
 //!
-//! If a checksum guards a decoder, the target makes it fit after the damage. Otherwise nothing but the
-//! checksum would ever be tested, and a checksum does not keep out an attacker, who can compute one.
+//! If a checksum guards a decoder, the target makes the checksum fit after the damage. Otherwise only the
+//! checksum would ever be tested, and a checksum does not stop an attacker, since an attacker can compute
+//! checksums.
 #![forbid(unsafe_code)]
 
 mod disk;
@@ -25,17 +25,17 @@ use disk::{journal, page, pending_log, sums, superblock};
 
 /// A reader of bytes.
 pub struct Target {
-    /// Its name in commands.
+    /// Name for commands.
     pub name: &'static str,
-    /// Reads the bytes; panics where it is wrong.
+    /// Reads the bytes; panics on a fault.
     pub run: fn(&[u8]),
-    /// Bytes that it accepts, to begin with.
+    /// Accepted bytes, as a start.
     pub valid: fn() -> Vec<Vec<u8>>,
-    /// How many inputs `make test` tries: about a second's worth.
+    /// Inputs that `make test` tries: about a second's worth.
     pub tries: u64,
 }
 
-/// Every reader.
+/// All readers.
 pub const TARGETS: &[Target] = &[
     Target { name: "superblock", run: superblock::header, valid: superblock::headers, tries: 50_000 },
     Target {
@@ -75,10 +75,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "admin_request", run: words::admin_request, valid: words::admin_requests, tries: 200_000 },
 ];
 
-/// The target of a name.
+/// Returns the target of a name.
 ///
 /// # Panics
-/// If there is none.
+/// If no target has the name.
 pub fn target(name: &str) -> &'static Target {
     TARGETS.iter().find(|target| target.name == name).expect("a target is in the table")
 }

@@ -2,10 +2,10 @@
 
 use braid_base::Rng;
 
-/// The longest input: longer ones find nothing that shorter ones do not.
+/// Longest input: longer inputs find no more faults than shorter inputs.
 const LONGEST: usize = 16 << 10;
 
-/// Numbers at which decoders go wrong.
+/// Numbers at which decoders fail.
 const EDGES: [u64; 12] =
     [0, 1, 0x7f, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 20, 1 << 63, u64::MAX - 1, u64::MAX];
 

@@ -1,10 +1,10 @@
-//! What people write: quantities with units, policies with settings, device models.
+//! Texts written by people: quantities with units, policies with settings, device models.
 
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Nanos};
 use braid_model::{Model, Op, Request, Spec};
 use braid_policy::{DeviceView, NAMES};
 
-/// A text is a quantity or an error that shows it.
+/// A text is a quantity, or an error with the text.
 pub fn quantity(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Err(error) = text.parse::<Bytes>() {
@@ -32,7 +32,7 @@ pub fn quantities() -> Vec<Vec<u8>> {
     .into()
 }
 
-/// A policy that is taken is taken again, as the superblock holds it.
+/// An accepted policy is accepted again in its form for the superblock.
 pub fn policy(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let device = |id, class| DeviceView::empty(DeviceId(id), class, 1000);
@@ -57,7 +57,7 @@ pub fn policies() -> Vec<Vec<u8>> {
     NAMES.iter().chain(&settings).map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// A model that is taken is taken again as it is written, and serves requests.
+/// An accepted model is accepted again in its written form, and serves requests.
 pub fn model(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Ok(spec) = Spec::from_toml(&text) else { return };
@@ -77,7 +77,7 @@ pub fn model(bytes: &[u8]) {
 
 pub fn models() -> Vec<Vec<u8>> {
     let texts = braid_model::library().iter().filter_map(|spec| spec.to_toml().ok());
-    // Without the comments, so that damage meets what means something.
+    // Without the comments: damage should hit significant text.
     let bare = |text: String| {
         let lines: Vec<&str> = text.lines().filter(|line| line.contains(" = ")).collect();
         lines.join("\n").into_bytes()

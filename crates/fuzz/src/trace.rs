@@ -1,12 +1,12 @@
-//! Traces: whatever they hold, reading ends, times do not run backwards, and what is read can be written and
-//! read again.
+//! Traces: for any bytes, reading ends, times do not run backwards, and the records can be written and read
+//! again.
 
 use braid_base::{Arrival, Bytes, Nanos, Op, Request};
 use braid_trace::measure::{Limits, Measures};
 use braid_trace::{BlockCompression, CompactWriter, Format, Header, Options, Reader, Record};
 
-/// The first byte chooses: a format by name, or to have it told by content. Of the compact format checksums
-/// are made to fit.
+/// Reads a trace. The first byte chooses a format by name, or detection by content. In a compact trace the
+/// checksums are made to fit.
 pub fn trace(bytes: &[u8]) {
     let Some((&choice, bytes)) = bytes.split_first() else { return };
     let format = Format::ALL.get(usize::from(choice)).copied();
@@ -19,7 +19,7 @@ fn read(bytes: &[u8], options: &Options) {
     let Ok(mut reader) = Reader::open(bytes, options) else { return };
     let mut measures = Measures::new(Limits { blocks: 1024 });
     let mut records: Vec<Record> = Vec::new();
-    // Requests of 256 MiB have 65,536 blocks each: enough of them take longer than a fuzzer waits.
+    // Requests of 256 MiB have 65,536 blocks each: many of them take longer than a fuzzer waits.
     let mut measured = 0;
     while let Some(Ok(record)) = reader.next() {
         let Request { op, offset, len } = record.arrival.request;
@@ -53,7 +53,7 @@ fn write_again(records: &[Record]) {
     assert!(back.eq(arrivals), "what was written comes back");
 }
 
-/// The same with checksums that fit, as far as there are places for them.
+/// Returns the bytes with fitting checksums, wherever there is a place for a checksum.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let number = |bytes: &[u8], at: usize| {
@@ -100,7 +100,7 @@ pub fn traces() -> Vec<Vec<u8>> {
     traces.push([&[TOLD][..], &oracle_general()].concat());
     traces.push([&[TOLD][..], &blktrace()].concat());
     traces.push([&[TOLD][..], &srt()].concat());
-    // Named, the same bytes are read though they are damaged at their beginning.
+    // With the format named, the same bytes are read although their beginning is damaged.
     let named =
         |format: Format| Format::ALL.iter().position(|&known| known == format).map_or(TOLD, |at| at as u8);
     traces.push([&[named(Format::OracleGeneral)][..], &oracle_general()].concat());

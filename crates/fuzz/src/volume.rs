@@ -1,10 +1,10 @@
-//! A volume whose devices lie: superblock, device table, journal, map, intents and proof are changed, and
+//! A volume with damaged devices: superblock, device table, journal, map, intents and proof are changed, and
 //! their checksums made to fit.
 //!
-//! The input is a byte that says which volume and how it is opened, then a list of changes of six bytes:
-//! which structure on which devices, where in it (two bytes), and the number that is put there (width and
-//! kind in one byte, two bytes of value). Checking, opening and repairing must end in a result; a volume that
-//! opens must serve, whatever it returns, and close.
+//! The input is a byte that chooses the volume and the options of the opening, then a list of changes of six
+//! bytes. A change names the structure and its devices (one byte), the place in the structure (two bytes),
+//! and the new number (width and kind in one byte, two bytes of value). Checking, opening and repairing must
+//! end in a result. A volume that opens must serve, with any results, and close.
 
 mod damage;
 mod pristine;
@@ -41,13 +41,13 @@ enum Verb {
     Repair,
 }
 
-/// Which volume, and how it is opened.
+/// Choice of the volume, and options of the opening.
 #[derive(Clone, Copy)]
 struct How {
     copies: u8,
-    /// The first device is not there.
+    /// The first device is missing.
     missing: bool,
-    /// The second device's content is given up.
+    /// The second device's content is excluded.
     distrust: bool,
 }
 
@@ -56,7 +56,7 @@ impl How {
         How { copies: 1 + (byte & 1), missing: byte & 6 == 6, distrust: byte & 24 == 24 }
     }
 
-    /// An error is an answer. So is one of the verbs': the devices hold what nothing wrote.
+    /// An error is a valid result, also of a request: the devices hold damaged data.
     async fn act(self, verb: Verb, runtime: World, mut disks: Vec<Disk>) {
         if self.missing {
             disks.remove(0);

@@ -1,9 +1,9 @@
-//! What people write to `braid`, and what a client of the daemon's admin socket says.
+//! Words that people write to `braid`, and requests of a client of the daemon's admin socket.
 
 use braid_base::DeviceClass;
 use braid_control::{DeviceSpec, Request, VolumeName};
 
-/// A word is taken or refused; a name that is taken stays within its directory.
+/// A word is accepted or refused. An accepted name stays within its directory.
 pub fn command_line(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for class in [DeviceClass::Ssd, DeviceClass::Hdd] {

@@ -1,8 +1,8 @@
-//! One connection from its greeting to its end: negotiate, receive and start requests, drain.
+//! A connection from its greeting to its end: negotiate, receive and start requests, drain.
 //!
-//! Three kinds of tasks share a [`Session`]: the receiver (here), the tags that go on with requests that
-//! wait, and the sender that goes on where the client does not read. The receiver never waits without having
-//! sent, or handed to the sender, what its own requests have answered: a client may wait for just that.
+//! Three kinds of tasks share a [`Session`]: the receiver (here), the tags, which continue waiting requests,
+//! and the sender, which continues when the client does not read. Before the receiver waits, the replies to
+//! its requests are sent or handed to the sender: a client may wait for exactly these replies.
 
 use crate::handshake::{Agreed, Handshake, Step};
 use crate::inbox::Inbox;
@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
-/// Agrees with the client on how to go on; `None` if it does not want to, or cannot.
+/// Negotiates with the client. `None` if the client ends or no agreement is possible.
 pub async fn negotiate(
     stream: &Stream,
     inbox: &mut Inbox<'_>,
@@ -43,10 +43,10 @@ pub async fn negotiate(
     }
 }
 
-/// Serves requests until the client says goodbye, vanishes or breaks the protocol. Then answers what is in
-/// flight.
+/// Serves requests until the client says goodbye, vanishes or breaks the protocol. Then answers the requests
+/// in flight.
 ///
-/// `drains` is called in between: from there on the client's time is limited.
+/// Calls `drains` in between: from there on the client's time is limited.
 pub async fn transmit<E: Export>(
     ring: &Ring,
     session: &Rc<Session>,
@@ -61,7 +61,7 @@ pub async fn transmit<E: Export>(
 
     let start = |work| tags.start(serve(session.clone(), export.clone(), work));
     let (size, is_read_only) = (export.size(), export.is_read_only());
-    // An error says that the connection broke: as with its end, what is in flight is all that is left.
+    // An error means that the connection broke. As after its end, only the requests in flight are left.
     let _ = Receiver { session, inbox, size, is_read_only, start, put_off: Cell::new(false) }.run().await;
     drains();
     session.send();
@@ -114,8 +114,8 @@ impl<S: Fn(Work)> Receiver<'_, S> {
         }
     }
 
-    /// Waits until a tag is free. The others of this shard get their turn in any case: a full inbox holds
-    /// thousands of requests.
+    /// Waits until a tag is free. Yields to the shard's other tasks in any case: a full inbox holds thousands
+    /// of requests.
     async fn tag(&self) {
         if !self.session.has_tag() {
             self.session.send();
@@ -124,8 +124,8 @@ impl<S: Fn(Work)> Receiver<'_, S> {
         }
     }
 
-    /// Receives more. Sends first what is ready, or once in a while looks for more requests before it sends,
-    /// so that their replies leave together.
+    /// Receives more. Sends ready replies first. Once in a while looks for more requests before sending, so
+    /// that their replies leave together.
     async fn more(&mut self) -> io::Result<()> {
         let several = self.session.in_flight() > 1;
         if several && !self.put_off.replace(true) && self.inbox.try_receive()?.is_some_and(|count| count > 0)
@@ -152,7 +152,7 @@ impl<S: Fn(Work)> Receiver<'_, S> {
         Ok(())
     }
 
-    /// Receives the bytes of a write and starts it, in pieces where it is long.
+    /// Receives the bytes of a write and starts the write, in pieces if long.
     async fn write(&mut self, request: Request) -> io::Result<()> {
         let (mut offset, mut left) = (Bytes(request.offset), Bytes(u64::from(request.len)));
         let mut whole: Option<Rc<LongWrite>> = None;
@@ -201,7 +201,7 @@ impl<S: Fn(Work)> Receiver<'_, S> {
     }
 }
 
-/// No bytes are the end.
+/// Turns zero bytes, the end of the stream, into an error.
 fn some(count: usize) -> io::Result<usize> {
     if count == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(count) }
 }

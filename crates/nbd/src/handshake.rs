@@ -1,36 +1,37 @@
 //! The negotiation: a pure state machine, bytes in and bytes out.
 //!
-//! One call handles one message, so that its caller can send the answer before the next one is looked at: a
+//! One call handles one message, so the caller can send the answer before looking at the next message. A
 //! client that asks much and reads nothing gets no further than its socket. There is one export; the empty
-//! name means it too.
+//! name means this export, too.
 
 use crate::wire::options::*;
 use crate::wire::*;
 
-/// The longest option content: a name (4096 at most, says the protocol) and room for context queries. Longer
-/// ones are answered with NBD_REP_ERR_TOO_BIG and skipped.
+/// Longest option content: a name (4096 at most, says the protocol) and room for context queries. A longer
+/// option is answered with NBD_REP_ERR_TOO_BIG and skipped.
 pub const OPTION_LARGEST: u32 = 32 << 10;
-/// The largest payload of a request, announced as the maximum block size: what all clients of today expect.
+/// Largest payload of a request, announced as the maximum block size: the value that all clients of today
+/// expect.
 pub const PAYLOAD_LARGEST: u32 = 32 << 20;
-/// The number under which `base:allocation` appears in replies.
+/// Number of `base:allocation` in replies.
 pub const ALLOCATION_CONTEXT: u32 = 1;
 
 const ALLOCATION: &[u8] = b"base:allocation";
 
-/// What the negotiation tells about the export.
+/// Facts about the export, for the negotiation.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Its name.
+    /// Name of the export.
     pub name: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The request size that costs least, in bytes.
+    /// Request size with the least cost, in bytes.
     pub preferred_block: u32,
-    /// NBD_FLAG_…, but SEND_DF, which depends on the client.
+    /// NBD_FLAG_…, except SEND_DF, which depends on the client.
     pub flags: u16,
 }
 
-/// What client and server have agreed on.
+/// Features that client and server have agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Agreed {
     /// Reads are answered with structured replies.
@@ -39,7 +40,7 @@ pub struct Agreed {
     pub allocation: bool,
 }
 
-/// What comes after a call of [`Handshake::receive`].
+/// Next step after a call of [`Handshake::receive`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Nothing was taken: more bytes are needed first.
@@ -52,7 +53,7 @@ pub enum Step {
     Close,
 }
 
-/// One client's negotiation.
+/// Negotiation with one client.
 pub struct Handshake<'a> {
     facts: &'a Facts,
     state: State,
@@ -65,37 +66,37 @@ pub struct Handshake<'a> {
 enum State {
     /// The client's flags come first.
     Flags,
-    /// Options, one after the other.
+    /// Options, one by one.
     Options,
-    /// The rest of an option that is too long: bytes left.
+    /// Rest of an option that is too long: bytes left.
     Skip(u32),
 }
 
-/// Whether 124 zeros follow the answer to NBD_OPT_EXPORT_NAME: wanted by clients of the protocol's first
-/// decade.
+/// Zeros after the answer to NBD_OPT_EXPORT_NAME: clients of the protocol's first decade want 124 zeros.
 enum Zeroes {
     Sent,
     Omitted,
 }
 
 impl<'a> Handshake<'a> {
-    /// A negotiation about the export that `facts` describes; [`greeting`] has been sent.
+    /// Starts a negotiation about the export of `facts`, after [`greeting`] has been sent.
     pub fn new(facts: &'a Facts) -> Handshake<'a> {
         let agreed = Agreed::default();
         Handshake { facts, state: State::Flags, zeroes: Zeroes::Sent, agreed, refusal: None }
     }
 
-    /// A negotiation with a client that cannot be served: when it asks for the export, it is told the
-    /// `reason`. (The oldest way to ask, NBD_OPT_EXPORT_NAME, knows no reply but the end of the connection.)
+    /// Starts a negotiation with a client that cannot be served. When the client asks for the export, the
+    /// answer is the `reason`. (The oldest request, NBD_OPT_EXPORT_NAME, has no negative reply but the end of
+    /// the connection.)
     pub fn refusing(facts: &'a Facts, reason: &'a str) -> Handshake<'a> {
         Handshake { refusal: Some(reason), ..Handshake::new(facts) }
     }
 
-    /// Handles at most one message at the start of `input` and adds the answer to `output`. Returns how many
-    /// bytes of the input were used.
+    /// Handles at most one message at the start of `input` and adds the answer to `output`. Returns the
+    /// number of input bytes used.
     ///
-    /// `input` may hold any amount; a message that is whole has at most [`OptionHead::LEN`] +
-    /// [`OPTION_LARGEST`] bytes.
+    /// `input` may hold any amount; a whole message has at most [`OptionHead::LEN`] + [`OPTION_LARGEST`]
+    /// bytes.
     pub fn receive(&mut self, input: &[u8], output: &mut Vec<u8>) -> (usize, Step) {
         match self.state {
             State::Flags => match input.first_chunk() {
@@ -115,7 +116,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// Flags that this server does not know mean a protocol that it does not speak.
+    /// Closes if a flag is unknown: the client speaks another protocol.
     fn client_flags(&mut self, flags: u32) -> Step {
         let known = NBD_FLAG_FIXED_NEWSTYLE | NBD_FLAG_NO_ZEROES;
         if flags & !u32::from(known) != 0 {
@@ -227,7 +228,7 @@ impl<'a> Handshake<'a> {
         Ok(())
     }
 
-    /// No query, the namespace alone, or the whole name: all give the one context there is.
+    /// No query, the namespace alone, and the whole name all give the only context.
     fn list_contexts(&self, content: &[u8], output: &mut Vec<u8>) -> Result<(), u32> {
         let query = self.context_query(content)?;
         if query.count == 0 || query.queries().any(|q| q == b"base:" || q == ALLOCATION) {
@@ -236,7 +237,7 @@ impl<'a> Handshake<'a> {
         Ok(())
     }
 
-    /// Each choice replaces the one before it, even where it fails.
+    /// Each choice replaces the previous choice, even if it fails.
     fn set_contexts(&mut self, content: &[u8], output: &mut Vec<u8>) -> Result<(), u32> {
         self.agreed.allocation = false;
         let query = self.context_query(content)?;
@@ -282,7 +283,7 @@ mod tests {
         [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
     }
 
-    /// Runs a whole conversation; gives the types of the answers, and the last step.
+    /// Runs a whole conversation. Returns the types of the answers, and the last step.
     fn converse(options: &[(u32, Vec<u8>)]) -> (Vec<u32>, Step, Vec<u8>) {
         let facts = facts();
         let mut handshake = Handshake::new(&facts);
@@ -383,8 +384,8 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes are cut, the conversation is the same, and no message is held back for more than
-        /// it needs.
+        /// However the bytes are cut, the conversation is the same, and each message is answered once
+        /// complete.
         #[test]
         fn any_bytes_in_any_cut_give_the_same_answers(
             options in prop::collection::vec((0u32..12, prop::collection::vec(0u8..8, 0..40)), 0..8),

@@ -1,46 +1,46 @@
-//! What a connection receives: one buffer that takes as many requests as are there, and how to wait for more.
+//! Receiving side of a connection: one buffer for as many requests as have arrived, and the wait for more.
 
 use braid_base::Nanos;
 use braid_runtime::{Buf, Runtime, yield_now};
 use braid_uring::{Ring, Stream};
 use std::io;
 
-/// Room for 15 writes of 4 KiB, or two thousand reads. A larger one would only copy more of long writes:
-/// their payload is received where it belongs, but for what comes with their head.
+/// Room for 15 writes of 4 KiB, or two thousand reads. A larger buffer would only copy more of long writes:
+/// their payload is received in its final place, except for the bytes that arrive with the head.
 const ROOM: usize = 64 << 10;
 
-/// Payload that is missing by at least so much is received directly into its place.
+/// Missing payload of at least this length is received directly into its place.
 const DIRECT: usize = 16 << 10;
 
-/// How long the receiver asks the socket again and again before it sleeps. A sleep and its wake-up cost 10 µs
-/// on either side on one machine, 25 on another. There, clients that work one request at a time are back
-/// after some 45 µs: with a limit of 40 the receiver slept before each request, and served half as many.
+/// Time that the receiver polls the socket before sleeping. A sleep and its wake-up cost 10 µs on either side
+/// on one machine, 25 on another. There, clients with one request at a time are back after some 45 µs: with a
+/// limit of 40 the receiver slept before each request, and served half as many.
 const SPIN: Nanos = Nanos::from_micros(80);
 
-/// Times in a row that the socket may have something at once before the other tasks get their turn.
+/// Receives in a row before the other tasks get their turn.
 const TURNS: u32 = 8;
 
-/// Bytes received and not yet used, and the socket that more come from.
+/// Bytes received and not yet used, and their socket.
 pub struct Inbox<'a> {
     ring: &'a Ring,
     stream: &'a Stream,
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    /// How long the next wait is likely to be.
+    /// Expected length of the next wait.
     expected_wait: Nanos,
-    /// How often in a row there was no wait.
+    /// Receives in a row without a turn for other tasks.
     turns: u32,
 }
 
 impl<'a> Inbox<'a> {
-    /// An empty one.
+    /// Makes an empty inbox.
     pub fn new(ring: &'a Ring, stream: &'a Stream) -> Inbox<'a> {
         let bytes = vec![0; ROOM].into_boxed_slice();
         Inbox { ring, stream, bytes, start: 0, end: 0, expected_wait: Nanos::ZERO, turns: 0 }
     }
 
-    /// What is there.
+    /// Bytes received and not yet used.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
@@ -54,7 +54,7 @@ impl<'a> Inbox<'a> {
         }
     }
 
-    /// Moves bytes to the start of `target`, as far as they go. Returns how many.
+    /// Moves received bytes to the start of `target`, as many as fit. Returns their number.
     pub fn take_into(&mut self, target: &Buf) -> usize {
         let count = self.bytes().len().min(target.len().as_usize());
         target.copy_from_slice(braid_base::Bytes::ZERO, &self.bytes()[..count]);
@@ -62,10 +62,10 @@ impl<'a> Inbox<'a> {
         count
     }
 
-    /// Receives what is there now; `None` if that is nothing, `Some(0)` at the end.
+    /// Receives available bytes. `None` if there are none, `Some(0)` at the end.
     pub fn try_receive(&mut self) -> io::Result<Option<usize>> {
         if self.end == ROOM {
-            // What is left is the head of a request, or a part of an option.
+            // The rest is the head of a request, or a part of an option.
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -75,7 +75,7 @@ impl<'a> Inbox<'a> {
         Ok(received)
     }
 
-    /// Receives, waiting for it. `Ok(0)` at the end.
+    /// Waits for bytes and receives them. `Ok(0)` at the end.
     pub async fn receive(&mut self) -> io::Result<usize> {
         self.take_turns().await;
         if let Some(count) = self.try_receive()? {
@@ -101,8 +101,8 @@ impl<'a> Inbox<'a> {
         }
     }
 
-    /// Receives payload into the start of `target`: directly where much is missing, else together with what
-    /// follows it. Returns how many bytes are there now; 0 at the end.
+    /// Receives payload into the start of `target`: directly if much is missing, else together with the bytes
+    /// after the payload. Returns the number of bytes in `target` now; 0 at the end.
     pub async fn receive_into(&mut self, target: &Buf) -> io::Result<usize> {
         assert!(self.bytes().is_empty(), "what has been received goes first");
         if target.len().as_usize() < DIRECT {
@@ -117,7 +117,7 @@ impl<'a> Inbox<'a> {
         }
     }
 
-    /// A client that always has something to say must not keep the others of this shard from being heard.
+    /// Yields now and then: a client that always sends must not keep other clients of this shard waiting.
     async fn take_turns(&mut self) {
         self.turns += 1;
         if self.turns >= TURNS {
@@ -126,7 +126,7 @@ impl<'a> Inbox<'a> {
         }
     }
 
-    /// Two long waits in a row end the spinning, some short ones bring it back: an idle connection costs
+    /// Two long waits in a row end the spinning, some short waits resume it: an idle connection costs
     /// nothing.
     fn learn(&mut self, waited: Nanos) {
         self.expected_wait = (self.expected_wait * 7 + waited.min(SPIN * 5)) / 8;

@@ -1,9 +1,9 @@
 //! NBD: wire codec and server.
 //!
-//! A request's path: [`server`](Server) admits a connection, or has `refusal` say why not → `connection`
-//! negotiates (`handshake`), then receives (`inbox`) and checks requests → `tags` run each, at once where it
-//! need not wait → `request` asks the export → `outbox` sends what is ready in one call. `memory` bounds what
-//! all this may hold, `wire` knows the bytes.
+//! A request's path: [`server`](Server) admits a connection, or `refusal` tells the client why not.
+//! `connection` negotiates (`handshake`), then receives (`inbox`) and checks requests. `tags` run each
+//! request, at once if no waiting is needed. `request` calls the export. `outbox` sends all ready replies in
+//! one call. `memory` bounds the memory of all connections, `wire` knows the bytes.
 #![forbid(unsafe_code)]
 
 mod connection;

@@ -1,17 +1,18 @@
-//! How much of the arena each connection may hold.
+//! Limits of each connection's memory in the arena.
 //!
 //! Half of the server's memory is guaranteed to the connections in equal parts, half is common. A request
-//! takes from its connection's guarantee, else from the common half, and where both are used up it waits for
-//! its own connection. So a client that never reads its replies can hold the common half, but never what
-//! another one needs to go on.
+//! takes memory from its connection's guarantee, else from the common half. If both are used up, the request
+//! waits for its own connection. A client that never reads its replies can therefore hold the common half,
+//! but never another client's guarantee.
 //!
-//! A request's bytes lie as far into a page of memory as into a page of the export. What is aligned on a
-//! device is aligned in memory then, wherever the request is cut, and direct I/O takes it from there.
+//! A request's bytes have the same offset in a page of memory as in a page of the export. A range that is
+//! aligned on a device is then aligned in memory, however the request is cut, and direct I/O accepts the
+//! memory.
 
 use braid_base::{Bytes, KIB};
 use braid_runtime::{Arena, Buf, Permit, Semaphore};
 
-/// The smallest guarantee: a read that must not be fragmented (flag DF) may be as long as this.
+/// Smallest guarantee: also the longest read that must not be fragmented (flag DF).
 pub const GUARANTEE_SMALLEST: Bytes = Bytes(64 * KIB.0);
 
 const PAGE: Bytes = Buf::ALIGNMENT;
@@ -23,7 +24,7 @@ pub struct Memory {
     guarantee: Bytes,
 }
 
-/// One connection's part in it.
+/// One connection's part of the memory.
 pub struct Share {
     arena: Arena,
     common: Semaphore,
@@ -31,26 +32,26 @@ pub struct Share {
     guarantee: Bytes,
 }
 
-/// How long a buffer must be.
+/// Required length of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fit {
-    /// As long as asked for, which is at most the guarantee.
+    /// The requested length, at most the guarantee.
     Exact,
     /// Shorter if memory is short or fragmented: the caller works in pieces.
     AtMost,
 }
 
-/// A buffer and the right to hold it. The buffer goes first when both are dropped.
+/// A buffer and the right to hold the buffer. The buffer is dropped first.
 pub struct Held {
     /// The bytes.
     pub buf: Buf,
-    /// Given back when dropped.
+    /// Returned when dropped.
     pub permit: Permit,
 }
 
 impl Memory {
-    /// At most `limit` bytes of `arena`, for at most `connections`; `None` if that leaves less than
-    /// [`GUARANTEE_SMALLEST`] for each.
+    /// Limits the server to `limit` bytes of `arena`, for at most `connections`. `None` if the share of each
+    /// connection is below [`GUARANTEE_SMALLEST`].
     pub fn new(arena: Arena, limit: Bytes, connections: usize) -> Option<Memory> {
         let each = (limit / 2 / connections as u64).min(Arena::LARGEST);
         let guarantee = Bytes(1 << each.0.checked_ilog2()?);
@@ -58,8 +59,8 @@ impl Memory {
         (guarantee >= GUARANTEE_SMALLEST).then_some(Memory { arena, common, guarantee })
     }
 
-    /// The part of one more connection. Those that exist at the same time are at most as many as `new` was
-    /// told.
+    /// Makes the part of one more connection. At most as many parts as `new` was told may exist at the same
+    /// time.
     pub fn share(&self) -> Share {
         let own = Semaphore::new(pages(self.guarantee));
         Share { arena: self.arena.clone(), common: self.common.clone(), own, guarantee: self.guarantee }
@@ -67,13 +68,13 @@ impl Memory {
 }
 
 impl Share {
-    /// What this connection can count on: the longest buffer that fits exactly.
+    /// Guaranteed bytes of this connection: the longest buffer of exact length.
     pub fn guarantee(&self) -> Bytes {
         self.guarantee
     }
 
-    /// A buffer for `len` bytes at `offset` of the export, with undefined content; `None` if there is none at
-    /// this moment.
+    /// Returns a buffer for `len` bytes at `offset` of the export, with undefined content. `None` if memory
+    /// is short at this moment.
     pub fn try_alloc(&self, offset: Bytes, len: Bytes) -> Option<Held> {
         let lead = lead_of(offset);
         let permit = self.trypermit(lead + len)?;
@@ -81,16 +82,16 @@ impl Share {
         Some(Held { buf: after(lead, buf), permit })
     }
 
-    /// A buffer for at most `len` bytes at `offset` of the export, waiting for other requests of this
-    /// connection where necessary.
+    /// Returns a buffer for at most `len` bytes at `offset` of the export. Waits for other requests of this
+    /// connection if necessary.
     ///
-    /// A task that waits here holds no other buffer.
+    /// A waiting task must hold no other buffer.
     pub async fn alloc(&self, offset: Bytes, len: Bytes, fit: Fit) -> Held {
         if let Some(held) = self.try_alloc(offset, len) {
             return held;
         }
-        // A buffer that has to be exact is as long as the guarantee at most: then there may be no room before
-        // its bytes.
+        // A buffer of exact length may be as long as the guarantee. There may then be no room before its
+        // bytes.
         let fits = fit == Fit::AtMost || lead_of(offset) + len <= self.guarantee;
         let lead = if fits { lead_of(offset) } else { Bytes::ZERO };
         let (all, permit) = match self.trypermit(lead + len) {
@@ -114,24 +115,25 @@ impl Share {
         self.own.try_acquire(pages(len)).or_else(|| self.common.try_acquire(pages(len)))
     }
 
-    /// The arena may be cut up by small buffers that a slow client holds: then a shorter one does.
+    /// Returns the longest buffer that the arena has now, by halving `len`. Small buffers of a slow client
+    /// may cut up the arena.
     fn largest_left(&self, len: Bytes) -> Option<Buf> {
         let halves = std::iter::successors(Some(len), |&len| (len > PAGE).then(|| (len / 2).max(PAGE)));
         halves.into_iter().find_map(|len| self.arena.try_alloc(len))
     }
 }
 
-/// How far into a page the bytes at an offset of the export lie.
+/// Offset within a page of the byte at an offset of the export.
 pub fn lead_of(offset: Bytes) -> Bytes {
     Bytes(offset.0 % PAGE.0)
 }
 
-/// What follows the first `lead` bytes, which are less than a page.
+/// Returns the buffer without its first `lead` bytes, less than a page.
 fn after(lead: Bytes, buf: Buf) -> Buf {
     if lead == Bytes::ZERO { buf } else { buf.slice(lead..buf.len()) }
 }
 
-/// Pages that the arena uses for a buffer of `len`.
+/// Pages of the arena for a buffer of `len`.
 fn pages(len: Bytes) -> usize {
     len.as_usize().div_ceil(PAGE.as_usize()).next_power_of_two()
 }
@@ -179,8 +181,9 @@ mod tests {
         assert_eq!(*got.borrow(), Some(KIB * 64));
     }
 
-    /// A buffer began at a page whatever the offset was. So an extent that begins within a request began
-    /// anywhere in memory, and direct I/O refused it: `qemu-io -c 'write 512 300032'` failed with EIO.
+    /// Story: a buffer began at a page, regardless of the offset. An extent that begins within a request
+    /// therefore began anywhere in memory. Direct I/O refused the address: `qemu-io -c 'write 512 300032'`
+    /// failed with EIO.
     #[test]
     fn bytes_lie_as_far_into_a_page_of_memory_as_of_the_export() {
         let memory = Memory::new(Arena::new(MIB * 2), MIB * 2, 2).unwrap();
@@ -192,7 +195,7 @@ mod tests {
         assert_eq!(memory.arena.available(), MIB * 2);
     }
 
-    /// One connection has all memory but its guarantee, and waits for a buffer within that.
+    /// One connection has all memory but its guarantee, and waits for a buffer within the guarantee.
     #[test]
     fn a_buffer_within_the_guarantee_comes_whatever_its_offset() {
         let memory = Memory::new(Arena::new(MIB), MIB, 1).unwrap();

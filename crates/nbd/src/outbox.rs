@@ -1,7 +1,7 @@
-//! Replies on their way out: a queue, and one vectored send for as many as are ready.
+//! Outgoing replies: a queue, and one vectored send for all ready replies.
 //!
-//! The queue is bounded: every request has one last part in it at most, and further parts wait for room.
-//! Heads and payloads go to the kernel from where they lie.
+//! The queue is bounded: it holds at most one last part of every request, and further parts wait for room.
+//! Heads and payloads go to the kernel without a copy.
 
 use crate::memory::Held;
 use crate::request::PIECE;
@@ -12,54 +12,54 @@ use std::collections::VecDeque;
 use std::collections::vec_deque::Iter;
 use std::io::{self, IoSlice};
 
-/// Replies that one call hands to the kernel at most: 128 slices, below the kernel's 1024, and a stack of 64
-/// small frames, see [`gather`].
+/// Largest number of replies in one call of the kernel: 128 slices, below the kernel's 1024, and a stack of
+/// 64 small frames, see [`gather`].
 const BATCH: usize = 64;
 
-/// Parts beyond each request's last one that may wait.
+/// Largest number of waiting parts beyond each request's last part.
 const EXTRA_PARTS: usize = 64;
 
-/// One piece of a long read, or 64 replies of 4 KiB.
+/// One piece of a long read, or 64 replies of 4 KiB: the bytes of a full queue.
 const FULL: usize = PIECE.as_usize();
 
-/// What is sent for a request, or a part of it.
+/// Reply to a request, or a part of the reply.
 pub struct Reply {
     /// Head of the protocol.
     pub head: Head,
-    /// Bytes that follow the head.
+    /// Bytes after the head.
     pub payload: Option<Held>,
-    /// Whether the request is done with this.
+    /// Effect on the request: end, or more parts to come.
     pub ends: Ends,
 }
 
-/// Whether a reply is the last of its request.
+/// Position of a reply: the last of its request, or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
-    /// The request's tag is free once this is sent.
+    /// Last reply: the request's tag is free once sent.
     Request,
     /// More parts follow.
     Part,
 }
 
-/// How far a call of [`Outbox::send`] came.
+/// Progress of a call of [`Outbox::send`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
-    /// Nothing is left.
+    /// The queue is empty.
     All,
     /// The client must read first.
     Blocked,
 }
 
-/// Hands slices to a socket: gives the number of bytes that it took, `None` if it takes nothing now.
+/// Hands slices to a socket. Returns the number of bytes taken, `None` if the socket takes nothing now.
 pub type Send<'a> = &'a dyn Fn(&[IoSlice]) -> io::Result<Option<usize>>;
 
-/// The queue of one connection.
+/// Queue of one connection.
 #[derive(Default)]
 pub struct Outbox {
     queue: RefCell<VecDeque<Reply>>,
     /// Bytes of all replies in the queue.
     bytes: Cell<usize>,
-    /// Bytes of the first reply that are sent already.
+    /// Bytes of the first reply that are already sent.
     started: Cell<usize>,
     /// The client is gone: replies are dropped.
     abandoned: Cell<bool>,
@@ -68,8 +68,8 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Adds a reply. Returns how many requests end with that without being sent: 1 where the client is gone,
-    /// else 0.
+    /// Adds a reply. Returns the number of requests that end unsent: 1 if the client is gone and this is the
+    /// last reply, else 0.
     pub fn push(&self, reply: Reply) -> usize {
         if self.abandoned.get() {
             return usize::from(reply.ends == Ends::Request);
@@ -85,20 +85,20 @@ impl Outbox {
         self.left.wait_for(|| has_room().then_some(())).await;
     }
 
-    /// Whether so much waits that it should be sent before more is made ready: the buffers that it frees are
-    /// then still in the processor's cache when the next request gets them. (Without this, nbdcopy's 64
-    /// requests of 256 KiB went through memory twice.)
+    /// True if the queue should be sent before more is made ready: the freed buffers are then still in the
+    /// processor's cache for the next request. (Without this limit, nbdcopy's 64 requests of 256 KiB went
+    /// through memory twice.)
     pub fn is_full(&self) -> bool {
         self.bytes.get() >= FULL
     }
 
-    /// Whether nothing waits.
+    /// True if the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.queue.borrow().is_empty()
     }
 
-    /// Sends as much as the socket takes: `send` hands slices to it. Returns how many requests have ended
-    /// with it, and how far it came; an error means that the client is gone.
+    /// Sends as much as the socket takes: `send` hands slices to the socket. Returns the number of requests
+    /// that end with this call, and the progress. An error means that the client is gone.
     pub fn send(&self, send: Send<'_>) -> (usize, io::Result<Sent>) {
         let mut ended = 0;
         while !self.is_empty() {
@@ -112,7 +112,7 @@ impl Outbox {
         (ended, Ok(Sent::All))
     }
 
-    /// Drops what waits and whatever will be added. Returns how many requests end with that.
+    /// Drops all waiting and all future replies. Returns the number of requests that end with this call.
     pub fn abandon(&self) -> usize {
         self.abandoned.set(true);
         let dropped = std::mem::take(&mut *self.queue.borrow_mut());
@@ -121,12 +121,12 @@ impl Outbox {
         dropped.iter().filter(|reply| reply.ends == Ends::Request).count()
     }
 
-    /// Whether [`Outbox::abandon`] was called.
+    /// True after [`Outbox::abandon`].
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.get()
     }
 
-    /// Drops what is sent: `bytes` more.
+    /// Drops the replies covered by `bytes` more sent bytes. Returns the number of requests that end.
     fn advance(&self, bytes: usize) -> usize {
         let mut queue = self.queue.borrow_mut();
         let (mut sent, mut ended) = (self.started.get() + bytes, 0);
@@ -149,7 +149,7 @@ impl Reply {
     }
 }
 
-/// The slices of the replies up to one of them, as a list on the stack.
+/// Slices of all replies up to one reply, as a list on the stack.
 struct Gathered<'a> {
     slices: [&'a [u8]; 2],
     before: Option<&'a Gathered<'a>>,
@@ -158,8 +158,8 @@ struct Gathered<'a> {
 
 /// Calls `send` with the slices of up to [`BATCH`] replies, without their first `skip` bytes.
 ///
-/// A buffer shows its bytes to a closure only; so each reply is a frame on the stack, which costs less than a
-/// copy of 4 KiB and needs no allocation.
+/// A buffer shows its bytes to a closure only. Each reply is therefore a frame on the stack, cheaper than a
+/// copy of 4 KiB and without an allocation.
 fn gather(
     mut replies: Iter<'_, Reply>,
     skip: usize,
@@ -202,7 +202,7 @@ mod tests {
     use braid_base::{Bytes, MIB, Rng};
     use braid_runtime::Arena;
 
-    /// Replies with and without payload, and the bytes that they are.
+    /// Replies with and without payload, and their bytes.
     fn replies(rng: &mut Rng, count: u64) -> (Outbox, Vec<u8>) {
         let memory = Memory::new(Arena::new(MIB * 4), MIB * 4, 1).unwrap();
         let (share, outbox, mut bytes) = (memory.share(), Outbox::default(), Vec::new());

@@ -1,7 +1,8 @@
-//! Clients that there is no room for: each is told why, as far as the protocol lets a server say it.
+//! Refusal of clients beyond the limit of connections: each client gets the reason, as far as the protocol
+//! can carry a reason.
 //!
-//! A refusal costs memory too, and a client may take its time to hear it: a few are told at a time, for a
-//! short while; beyond that, connections are closed without a word. The log has a line every ten seconds.
+//! A refusal costs memory too, and a client may be slow to read its reason. A few refusals run at a time, for
+//! a short while; further connections are closed without a word. The log has a line every ten seconds.
 
 use crate::connection::negotiate;
 use crate::handshake::{Facts, Handshake};
@@ -21,7 +22,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Tells a client that all of `connections` are in use.
+    /// Tells a client that all `connections` are in use.
     pub async fn refuse(&self, ring: &Ring, stream: Stream, facts: &Facts, connections: usize) {
         let reason = format!(
             "all {connections} connections to this export are in use: end one, or start the server with more (--clients)"
@@ -49,9 +50,9 @@ impl Default for Refusals {
     }
 }
 
-/// Each takes 64 KiB.
+/// Refusals at a time. Each takes 64 KiB.
 const AT_A_TIME: usize = 16;
-/// How long a client may take to ask for the export, and so to hear why it does not get it.
+/// Time for a client to ask for the export, and so to learn the reason of its refusal.
 const PATIENCE: Nanos = Nanos::from_secs(2);
 
 /// Waits for `work`, until `limit` completes.

@@ -1,4 +1,4 @@
-//! One request: what is allowed, what it asks of the export, what is answered.
+//! A request: check, call of the export, answer.
 
 use crate::handshake::{ALLOCATION_CONTEXT, Agreed, PAYLOAD_LARGEST};
 use crate::memory::{Fit, GUARANTEE_SMALLEST, Held, lead_of};
@@ -14,52 +14,53 @@ use std::rc::Rc;
 /// a request of 32 MiB does not need 32 MiB.
 pub const PIECE: Bytes = Bytes(256 * KIB.0);
 
-/// The longest piece at an offset: it ends where a page of the export does, so that memory is cut up no more
-/// than by aligned pieces.
+/// Longest piece at an offset. Ends at the end of a page of the export, so that memory is cut up no more than
+/// by aligned pieces.
 pub fn longest_piece(offset: Bytes) -> Bytes {
     PIECE - lead_of(offset)
 }
 
-/// A hole inside a read gets a part of its own from this length on, or where it reaches to the end. Shorter
-/// ones are read as data: a part costs about as much as so many bytes.
+/// Smallest hole inside a read with a part of its own, unless the hole reaches to the end. Shorter holes are
+/// read as data: a part costs about as much as this many bytes.
 const HOLE_WORTH_A_PART: Bytes = Bytes(32 * KIB.0);
 
-/// Extents in one block status reply: what fits a page. The client asks again from where they end.
+/// Largest number of extents in a block status reply: they fit a page. The client asks again from the end of
+/// the last extent.
 const EXTENTS_AT_MOST: usize = 512;
 
-/// Questions to the export for one block status reply, where neighbours are alike.
+/// Largest number of queries to the export for one block status reply, if neighbouring extents are alike.
 const LOOKUPS_AT_MOST: usize = 8 * EXTENTS_AT_MOST;
 
-/// Questions to the export in a row before the other tasks of this shard get their turn.
+/// Queries to the export in a row before the other tasks of this shard get their turn.
 const LOOKUPS_AT_ONCE: usize = 16;
 
-/// The bytes of a write, or a piece of them.
+/// Bytes of a write, or of a piece.
 pub struct Payload {
     /// The bytes.
     pub held: Held,
-    /// Where they go.
+    /// Target offset in the export.
     pub offset: Bytes,
-    /// For a piece: the write that it is a piece of.
+    /// For a piece: the whole write.
     pub whole: Option<Rc<LongWrite>>,
 }
 
-/// A write that comes in pieces; the piece that is done last replies.
+/// A write in pieces. The last piece to complete sends the reply.
 pub struct LongWrite {
-    /// Bytes whose pieces are not done.
+    /// Bytes of pieces that are not done.
     pub left: Cell<Bytes>,
     /// The first error, or 0.
     pub error: Cell<u32>,
 }
 
-/// What is served: any request but a write, or a write with its bytes.
+/// Work on a request: any request but a write, or a write with its bytes.
 pub enum Work {
-    /// The request is all there is.
+    /// A request without payload.
     Plain(Request),
     /// Bytes to write.
     Write(Request, Payload),
 }
 
-/// Whether the export may be asked; else the error of the protocol.
+/// Ok if the export may serve the request; else the error of the protocol.
 pub fn check(request: &Request, size: Bytes, agreed: Agreed) -> Result<(), u32> {
     let flags = match request.command {
         NBD_CMD_READ if agreed.structured => NBD_CMD_FLAG_DF,
@@ -86,12 +87,12 @@ pub fn check(request: &Request, size: Bytes, agreed: Agreed) -> Result<(), u32> 
     if too_long || no_extent { Err(NBD_EINVAL) } else { Ok(()) }
 }
 
-/// Whether a request changes bytes of the export.
+/// True if a request changes bytes of the export.
 pub fn is_change(request: &Request) -> bool {
     matches!(request.command, NBD_CMD_WRITE | NBD_CMD_TRIM | NBD_CMD_WRITE_ZEROES)
 }
 
-/// Serves a request that [`check`] has let through, to its last reply.
+/// Serves a request that has passed [`check`], up to its last reply.
 pub async fn serve<E: Export>(session: Rc<Session>, export: Rc<E>, work: Work) {
     if let Some(asked) = asked(&work) {
         export.asked(asked);
@@ -113,8 +114,7 @@ pub async fn serve<E: Export>(session: Rc<Session>, export: Rc<E>, work: Work) {
     }
 }
 
-/// What the guest asks of the disk; none if it only asks about it, and where this is not the beginning of a
-/// long write.
+/// The guest's access to the disk. None for a query about the disk, and for a later piece of a long write.
 fn asked(work: &Work) -> Option<braid_base::Request> {
     let request = match work {
         Work::Write(request, payload) if payload.offset.0 == request.offset => request,
@@ -135,7 +135,7 @@ fn asked(work: &Work) -> Option<braid_base::Request> {
     Some(braid_base::Request { op, offset: Bytes(request.offset), len: Bytes(request.len.into()) })
 }
 
-/// Answers a request that was refused or has failed.
+/// Answers a refused or failed request.
 pub fn fail(session: &Session, request: &Request, error: u32) {
     session.count(|counters| counters.errors += 1);
     let has_parts = matches!(request.command, NBD_CMD_READ | NBD_CMD_BLOCK_STATUS);
@@ -191,7 +191,7 @@ async fn read_parts<E: Export>(session: &Session, export: &E, request: &Request)
     }
 }
 
-/// What the next part of a read is: a hole worth a part, or up to a piece of data and short holes.
+/// Next part of a read: a hole worth a part, or up to a piece of data and short holes.
 async fn next_run<E: Export>(export: &E, at: Bytes, end: Bytes) -> (Allocation, Bytes) {
     let (mut len, mut lookups) = (Bytes::ZERO, Lookups::default());
     let longest = longest_piece(at);
@@ -209,8 +209,8 @@ async fn next_run<E: Export>(export: &E, at: Bytes, end: Bytes) -> (Allocation, 
     (Allocation::Data, len.min(longest))
 }
 
-/// A read with a simple reply: one head, then all the bytes. A read of more than one piece has the connection
-/// to itself (see [`needs_quiet`]), for nothing may come between its pieces.
+/// A read with a simple reply: one head, then all the bytes. A read of more than one piece runs alone on the
+/// connection (see [`needs_quiet`]): no other reply may come between its pieces.
 async fn read_whole<E: Export>(session: &Session, export: &E, request: &Request) {
     let (mut at, len) = range_of(request);
     let end = at + len;
@@ -221,7 +221,7 @@ async fn read_whole<E: Export>(session: &Session, export: &E, request: &Request)
         let run = held.buf.len();
         if let Err(error) = export.read(at, &held.buf).await {
             if head.as_bytes().is_empty() {
-                // The head has promised all the bytes. Nothing but the end of the connection says otherwise.
+                // The head has promised all the bytes. Only the end of the connection can report the error.
                 session.count(|counters| counters.errors += 1);
                 session.abandon();
                 return session.end(1);
@@ -238,7 +238,7 @@ async fn read_whole<E: Export>(session: &Session, export: &E, request: &Request)
     }
 }
 
-/// Whether nothing else may be in flight beside this request.
+/// True if the request must run with no other request in flight.
 pub fn needs_quiet(session: &Session, request: &Request) -> bool {
     let (offset, len) = range_of(request);
     let long = lead_of(offset) + len > session.share.guarantee();
@@ -319,15 +319,14 @@ async fn block_status<E: Export>(session: &Session, export: &E, request: &Reques
     session.reply(head, Some(Held { buf, permit }));
 }
 
-/// Questions to the export about one range. An answer may be short, and a range long.
+/// Queries to the export about one range. An answer may be short, and a range long.
 #[derive(Default)]
 struct Lookups {
     count: usize,
 }
 
 impl Lookups {
-    /// What [`Export::allocation`] says, after the other tasks had their turn if there were many questions
-    /// before.
+    /// Returns [`Export::allocation`]. Yields to other tasks after many queries.
     async fn allocation<E: Export>(&mut self, export: &E, at: Bytes, limit: Bytes) -> (Allocation, Bytes) {
         self.count += 1;
         if self.count.is_multiple_of(LOOKUPS_AT_ONCE) {
@@ -371,7 +370,7 @@ mod tests {
     use braid_runtime::{Buf, Executor, Order};
 
     const SIZE: Bytes = Bytes(1 << 40);
-    /// Knows of one block at a time.
+    /// Answers for one block at a time.
     #[derive(Clone)]
     struct Fragmented {
         lookups: Cell<usize>,
@@ -416,7 +415,7 @@ mod tests {
         }
     }
 
-    /// A question about a large range kept the shard for a second.
+    /// Story: a query about a large range kept the shard for a second.
     #[test]
     fn a_long_walk_over_a_map_lets_others_have_their_turn() {
         let export = Rc::new(Fragmented { lookups: Cell::new(0) });

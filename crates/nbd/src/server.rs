@@ -18,29 +18,30 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-/// How a server is set up.
+/// Configuration of a server.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// The export's name. Clients that give none get the same export.
+    /// Name of the export. The empty name of a client means the same export.
     pub name: String,
-    /// Where buffers come from: registered with the ring, and commonly shared with the engine.
+    /// Arena for buffers: registered with the ring, and commonly shared with the engine.
     pub arena: Arena,
-    /// How much of the arena the server may hold. The engine needs the rest: a request that is served must
-    /// not wait for memory that only replies hold.
+    /// Bytes of the arena that the server may hold. The engine needs the rest: a request in service must not
+    /// wait for memory that only replies hold.
     pub memory: Bytes,
-    /// Connections at the same time; further ones are refused. Each costs 64 KiB outside the arena.
+    /// Connections at the same time; further connections are refused. Each costs 64 KiB outside the arena.
     pub max_connections: usize,
-    /// How long a client may send no request at all after it has connected before it has to make room for
-    /// another.
+    /// Time after the negotiation in which a client may send no request. Later, the client has to make room
+    /// for another.
     pub unused_time: Nanos,
-    /// How long a client may take to negotiate.
+    /// Time for a client to negotiate.
     pub negotiation_time: Nanos,
-    /// How long a client may take to read its last replies, after its goodbye or when the server stops.
+    /// Time for a client to read its last replies, after its goodbye or when the server stops.
     pub drain_time: Nanos,
 }
 
 impl ServerConfig {
-    /// A server of `name` with 32 connections that holds at most half of what is free in `arena`.
+    /// Configuration for the export `name`, with 32 connections and at most half of the free memory of
+    /// `arena`.
     pub fn new(name: &str, arena: &Arena) -> ServerConfig {
         ServerConfig {
             name: name.to_owned(),
@@ -54,16 +55,16 @@ impl ServerConfig {
     }
 }
 
-/// What a server has counted since it was made.
+/// Counters of a server since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Connections that are open now.
+    /// Connections open now.
     pub open: u64,
     /// Connections admitted.
     pub admitted: u64,
-    /// Connections refused, for there were too many.
+    /// Connections refused because of the limit.
     pub refused: u64,
-    /// Connections ended to make room for others, for they were never used.
+    /// Unused connections ended to make room for others.
     pub unused: u64,
     /// Requests received.
     pub requests: u64,
@@ -71,7 +72,7 @@ pub struct Counters {
     pub errors: u64,
 }
 
-/// Serves one export by NBD. Cheap to clone: a handle.
+/// Server of one export over NBD. Cheap to clone: a handle.
 pub struct Server<E> {
     inner: Rc<Inner<E>>,
 }
@@ -85,7 +86,7 @@ struct Inner<E> {
     counters: Rc<Cell<Counters>>,
     refusals: Refusals,
     sessions: RefCell<Vec<Rc<Session>>>,
-    /// A task looks for connections that are overdue.
+    /// True if a task watches for overdue connections.
     watched: Cell<bool>,
     stopping: Cell<bool>,
     /// Notified when the server begins to stop, and when a connection has ended.
@@ -93,10 +94,10 @@ struct Inner<E> {
 }
 
 impl<E: Export> Server<E> {
-    /// A server of `export` that listens nowhere yet.
+    /// Makes a server of `export` without listeners.
     ///
     /// # Errors
-    /// `Invalid` if the memory does not suffice for so many connections, or the arena has less.
+    /// `Invalid` if the memory does not suffice for the connections, or the arena has less.
     pub fn new(ring: Ring, export: E, config: ServerConfig) -> Result<Server<E>> {
         let available = config.arena.available();
         if config.memory > available {
@@ -148,8 +149,8 @@ impl<E: Export> Server<E> {
     }
 
     /// Stops: no new connections, no new requests (NBD_ESHUTDOWN); requests in flight are answered. Completes
-    /// when all connections have ended, at the latest after the configured time to drain and what the export
-    /// needs to complete the requests that it has begun.
+    /// when all connections have ended: at the latest after the configured time to drain plus the time that
+    /// the export needs for requests in flight.
     pub async fn shutdown(&self) {
         let inner = &self.inner;
         inner.stopping.set(true);
@@ -161,20 +162,21 @@ impl<E: Export> Server<E> {
         inner.changed.wait_for(|| inner.sessions.borrow().is_empty().then_some(())).await;
     }
 
-    /// What has been counted until now.
+    /// Present counters.
     pub fn counters(&self) -> Counters {
         self.inner.counters.get()
     }
 
-    /// Who is connected: an address or a process for each connection, the first 100.
+    /// Peers: an address or a process for each connection, the first 100.
     pub fn peers(&self) -> Vec<String> {
         self.inner.sessions.borrow().iter().take(PEERS_SHOWN).map(|session| session.stream.peer()).collect()
     }
 
-    /// Serves a new connection, or refuses it.
+    /// Serves a new connection, or refuses the connection.
     fn admit(&self, stream: Stream) {
         let inner = self.inner.clone();
-        // Each poll of `serve` adds a waker to the event; this empties it, however many connections come.
+        // Each poll of `serve` adds a waker to the event. Notifying empties the event, however many
+        // connections come.
         inner.changed.notify();
         if !inner.is_full() {
             return inner.start(stream);
@@ -200,8 +202,9 @@ impl<E: Export> Inner<E> {
         self.sessions.borrow().len() >= self.config.max_connections
     }
 
-    /// Ends the connection that has been unused for the longest time, if that is too long; false if none has.
-    /// One that was used is never ended: a file system may lie on it, which would fail.
+    /// Ends the connection that has been unused for the longest time, if this time is too long. Returns false
+    /// if no connection is overdue. A used connection is never ended: a file system may lie on the connection
+    /// and would fail.
     fn end_unused(&self) -> bool {
         let latest = self.ring.now().saturating_sub(self.config.unused_time);
         let sessions = self.sessions.borrow();
@@ -217,7 +220,7 @@ impl<E: Export> Inner<E> {
         true
     }
 
-    /// Serves a connection, for which there is room.
+    /// Serves a connection. There is room.
     fn start(self: &Rc<Self>, stream: Stream) {
         let counters = &self.counters;
         let now = counters.get();
@@ -235,10 +238,10 @@ impl<E: Export> Inner<E> {
         });
     }
 
-    /// One connection, from greeting to end.
+    /// Runs one connection, from greeting to end.
     async fn run(self: &Rc<Self>, session: &Rc<Session>) {
         let mut inbox = Inbox::new(&self.ring, &session.stream);
-        // An error says that the client has gone.
+        // An error means that the client is gone.
         let handshake = Handshake::new(&self.facts);
         let Ok(Some(agreed)) = negotiate(&session.stream, &mut inbox, handshake).await else { return };
         session.agreed.set(agreed);
@@ -254,7 +257,7 @@ impl<E: Export> Inner<E> {
         transmit(&self.ring, session, inbox, &self.export, drains).await;
     }
 
-    /// Sees to it that overdue connections are closed, as long as any has a deadline.
+    /// Closes overdue connections, as long as any connection has a deadline.
     fn watch(self: &Rc<Self>) {
         if self.watched.replace(true) {
             return;
@@ -279,11 +282,11 @@ impl<E> Clone for Server<E> {
     }
 }
 
-/// Refuses addresses that others than this machine reach: without TLS, anyone who reaches the port reads and
-/// writes the volume.
+/// Refuses addresses that other machines can reach: without TLS, anyone who reaches the port reads and writes
+/// the volume.
 ///
 /// # Errors
-/// `Invalid`, with what to do instead.
+/// `Invalid`, with the remedy.
 pub fn check_address(address: SocketAddr) -> Result<()> {
     if address.ip().is_loopback() {
         return Ok(());
@@ -297,7 +300,7 @@ pub fn check_address(address: SocketAddr) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, problem))
 }
 
-/// What clients are told. Zeroing is not promised to be fast: an export may have to write zeros out.
+/// Facts for clients. Fast zeroing is not promised: an export may have to write zeros out.
 fn facts_of(export: &impl Export, config: &ServerConfig) -> Facts {
     let flags = NBD_FLAG_HAS_FLAGS
         | NBD_FLAG_SEND_FLUSH
@@ -311,12 +314,12 @@ fn facts_of(export: &impl Export, config: &ServerConfig) -> Facts {
     Facts { name: config.name.clone(), size: export.size().0, preferred_block: preferred.0 as u32, flags }
 }
 
-/// How long to wait where no connection can be accepted.
+/// Pause after a failure to accept a connection.
 const ACCEPT_AGAIN: Nanos = Nanos::from_millis(100);
-/// Connections that are named in one report.
+/// Largest number of connections named in one report.
 const PEERS_SHOWN: usize = 100;
 
-/// How late a connection may be closed after its time is over.
+/// Longest delay of a forced close after the deadline.
 const WATCH_INTERVAL: Nanos = Nanos::from_millis(250);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the tasks of one connection share: its limits, its replies, how it ends.
+//! State shared by the tasks of one connection: limits, replies, end.
 
 use crate::handshake::Agreed;
 use crate::memory::{Held, Share};
@@ -11,37 +11,37 @@ use braid_uring::Stream;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Requests of one connection that are served at the same time. More wait unread in the socket. Clients of
-/// today send 64 at most unless told otherwise.
+/// Requests of one connection that are served at the same time. Further requests wait unread in the socket.
+/// Clients of today send 64 at most unless told otherwise.
 pub const TAGS: usize = 64;
 
-/// One connection, as its tasks see it.
+/// A connection, as seen by its tasks.
 pub struct Session {
     /// The socket.
     pub stream: Stream,
-    /// Memory that its requests may hold.
+    /// Memory for the requests of the connection.
     pub share: Share,
     /// The server's counters.
     pub counters: Rc<Cell<Counters>>,
-    /// What was negotiated.
+    /// Result of the negotiation.
     pub agreed: Cell<Agreed>,
-    /// When it is closed by force; [`Nanos::MAX`] while all is well.
+    /// Time of a forced close; [`Nanos::MAX`] while all is well.
     pub deadline: Cell<Nanos>,
-    /// Since when requests may come, as long as none has.
+    /// Time of the negotiation's end, until the first request arrives.
     pub unused_since: Cell<Option<Nanos>>,
     outbox: Outbox,
     /// Requests received, and not yet answered to the last byte.
     in_flight: Cell<usize>,
     /// The receiver waits for fewer requests in flight, or fewer bytes unsent.
     fewer: Signal,
-    /// The sender waits for something to do.
+    /// The sender waits for replies or for the end.
     outgoing: Signal,
-    /// The socket takes nothing: the sender waits for that to change.
+    /// The socket takes nothing: the sender waits for room.
     blocked: Cell<bool>,
     stage: Cell<Stage>,
 }
 
-/// How far a connection has come.
+/// Stage of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Serving,
@@ -52,7 +52,7 @@ enum Stage {
 }
 
 impl Session {
-    /// A connection that may negotiate until `deadline`.
+    /// Makes a connection that may negotiate until `deadline`.
     pub fn new(stream: Stream, share: Share, counters: Rc<Cell<Counters>>, deadline: Nanos) -> Session {
         Session {
             stream,
@@ -70,7 +70,7 @@ impl Session {
         }
     }
 
-    /// Counts a request that is about to be served, or a piece of one.
+    /// Counts a request in flight, or a piece of a long write.
     pub fn begin(&self) {
         self.in_flight.set(self.in_flight.get() + 1);
     }
@@ -83,7 +83,7 @@ impl Session {
         }
     }
 
-    /// Requests that are being served, or whose replies wait.
+    /// Requests in service, or with replies in the queue.
     pub fn in_flight(&self) -> usize {
         self.in_flight.get()
     }
@@ -93,35 +93,35 @@ impl Session {
         self.fewer.wait_until(|| self.in_flight.get() == 0).await;
     }
 
-    /// Whether one more request may be begun.
+    /// True if one more request may begin.
     pub fn has_tag(&self) -> bool {
         self.in_flight.get() < TAGS && !self.outbox.is_full()
     }
 
-    /// Waits until one more request may be begun.
+    /// Waits until one more request may begin.
     pub async fn tag(&self) {
         self.fewer.wait_until(|| self.has_tag()).await;
     }
 
-    /// Queues the last reply of a request. It leaves with the next [`Session::send`].
+    /// Queues the last reply of a request, for the next [`Session::send`].
     pub fn reply(&self, head: Head, payload: Option<Held>) {
         self.end(self.outbox.push(Reply { head, payload, ends: Ends::Request }));
     }
 
-    /// Queues a part of a reply, once there is room for it. Returns false where nobody waits for the rest any
-    /// more.
+    /// Queues a part of a reply, once there is room. Returns false if the client is gone and the rest is not
+    /// needed.
     pub async fn reply_part(&self, head: Head, payload: Option<Held>) -> bool {
         self.outbox.room().await;
         self.outbox.push(Reply { head, payload, ends: Ends::Part });
         !self.is_abandoned()
     }
 
-    /// Whether the client is known to be gone.
+    /// True if the client is known to be gone.
     pub fn is_abandoned(&self) -> bool {
         self.outbox.is_abandoned()
     }
 
-    /// Sends the replies that wait, as far as the socket takes them now; the sender's task sends the rest.
+    /// Sends queued replies, as far as the socket takes them now. The sender's task sends the rest.
     pub fn send(&self) {
         if self.blocked.get() || self.outbox.is_empty() {
             return;
@@ -146,7 +146,7 @@ impl Session {
         }
     }
 
-    /// The sender's task: sends what others have queued, and waits where the client does not read.
+    /// Sender's task: sends the replies that other tasks have queued, and waits if the client does not read.
     pub async fn run_sender(&self) {
         loop {
             let work = || self.stage.get() == Stage::Ended || self.blocked.get() || !self.outbox.is_empty();
@@ -165,15 +165,15 @@ impl Session {
         }
     }
 
-    /// Drops all replies, also those to come: the client is gone, or does not read. Requests that are being
-    /// served go on to their end.
+    /// Drops all replies, present and future: the client is gone, or does not read. Requests in service
+    /// continue to their end.
     pub fn abandon(&self) {
         self.end(self.outbox.abandon());
         self.fewer.notify();
         self.close();
     }
 
-    /// Refuses new requests from now on, and closes once those in flight are answered.
+    /// Refuses new requests from now on, and closes once requests in flight are answered.
     pub fn stop(&self, deadline: Nanos) {
         if self.stage.get() == Stage::Serving {
             self.stage.set(Stage::Stopping);
@@ -182,18 +182,18 @@ impl Session {
         self.close_if_stopped();
     }
 
-    /// Whether new requests are refused.
+    /// True if new requests are refused.
     pub fn is_stopping(&self) -> bool {
         self.stage.get() != Stage::Serving
     }
 
-    /// Says that nothing is received any more: the sender's task ends once the last reply is out.
+    /// Marks the end of receiving: the sender's task ends once the last reply is sent.
     pub fn finish(&self) {
         self.stage.set(Stage::Ended);
         self.outgoing.notify();
     }
 
-    /// Counts a request that was received.
+    /// Counts a received request.
     pub fn count_request(&self) {
         self.unused_since.set(None);
         self.count(|counters| counters.requests += 1);
@@ -214,7 +214,7 @@ impl Session {
 
     /// Wakes the tasks that wait for the socket, on either side.
     fn close(&self) {
-        // It fails if the other side has closed already, which is what is wanted.
+        // Fails if the other side has closed already, with the same result.
         let _ = self.stream.shutdown();
     }
 }

@@ -1,8 +1,8 @@
-//! The tags of a connection: places where requests are served.
+//! Tags of a connection: places for requests in service.
 //!
-//! A request is polled once where it was received. If it needs no waiting (memory, a cache hit) it is done
-//! with that, and costs no task switch. Otherwise the tag's own task goes on with it. Places and tasks are
-//! made when they are first needed and kept until the connection ends, so that a request allocates nothing.
+//! A request is polled once in the task that received it. If the request need not wait (memory, a cache hit),
+//! it ends there, without a task switch. Otherwise the tag's own task continues. Places and tasks are made on
+//! first use and kept until the connection ends, so a request allocates nothing.
 
 use braid_runtime::Runtime;
 use std::cell::{Cell, RefCell};
@@ -11,11 +11,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// The tags of one connection, which all run futures of the same type.
+/// Tags of one connection; all run futures of the same type.
 pub struct Tags<R, F> {
     runtime: R,
     idle: Rc<RefCell<Vec<Rc<Tag<F>>>>>,
-    /// Called by a tag's task after each poll: what the request has to send must be sent.
+    /// Called by a tag's task after each poll: sends the replies of the request.
     after_poll: Rc<dyn Fn()>,
 }
 
@@ -31,12 +31,13 @@ impl<R: Runtime, F: Future<Output = ()> + 'static> Tags<R, F> {
         Tags { runtime, idle: Rc::default(), after_poll }
     }
 
-    /// Serves a request, here as far as that needs no waiting. The caller bounds how many are served at the
-    /// same time.
+    /// Serves a request, in this task as far as no waiting is needed. The caller bounds the number of
+    /// requests in service.
     pub fn start(&self, request: F) {
         let tag = self.idle.borrow_mut().pop().unwrap_or_default();
         tag.request.borrow_mut().set(Some(request));
-        // A task that waits in there is told of the tag's own task when that polls for the first time.
+        // A future that waits in the request gets the waker of the tag's own task when the tag's task polls
+        // for the first time.
         match tag.poll_request(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(()) => self.idle.borrow_mut().push(tag),
             Poll::Pending => self.hand_over(tag),
@@ -65,7 +66,8 @@ impl<R: Runtime, F: Future<Output = ()> + 'static> Tags<R, F> {
 }
 
 impl<F: Future<Output = ()>> Tag<F> {
-    /// Runs the tag's request to its end, waiting for one if there is none; false once the tag is closed.
+    /// Runs the tag's request to its end; without a request, waits for a new request. Returns false once the
+    /// tag is closed.
     async fn run(&self, after_poll: &dyn Fn()) -> bool {
         poll_fn(|cx| {
             self.task.borrow_mut().get_or_insert_with(|| cx.waker().clone());

@@ -2,8 +2,8 @@
 //! bytes.
 //!
 //! After the protocol document of the NetworkBlockDevice project ("fixed newstyle" negotiation, simple and
-//! structured replies). Everything is big-endian. Nothing here does I/O or keeps state; whatever bytes come
-//! in, decoding answers with a value, never with a panic. The messages of the negotiation are in [`options`].
+//! structured replies). Everything is big-endian. Nothing here does I/O or keeps state. Decoding any bytes
+//! gives a value, never a panic. The messages of the negotiation are in [`options`].
 
 pub mod options;
 
@@ -34,7 +34,7 @@ pub const NBD_FLAG_SEND_TRIM: u16 = 1 << 5;
 pub const NBD_FLAG_SEND_WRITE_ZEROES: u16 = 1 << 6;
 /// Reads may ask not to be fragmented.
 pub const NBD_FLAG_SEND_DF: u16 = 1 << 7;
-/// A flush on one connection covers the writes acknowledged on all.
+/// A flush on one connection covers the writes acknowledged on all connections.
 pub const NBD_FLAG_CAN_MULTI_CONN: u16 = 1 << 8;
 /// The export takes cache.
 pub const NBD_FLAG_SEND_CACHE: u16 = 1 << 10;
@@ -43,9 +43,9 @@ pub const NBD_FLAG_SEND_CACHE: u16 = 1 << 10;
 pub const NBD_CMD_FLAG_FUA: u16 = 1 << 0;
 /// Write-zeroes: keep the room allocated.
 pub const NBD_CMD_FLAG_NO_HOLE: u16 = 1 << 1;
-/// Read: one piece or an error.
+/// Read: a single piece or an error.
 pub const NBD_CMD_FLAG_DF: u16 = 1 << 2;
-/// Block status: one extent is enough.
+/// Block status: one extent suffices.
 pub const NBD_CMD_FLAG_REQ_ONE: u16 = 1 << 3;
 /// Write-zeroes: fail rather than write zeros out.
 pub const NBD_CMD_FLAG_FAST_ZERO: u16 = 1 << 4;
@@ -64,7 +64,7 @@ pub const NBD_CMD_TRIM: u16 = 4;
 pub const NBD_CMD_CACHE: u16 = 5;
 /// Make a range read as zeros.
 pub const NBD_CMD_WRITE_ZEROES: u16 = 6;
-/// What of a range is allocated.
+/// Ask for the allocation of a range.
 pub const NBD_CMD_BLOCK_STATUS: u16 = 7;
 
 /// The last part of a structured reply.
@@ -73,7 +73,7 @@ pub const NBD_REPLY_FLAG_DONE: u16 = 1 << 0;
 pub const NBD_REPLY_TYPE_NONE: u16 = 0;
 /// A part with bytes read.
 pub const NBD_REPLY_TYPE_OFFSET_DATA: u16 = 1;
-/// A part that reads as zeros.
+/// A part: a range that reads as zeros.
 pub const NBD_REPLY_TYPE_OFFSET_HOLE: u16 = 2;
 /// A part with extents of one metadata context.
 pub const NBD_REPLY_TYPE_BLOCK_STATUS: u16 = 5;
@@ -85,7 +85,7 @@ pub const NBD_STATE_HOLE: u32 = 1 << 0;
 /// `base:allocation`: reads as zeros.
 pub const NBD_STATE_ZERO: u32 = 1 << 1;
 
-/// Error numbers of the protocol; they equal Linux's. The export takes no changes.
+/// Error numbers of the protocol, equal to Linux's. The export takes no changes.
 pub const NBD_EPERM: u32 = 1;
 /// A device failed.
 pub const NBD_EIO: u32 = 5;
@@ -93,14 +93,14 @@ pub const NBD_EIO: u32 = 5;
 pub const NBD_EINVAL: u32 = 22;
 /// No room, or a write beyond the end.
 pub const NBD_ENOSPC: u32 = 28;
-/// A read with the flag DF is too large for one piece.
+/// A read with the flag DF is too long for one piece.
 pub const NBD_EOVERFLOW: u32 = 75;
-/// Not offered by this export.
+/// This export does not offer the request.
 pub const NBD_ENOTSUP: u32 = 95;
 /// The server is about to stop.
 pub const NBD_ESHUTDOWN: u32 = 108;
 
-/// A request's head; a write's payload follows it.
+/// Head of a request; a write's payload follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     /// NBD_CMD_FLAG_….
@@ -116,10 +116,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// Bytes that a request's head takes.
+    /// Bytes of a request's head.
     pub const LEN: usize = 28;
 
-    /// Reads a request's head; `None` if the magic number is wrong, after which nothing can be trusted.
+    /// Reads a request's head. `None` if the magic number is wrong: the rest of the stream cannot be trusted.
     pub fn decode(bytes: &[u8; Request::LEN]) -> Option<Request> {
         let (magic, rest) = split_u32(bytes)?;
         let (flags, rest) = split_u16(rest)?;
@@ -130,7 +130,7 @@ impl Request {
         (magic == NBD_REQUEST_MAGIC).then_some(Request { flags, command, cookie, offset, len })
     }
 
-    /// The request as a client sends it.
+    /// Encodes the request as a client sends it.
     pub fn encode(&self) -> [u8; Request::LEN] {
         let mut bytes = [0; Request::LEN];
         bytes[0..4].copy_from_slice(&NBD_REQUEST_MAGIC.to_be_bytes());
@@ -143,17 +143,17 @@ impl Request {
     }
 }
 
-/// The head of a reply, or of a part of one, as bytes: whatever comes before the payload.
+/// Head of a reply, or of a part of a reply: the bytes before the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     bytes: [u8; Head::LARGEST],
     len: u8,
 }
 
-/// Whether a part of a structured reply is the last.
+/// Position of a part in a structured reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// Others follow.
+    /// More parts follow.
     More,
     /// The reply ends here.
     Last,
@@ -163,7 +163,7 @@ impl Head {
     /// The longest head: a hole's.
     const LARGEST: usize = 32;
 
-    /// Nothing: a payload that goes on where the one before ended.
+    /// No head: the payload continues the previous payload.
     pub const NONE: Head = Head { bytes: [0; Head::LARGEST], len: 0 };
 
     /// A simple reply; `error` 0 is success, and a read's payload follows.
@@ -175,7 +175,7 @@ impl Head {
         head
     }
 
-    /// A structured part with `len` bytes read from `offset`, which follow.
+    /// A structured part with `len` bytes read from `offset`, in the payload.
     pub fn offset_data(cookie: u64, part: Part, offset: u64, len: u32) -> Head {
         let mut head = Head::structured(cookie, part, NBD_REPLY_TYPE_OFFSET_DATA, len + 8);
         head.put(&offset.to_be_bytes());
@@ -190,15 +190,15 @@ impl Head {
         head
     }
 
-    /// The only structured part of a block status reply: `extents` of context `context` follow, as
-    /// [`encode_extent`] gives them.
+    /// The only structured part of a block status reply. `extents` of context `context` follow, encoded by
+    /// [`encode_extent`].
     pub fn block_status(cookie: u64, context: u32, extents: u32) -> Head {
         let mut head = Head::structured(cookie, Part::Last, NBD_REPLY_TYPE_BLOCK_STATUS, 4 + extents * 8);
         head.put(&context.to_be_bytes());
         head
     }
 
-    /// The last structured part of a request that failed; no message goes with the number.
+    /// The last structured part of a failed request, with the error number and no message.
     pub fn error(cookie: u64, error: u32) -> Head {
         let mut head = Head::structured(cookie, Part::Last, NBD_REPLY_TYPE_ERROR, 6);
         head.put(&error.to_be_bytes());
@@ -206,7 +206,7 @@ impl Head {
         head
     }
 
-    /// The last structured part of a request that succeeded without (further) content.
+    /// The last structured part of a successful request without (further) content.
     pub fn done(cookie: u64) -> Head {
         Head::structured(cookie, Part::Last, NBD_REPLY_TYPE_NONE, 0)
     }
@@ -234,10 +234,10 @@ impl Head {
     }
 }
 
-/// Bytes that an extent of a block status reply takes.
+/// Bytes of an extent in a block status reply.
 pub const EXTENT_LEN: usize = 8;
 
-/// One extent of a block status reply.
+/// Encodes an extent of a block status reply.
 pub fn encode_extent(len: u32, state: u32) -> [u8; EXTENT_LEN] {
     ((u64::from(len) << 32) | u64::from(state)).to_be_bytes()
 }

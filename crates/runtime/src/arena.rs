@@ -1,10 +1,11 @@
-//! Memory for I/O: one arena, allocated once, so that the kernel can register it and its size is the bound.
+//! Memory for I/O: one arena, allocated once, so that the kernel can register the arena and its size is the
+//! bound.
 //!
 //! A buddy allocator hands out [`Buf`]s of 4 KiB to 1 MiB, aligned to 4 KiB. A `Buf` is a counted view:
-//! clones and slices share the bytes, and a task that does I/O keeps a clone until the kernel is done, so
-//! memory that the kernel still writes to is never handed out again. Where the arena is exhausted,
-//! [`Arena::alloc`] waits its turn: a task that holds a buffer must not wait for a second one of the same
-//! arena, or all may wait for each other.
+//! clones and slices share the bytes. A task that does I/O keeps a clone until the kernel is done, so memory
+//! that the kernel still writes to is never handed out again. If the arena is exhausted, [`Arena::alloc`]
+//! waits its turn: a task that holds a buffer must not wait for a second buffer of the same arena, or all may
+//! wait for each other.
 #![allow(unsafe_code)]
 
 use crate::Semaphore;
@@ -16,7 +17,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// The smallest buffer, and the alignment of all: what direct I/O needs at most.
+/// Smallest buffer, and the alignment of all buffers: the largest alignment that direct I/O needs.
 const PAGE: usize = 4096;
 /// Orders of the buddy allocator: 4 KiB << 0 … 4 KiB << 8 = 1 MiB.
 const ORDERS: usize = 9;
@@ -33,36 +34,36 @@ struct Inner {
     layout: Layout,
     /// Free runs by order, as page numbers.
     free: RefCell<[Vec<u32>; ORDERS]>,
-    /// For each page: the order of the free run that starts there, or `NOT_FREE`.
+    /// For each page: the order of the free run that starts at the page, or `NOT_FREE`.
     free_order: RefCell<Vec<u8>>,
-    /// For each page that starts an allocated run: how many `Buf`s view it.
+    /// For each first page of an allocated run: the number of `Buf`s of the run.
     views: Vec<Cell<u32>>,
-    /// For each page that starts an allocated run: its order.
+    /// For each first page of an allocated run: the order of the run.
     order: Vec<Cell<u8>>,
-    /// Bytes not allocated, in pages: an allocation waits here first.
+    /// Free bytes, in pages: an allocation waits here first.
     pages: Semaphore,
-    /// For each page: whether it was ever handed out, and so has defined bytes.
+    /// For each page: true if ever handed out, and so with defined bytes.
     is_defined: Vec<Cell<bool>>,
-    /// Pages that were never handed out.
+    /// Number of pages never handed out.
     undefined: Cell<usize>,
-    /// Closures that look into the bytes right now: positive readers, or -1 for a writer.
+    /// Closures with access to the bytes right now: the number of readers, or -1 for a writer.
     borrowed: Cell<i32>,
 }
 
 const NOT_FREE: u8 = u8::MAX;
 
 impl Arena {
-    /// The largest buffer that an arena gives.
+    /// Largest buffer of an arena.
     pub const LARGEST: Bytes = Bytes(LARGEST as u64);
 
-    /// An arena of at least `size` bytes, rounded up to whole MiB. The process ends if there is no such
-    /// memory. Pages are zeroed when they are handed out for the first time: a large arena of which little is
-    /// used costs little.
+    /// Makes an arena of at least `size` bytes, rounded up to whole MiB. The process ends if the machine
+    /// lacks the memory. Pages are zeroed when handed out for the first time: a large arena with little use
+    /// costs little.
     pub fn new(size: Bytes) -> Arena {
         Arena::try_new(size).unwrap_or_else(|| handle_alloc_error(layout(size)))
     }
 
-    /// As [`Arena::new`]; none if the machine has no such memory to give.
+    /// As [`Arena::new`]; none if the machine lacks the memory.
     pub fn try_new(size: Bytes) -> Option<Arena> {
         let layout = layout(size);
         let bytes = layout.size();
@@ -90,10 +91,10 @@ impl Arena {
         Some(Arena { inner: Rc::new(inner) })
     }
 
-    /// A buffer of `len` bytes with undefined content, once there is room for it; first come, first served.
+    /// Waits for a buffer of `len` bytes with undefined content; first come, first served.
     ///
     /// # Panics
-    /// Where `len` is zero or greater than [`Arena::LARGEST`].
+    /// If `len` is zero or greater than [`Arena::LARGEST`].
     pub async fn alloc(&self, len: Bytes) -> Buf {
         let order = order_of(len.as_usize());
         let permit = self.inner.pages.acquire(1 << order).await;
@@ -102,12 +103,12 @@ impl Arena {
                 permit.forget();
                 return self.view(page, order, len);
             }
-            // Enough pages are free, but not side by side: someone's release will join them.
+            // Enough pages are free, but not side by side: a later release will join them.
             self.inner.pages.released().await;
         }
     }
 
-    /// A buffer of `len` bytes with undefined content, or `None` if there is no room for it now.
+    /// Returns a buffer of `len` bytes with undefined content, or `None` if there is no room now.
     pub fn try_alloc(&self, len: Bytes) -> Option<Buf> {
         let order = order_of(len.as_usize());
         let permit = self.inner.pages.try_acquire(1 << order)?;
@@ -116,13 +117,13 @@ impl Arena {
         Some(self.view(page, order, len))
     }
 
-    /// Where the arena's bytes lie, for registration with the kernel. They stay there until the last handle
-    /// and buffer are gone.
+    /// Address and length of the arena's bytes, for registration with the kernel. The bytes stay in place
+    /// until the last handle and buffer are gone.
     pub fn region(&self) -> (*mut u8, usize) {
         (self.inner.start.as_ptr(), self.inner.layout.size())
     }
 
-    /// Bytes not allocated at this moment.
+    /// Free bytes at this moment.
     pub fn available(&self) -> Bytes {
         Bytes((self.inner.pages.available() * PAGE) as u64)
     }
@@ -137,7 +138,7 @@ impl Arena {
     }
 }
 
-/// What an arena of this size takes.
+/// Layout of an arena of `size` bytes.
 fn layout(size: Bytes) -> Layout {
     let bytes = size.as_usize().max(1).next_multiple_of(LARGEST);
     Layout::from_size_align(bytes, LARGEST).expect("an arena's size fits the address space")
@@ -149,7 +150,7 @@ fn order_of(len: usize) -> usize {
 }
 
 impl Inner {
-    /// Takes a run of `order` from the free lists, splitting a larger one where needed.
+    /// Takes a run of `order` from the free lists, splitting a larger run if needed.
     fn take(&self, order: usize) -> Option<u32> {
         let (mut free, mut free_order) = (self.free.borrow_mut(), self.free_order.borrow_mut());
         let mut found = (order..ORDERS).find(|&o| !free[o].is_empty())?;
@@ -164,8 +165,7 @@ impl Inner {
         Some(page)
     }
 
-    /// Zeroes the pages that were never handed out: a buffer's bytes may be looked at before anything was
-    /// written there.
+    /// Zeroes pages that were never handed out: a buffer's bytes may be read before any write.
     #[cold]
     fn define(&self, pages: Range<usize>) {
         for page in pages.filter(|&page| !self.is_defined[page].replace(true)) {
@@ -176,7 +176,7 @@ impl Inner {
         }
     }
 
-    /// Gives a run back, joining it with its buddy as long as that is free too.
+    /// Gives a run back, joining the run with its buddy as long as the buddy is free too.
     fn give_back(&self, mut page: u32, mut order: usize) {
         let (mut free, mut free_order) = (self.free.borrow_mut(), self.free_order.borrow_mut());
         while order < ORDERS - 1 {
@@ -202,11 +202,11 @@ impl Drop for Inner {
     }
 }
 
-/// A counted view of bytes in an [`Arena`]. Clones and slices share the bytes; they are free once the last is
-/// dropped.
+/// A counted view of bytes in an [`Arena`]. Clones and slices share the bytes, which become free when the
+/// last view is dropped.
 pub struct Buf {
     arena: Rc<Inner>,
-    /// The first page of the allocation that this is a view of.
+    /// First page of the allocation under this view.
     page: u32,
     /// Offset of the first byte in the arena.
     start: usize,
@@ -214,10 +214,10 @@ pub struct Buf {
 }
 
 impl Buf {
-    /// The address of an arena's buffer is a multiple of this; that of a slice may be any.
+    /// Alignment of the address of an arena's buffer. A slice may begin at any address.
     pub const ALIGNMENT: Bytes = Bytes(PAGE as u64);
 
-    /// Whether the first byte's address is a multiple of `alignment`, a power of two of at most
+    /// True if the first byte's address is a multiple of `alignment`, a power of two of at most
     /// [`Buf::ALIGNMENT`].
     #[inline]
     pub fn is_aligned(&self, alignment: Bytes) -> bool {
@@ -225,25 +225,25 @@ impl Buf {
         Bytes(self.start as u64).is_aligned(alignment)
     }
 
-    /// How many bytes are in view.
+    /// Number of bytes in view.
     pub fn len(&self) -> Bytes {
         Bytes::of_len(self.len)
     }
 
-    /// Whether there are other views of the bytes, or of bytes that were allocated together with them.
+    /// True if the allocation of these bytes has other views.
     pub fn is_shared(&self) -> bool {
         self.arena.views[self.page as usize].get() > 1
     }
 
-    /// Whether no byte is in view.
+    /// True if no byte is in view.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// A view of a part: `range` counts from the start of this view.
+    /// View of a part: `range` counts from the start of this view.
     ///
     /// # Panics
-    /// If the range does not lie within this view.
+    /// If the range exceeds this view.
     pub fn slice(&self, range: Range<Bytes>) -> Buf {
         let (start, end) = (range.start.as_usize(), range.end.as_usize());
         assert!(start <= end && end <= self.len, "{start}..{end} of a buffer of {} bytes", self.len);
@@ -252,10 +252,10 @@ impl Buf {
         Buf { arena: self.arena.clone(), page: self.page, start: self.start + start, len: end - start }
     }
 
-    /// Looks at the bytes.
+    /// Calls `look` with the bytes.
     ///
     /// # Panics
-    /// Where called inside [`Buf::with_bytes_mut`].
+    /// If called inside [`Buf::with_bytes_mut`].
     pub fn with_bytes<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         let _borrow = Borrow::shared(&self.arena.borrowed);
         // SAFETY: the range lies in the arena, which lives as long as `self`; no `&mut` to any of it exists,
@@ -264,10 +264,10 @@ impl Buf {
         look(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) })
     }
 
-    /// Changes the bytes.
+    /// Calls `change` with the bytes, for changes.
     ///
     /// # Panics
-    /// Where called inside [`Buf::with_bytes`] or itself, of any buffer of the same arena.
+    /// If called inside [`Buf::with_bytes`] or inside itself, of any buffer of the same arena.
     pub fn with_bytes_mut<T>(&self, change: impl FnOnce(&mut [u8]) -> T) -> T {
         let _borrow = Borrow::exclusive(&self.arena.borrowed);
         // SAFETY: as above, and `borrowed` says that no other reference into the arena exists.
@@ -277,7 +277,7 @@ impl Buf {
     /// Copies all bytes of `source` to `at` within this view. The two may overlap.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If the bytes do not fit.
     pub fn copy_from(&self, at: Bytes, source: &Buf) {
         assert!(at.as_usize() + source.len <= self.len, "{} bytes at {at} of {}", source.len, self.len);
         assert_eq!(self.arena.borrowed.get(), 0, "the bytes are being looked at");
@@ -288,7 +288,7 @@ impl Buf {
     /// Copies a slice to `at` within this view.
     ///
     /// # Panics
-    /// If it does not fit.
+    /// If the slice does not fit.
     pub fn copy_from_slice(&self, at: Bytes, source: &[u8]) {
         self.with_bytes_mut(|bytes| bytes[at.as_usize()..][..source.len()].copy_from_slice(source));
     }
@@ -296,7 +296,7 @@ impl Buf {
     /// Copies bytes from `at` within this view until `target` is full.
     ///
     /// # Panics
-    /// If the view ends before that.
+    /// If the view ends first.
     pub fn copy_to_slice(&self, at: Bytes, target: &mut [u8]) {
         self.with_bytes(|bytes| target.copy_from_slice(&bytes[at.as_usize()..][..target.len()]));
     }
@@ -311,7 +311,7 @@ impl Buf {
         self.with_bytes(<[u8]>::to_vec)
     }
 
-    /// Where the bytes lie, for the kernel. Valid while a clone of this buffer lives.
+    /// Address of the bytes, for the kernel. Valid while a clone of this buffer lives.
     pub fn as_ptr(&self) -> *mut u8 {
         // SAFETY: `start` lies in the arena.
         unsafe { self.arena.start.as_ptr().add(self.start) }
@@ -319,7 +319,7 @@ impl Buf {
 }
 
 impl Buf {
-    /// The last view is gone.
+    /// Gives the memory back after the last view.
     #[inline(never)]
     fn give_back(&self) {
         let order = self.arena.order[self.page as usize].get() as usize;
@@ -354,7 +354,7 @@ impl fmt::Debug for Buf {
     }
 }
 
-/// Marks the arena as looked at, until dropped.
+/// Marks the arena as in access, until dropped.
 struct Borrow<'a> {
     borrowed: &'a Cell<i32>,
     before: i32,

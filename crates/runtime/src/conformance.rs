@@ -1,7 +1,7 @@
-//! What every device must do, as one test body for all of them: real, modelled and wrapped.
+//! Contract of every device, as one test body: for real, modelled and wrapped devices.
 //!
-//! `conformance::device(&runtime, device, seed)` runs to its end, or panics with what the device did wrong
-//! and the seed that shows it again. It overwrites the first MiB of the device and its last block.
+//! `conformance::device(&runtime, device, seed)` runs to its end, or panics with the device's fault and the
+//! seed that reproduces the fault. Overwrites the first MiB of the device and its last block.
 
 use crate::{Arena, Buf, Device, Event, Geometry, Runtime};
 use braid_base::{Bytes, MIB, Rng};
@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
-/// Tasks that use the device at the same time, each in a part of its own.
+/// Tasks that use the device at the same time, each within its own part.
 const TASKS: u64 = 8;
 /// Requests of each task.
 const REQUESTS: usize = 200;
@@ -17,7 +17,7 @@ const REQUESTS: usize = 200;
 /// Runs every check on `device`, which must hold at least 64 KiB.
 ///
 /// # Panics
-/// If the device does not do what [`Device`] promises.
+/// If the device breaks the contract of [`Device`].
 pub async fn device<R: Runtime, D: Device>(runtime: &R, device: Rc<D>, seed: u64) {
     let arena = Arena::new(MIB * 4);
     refuses_what_does_not_fit(&arena, &*device).await;
@@ -74,8 +74,8 @@ async fn reaches_the_last_byte<D: Device>(arena: &Arena, device: &D) {
     );
 }
 
-/// A buffer at an address that keeps the memory alignment can be used. Any other one is `InvalidInput`, or
-/// can be used.
+/// A buffer at an address of the memory alignment must work. A buffer at any other address works or is
+/// `InvalidInput`.
 async fn refuses_addresses_or_uses_them<D: Device>(arena: &Arena, device: &D) {
     let Geometry { alignment, memory_alignment, .. } = device.geometry();
     assert!(memory_alignment <= Buf::ALIGNMENT, "buffers keep no alignment of {memory_alignment:?}");
@@ -102,8 +102,8 @@ async fn refuses_addresses_or_uses_them<D: Device>(arena: &Arena, device: &D) {
     }
 }
 
-/// Whether a device used a buffer so far into a page; it may refuse the buffer only if the address breaks its
-/// alignment.
+/// True if a device accepted a buffer at an offset within a page. The device may refuse only an address that
+/// breaks its alignment.
 fn is_used(result: io::Result<()>, lead: Bytes, memory_alignment: Bytes) -> bool {
     let kind = result.map_err(|error| error.kind());
     let may_refuse = !lead.is_aligned(memory_alignment);
@@ -112,8 +112,8 @@ fn is_used(result: io::Result<()>, lead: Bytes, memory_alignment: Bytes) -> bool
     kind.is_ok()
 }
 
-/// Tasks write, read, flush and compare at random places, at the same time, each against its own memory of
-/// its part.
+/// Tasks write, read, flush and compare at random places, at the same time, each against its own copy of its
+/// part.
 async fn reads_what_was_written<R: Runtime, D: Device>(
     runtime: &R,
     arena: &Arena,
@@ -136,7 +136,7 @@ async fn reads_what_was_written<R: Runtime, D: Device>(
     ended.wait_for(|| (left.get() == 0).then_some(())).await;
 }
 
-/// One task, and the part of the device that only it uses.
+/// A task, and its own part of the device.
 struct Task<D> {
     device: Rc<D>,
     start: Bytes,
@@ -184,7 +184,7 @@ impl<D: Device> Task<D> {
         assert_eq!(wrong, None, "seed {}: {:?} read at {offset:?} differ at this byte", self.seed, buf.len());
     }
 
-    /// Where a buffer begins in its page.
+    /// Offset of a buffer within its page.
     fn random_lead(&self, rng: &mut Rng) -> Bytes {
         let unit = self.device.geometry().memory_alignment;
         unit * rng.below(Buf::ALIGNMENT / unit)
@@ -199,7 +199,7 @@ impl<D: Device> Task<D> {
     }
 }
 
-/// What lies beside a discarded range stays, and the range can be written again.
+/// Bytes beside a discarded range stay, and the range can be written again.
 async fn discards_only_what_it_is_told<D: Device>(arena: &Arena, device: &D) {
     let geometry = device.geometry();
     let unit = geometry.alignment.max(Bytes(4096));

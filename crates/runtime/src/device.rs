@@ -1,5 +1,5 @@
-//! The one interface of everything that stores bytes: real devices, modelled ones, and the wrappers that
-//! emulate timing, inject faults or record. A wrapper has the same shape as what it wraps.
+//! Common interface of all byte storage: real devices, modelled devices, and the wrappers that emulate
+//! timing, inject faults or record. A wrapper has the same interface as the wrapped device.
 
 use crate::Buf;
 use braid_base::{Bytes, DeviceClass, NodeId};
@@ -7,12 +7,12 @@ use std::future::Future;
 use std::io;
 use std::rc::Rc;
 
-/// What a device is, fixed while it is open.
+/// Properties of a device, fixed while open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Bytes that it stores.
+    /// Size in bytes.
     pub size: Bytes,
-    /// What kind of device it is.
+    /// Class of the device.
     pub class: DeviceClass,
     /// Offsets and lengths of reads and writes must be multiples of this power of two: 1 for memory, 512 or
     /// 4096 with direct I/O.
@@ -23,8 +23,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Refuses a read or write that every device must refuse: see [`Geometry::check`]. Refuses a buffer at an
-    /// address that the device cannot use, too.
+    /// Refuses a read or write that every device must refuse: see [`Geometry::check`]. Also refuses a buffer
+    /// at an address that the device cannot use.
     ///
     /// # Errors
     /// `InvalidInput`, naming the limit.
@@ -34,7 +34,7 @@ impl Geometry {
         if buf.is_aligned(self.memory_alignment) { Ok(()) } else { Err(self.address_refusal()) }
     }
 
-    /// Refuses a range that is not aligned or does not lie within the size, as every device must.
+    /// Refuses an unaligned range, or a range beyond the size, as every device must.
     ///
     /// # Errors
     /// `InvalidInput`, naming the range and the limit.
@@ -64,28 +64,28 @@ impl Geometry {
 /// A device: bytes from 0 to `geometry().size`.
 ///
 /// Offsets and lengths are multiples of the alignment and lie within the size; anything else is
-/// `InvalidInput`. A buffer whose address is not a multiple of the memory alignment is `InvalidInput`, too,
-/// or else the request works. Requests may run at the same time and complete in any order; overlapping ones
-/// that run at the same time leave either's bytes. A write is volatile until a flush that starts after it
-/// completed has itself completed.
+/// `InvalidInput`. A buffer whose address is not a multiple of the memory alignment works, or is
+/// `InvalidInput`, too. Requests may run at the same time and complete in any order. Overlapping requests at
+/// the same time leave either's bytes. A write is volatile until a later flush, started after the write
+/// completed, has itself completed.
 ///
-/// A future that has started must be polled to its end: the kernel may be working on its buffer. (The buffer
-/// itself stays allocated in any case, so that an abandoned future is a lost result, never a memory error.)
+/// A started future must be polled to its end: the kernel may be working on its buffer. (The buffer itself
+/// stays allocated in any case, so an abandoned future is a lost result, never a memory error.)
 pub trait Device: 'static {
-    /// Whether every request ends in bounded time whatever happens outside of this process, as with a model
-    /// or memory: then no deadlines are kept for it.
+    /// True if every request ends in bounded time, regardless of events outside this process, as with a model
+    /// or memory. No deadlines are then kept for the device.
     const ALWAYS_ANSWERS: bool = false;
 
-    /// What this device is.
+    /// Properties of this device.
     fn geometry(&self) -> Geometry;
 
-    /// Says that a read or write at `offset` follows at once. A device that lies in memory may begin to bring
-    /// what it needs for that into the processor's cache; others have nothing to do.
+    /// Announces a read or write at `offset`. A device in memory may begin to bring the needed bytes into the
+    /// processor's cache; other devices do nothing.
     fn expect(&self, offset: Bytes) {
         let _ = offset;
     }
 
-    /// The machine that it is on; none for one of the host's own.
+    /// Node of the device; none for a device of the host itself.
     fn node(&self) -> Option<NodeId> {
         None
     }
@@ -96,14 +96,13 @@ pub trait Device: 'static {
     /// Writes all of `from` at `offset`.
     fn write(&self, offset: Bytes, from: &Buf) -> impl Future<Output = io::Result<()>>;
 
-    /// As [`Device::read`], of bytes that [`Device::write_moved`] then writes to another device, and that the
-    /// host does not look at: a device on a node leaves them there.
+    /// As [`Device::read`], for bytes that [`Device::write_moved`] then writes to another device, and that
+    /// the host does not look at: a device on a node keeps the bytes there.
     fn read_to_move(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {
         self.read(offset, into)
     }
 
-    /// As [`Device::write`], of bytes that lie on `node`: what [`Device::read_to_move`] of a device there has
-    /// read.
+    /// As [`Device::write`], for bytes on `node`, read by [`Device::read_to_move`] of a device there.
     fn write_moved(
         &self,
         offset: Bytes,
@@ -114,16 +113,16 @@ pub trait Device: 'static {
         self.write(offset, from)
     }
 
-    /// Makes every write that completed before this call durable.
+    /// Makes every write completed before this call durable.
     fn flush(&self) -> impl Future<Output = io::Result<()>>;
 
-    /// Says that a range's bytes are no longer needed: a hint that costs little. What the range reads as
-    /// afterwards is not defined. A device without such a command does nothing.
+    /// Discards a range's bytes: a hint that costs little. Later reads of the range are undefined. A device
+    /// without a discard command does nothing.
     fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = io::Result<()>>;
 }
 
-/// A handle to a device is a device: so that the code that opened it can still ask it things while a volume
-/// owns it.
+/// A handle to a device is a device: the code that opened the device can still query the device while a
+/// volume owns it.
 impl<D: Device> Device for Rc<D> {
     const ALWAYS_ANSWERS: bool = D::ALWAYS_ANSWERS;
 

@@ -1,18 +1,18 @@
-//! A condition that tasks wait for.
+//! A condition with waiting tasks.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// Tasks wait until something that they test themselves has become true. Cheap to clone: a handle.
+/// Wakes tasks that wait for a condition and test the condition themselves. Cheap to clone: a handle.
 #[derive(Clone, Default)]
 pub struct Event {
     waiting: Rc<RefCell<Vec<Waker>>>,
 }
 
 impl Event {
-    /// Wakes every task that waits, to test its condition again.
+    /// Wakes every waiting task, to test its condition again.
     #[inline]
     pub fn notify(&self) {
         if !self.waiting.borrow().is_empty() {
@@ -31,7 +31,7 @@ impl Event {
             Some(value) => Poll::Ready(value),
             None => {
                 let mut waiting = self.waiting.borrow_mut();
-                // A task that is polled for another reason waits here already.
+                // A task polled for another reason is already in the list.
                 if !waiting.iter().any(|known| known.will_wake(cx.waker())) {
                     waiting.push(cx.waker().clone());
                 }

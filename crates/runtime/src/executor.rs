@@ -1,8 +1,8 @@
-//! The executor that the real and the virtual world share: tasks by number, those that are ready, timers.
+//! Executor for the real and the virtual world: tasks by number, ready tasks, timers.
 //!
-//! A waker is a task's number, not an `Arc`: waking adds the number to those that are ready in the executor
-//! that the task belongs to. Wakers must stay on the thread of their executor; waking from another thread
-//! panics (cross-thread messages come in through the reactor). A task woken twice before it runs, runs once.
+//! A waker is a task's number, not an `Arc`: waking adds the number to the ready tasks of the task's
+//! executor. Wakers must stay on the thread of their executor; waking from another thread panics
+//! (cross-thread messages come in through the reactor). A task woken twice before running runs once.
 #![allow(unsafe_code)]
 
 use crate::ready::{Order, Ready};
@@ -21,8 +21,8 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 /// Tasks and timers of one shard. Cheap to clone: a handle.
 ///
-/// It has no clock and no I/O: its owner calls [`Executor::run_ready`], finds out by [`Executor::next_timer`]
-/// how long it may sleep, and tells the time with [`Executor::fire_timers`].
+/// The executor has no clock and no I/O. Its owner calls [`Executor::run_ready`], learns from
+/// [`Executor::next_timer`] how long to sleep, and tells the time with [`Executor::fire_timers`].
 #[derive(Clone)]
 pub struct Executor {
     inner: Rc<Inner>,
@@ -43,14 +43,14 @@ impl Executor {
         Executor { inner: Rc::new(inner) }
     }
 
-    /// Adds a task; it runs at the next [`Executor::run_ready`].
+    /// Adds a task. The task runs at the next [`Executor::run_ready`].
     pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         let key = self.inner.tasks.borrow_mut().insert(Some(Box::pin(task)));
         assert!(key < MOST_TASKS, "an executor runs at most {MOST_TASKS} tasks at a time");
         self.inner.ready.push(key as u32);
     }
 
-    /// Runs ready tasks until none is left. Returns how many polls that took.
+    /// Runs ready tasks until none is left. Returns the number of polls.
     pub fn run_ready(&self) -> usize {
         let mut polls = 0;
         while let Some(key) = self.inner.ready.pop() {
@@ -68,19 +68,19 @@ impl Executor {
         true
     }
 
-    /// Runs the tasks that are ready now, but not those that these make ready: so that a task which yields
-    /// does not keep the reactor from looking at the kernel. Returns how many polls that took.
+    /// Runs the tasks that are ready now, but no tasks that become ready meanwhile: a task that yields must
+    /// not keep the reactor from the kernel. Returns the number of polls.
     pub fn run_round(&self) -> usize {
         let round = self.inner.ready.len();
         (0..round).map_while(|_| self.inner.ready.pop()).map(|key| self.poll_task(key)).count()
     }
 
-    /// Whether a task waits to run.
+    /// True if a task is ready.
     pub fn is_ready(&self) -> bool {
         !self.inner.ready.is_empty()
     }
 
-    /// The earliest deadline that somebody waits for.
+    /// Earliest deadline of all waiting tasks.
     #[inline]
     pub fn next_timer(&self) -> Option<Nanos> {
         self.inner.timers.borrow_mut().next()
@@ -92,7 +92,7 @@ impl Executor {
         self.inner.timers.borrow_mut().fire(now);
     }
 
-    /// Wakes every task that waits for the earliest deadline, and gives it; none if that is later than `end`.
+    /// Wakes every task with the earliest deadline, and returns the deadline. None if later than `end`.
     #[inline]
     pub fn fire_next(&self, end: Nanos) -> Option<Nanos> {
         let mut timers = self.inner.timers.borrow_mut();
@@ -101,12 +101,12 @@ impl Executor {
         Some(next)
     }
 
-    /// A future that completes when [`Executor::fire_timers`] reaches `deadline`.
+    /// Completes when [`Executor::fire_timers`] reaches `deadline`.
     pub fn sleep_until(&self, deadline: Nanos) -> Sleep {
         Sleep { executor: self.clone(), deadline, timer: None }
     }
 
-    /// Drops every task, wherever it stands: a power cut, or the end of a world.
+    /// Drops every task at once: a power cut, or the end of a world.
     pub fn clear(&self) {
         let tasks = std::mem::take(&mut *self.inner.tasks.borrow_mut());
         drop(tasks);
@@ -116,7 +116,7 @@ impl Executor {
 
     #[inline]
     fn poll_task(&self, key: u32) {
-        // The task leaves its place while it runs, so that it may spawn others.
+        // The task leaves its place while running, so that the task may spawn others.
         let Some(mut task) = self.inner.tasks.borrow_mut().get_mut(key as usize).and_then(Option::take)
         else {
             return;
@@ -138,16 +138,16 @@ impl Executor {
     }
 }
 
-/// The wait for a deadline. Dropped early, it wakes nobody.
+/// The wait for a deadline. Dropped early, no task is woken.
 pub struct Sleep {
     executor: Executor,
     deadline: Nanos,
-    /// Its own, once it had to wait.
+    /// The sleep's own timer, after the first wait.
     timer: Option<TimerId>,
 }
 
 impl Sleep {
-    /// Waits for another deadline from now on; nobody is woken for it until it is polled again.
+    /// Sets another deadline. No task is woken until the next poll.
     pub fn reset(&mut self, deadline: Nanos) {
         self.deadline = deadline;
         if let Some(id) = self.timer {
@@ -155,8 +155,8 @@ impl Sleep {
         }
     }
 
-    /// Waits for `deadline` from now on, and wakes `waker` then: [`Sleep::reset`] and a poll at once, for
-    /// alarms that are set again and again. False if the deadline has passed: then nobody is woken.
+    /// Sets another `deadline`, and wakes `waker` then: [`Sleep::reset`] and a poll at once, for alarms that
+    /// are set again and again. False if the deadline has passed: then nothing is woken.
     #[inline]
     pub fn wake_at(&mut self, deadline: Nanos, waker: &Waker) -> bool {
         let mut timers = self.executor.inner.timers.borrow_mut();
@@ -170,9 +170,9 @@ impl Sleep {
         true
     }
 
-    /// Lets the deadline come at once, if somebody was to be woken then, and nothing else happens up to it:
-    /// no task is ready, and no other timer fires. Nobody is woken. Gives the deadline, of which the caller
-    /// tells the clock; none if it is later than `end`.
+    /// Passes the deadline at once, if set and nothing else happens before: no task is ready, and no other
+    /// timer fires. No task is woken. Returns the deadline, to which the caller must set the clock; none if
+    /// later than `end`.
     #[inline]
     pub fn pass(&mut self, end: Nanos) -> Option<Nanos> {
         let Inner { ready, timers, .. } = &*self.executor.inner;
@@ -198,7 +198,7 @@ impl Drop for Sleep {
     }
 }
 
-/// Lets every other ready task run once before this one goes on.
+/// Lets every other ready task run once before the caller continues.
 pub async fn yield_now() {
     let mut yielded = false;
     poll_fn(|cx| {
@@ -212,22 +212,22 @@ pub async fn yield_now() {
 }
 
 thread_local! {
-    /// The executors of this thread: one in a daemon, a few in tests that crash one world and open the next.
+    /// Executors of this thread: one in a daemon, a few in tests that crash one world and open the next.
     static EXECUTORS: RefCell<Vec<Rc<Ready>>> = const { RefCell::new(Vec::new()) };
-    /// The executor of this thread that was last woken, with its number: zero for none. It is one of
+    /// Executor of this thread of the last wake, with its number: zero for none. Always an element of
     /// `EXECUTORS`.
     static LAST: Cell<(u64, *const Ready)> = const { Cell::new((0, std::ptr::null())) };
 }
 
-/// The executors of all threads, to tell a wake from the wrong thread from one that comes too late. Looked at
-/// when an executor is made, ends, or is not found among those of the thread.
+/// Executors of all threads, to distinguish a wake from the wrong thread from a wake that comes too late.
+/// Used when an executor is made, ends, or is not found in its thread.
 static LIVE: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
-/// The number of the next executor. One process may run simulations for weeks, each on an executor of its
-/// own: 40 bits last for 34 years at a thousand a second, so no number is ever used twice.
+/// Number of the next executor. A process may run simulations for weeks, each on an executor of its own: 40
+/// bits last for 34 years at a thousand a second, so no number is ever used twice.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// The ready tasks of a new executor, known to the wakers of this thread until [`forget`].
+/// Makes the ready tasks of a new executor, known to the wakers of this thread until [`forget`].
 fn register(order: Order) -> Rc<Ready> {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     assert!(number < 1 << EXECUTOR_BITS, "this process has made 2^{EXECUTOR_BITS} executors: restart it");
@@ -237,7 +237,7 @@ fn register(order: Order) -> Rc<Ready> {
     ready
 }
 
-/// From now on, wakers of this executor wake no task.
+/// Makes wakers of this executor ineffective.
 fn forget(executor: u64) {
     if LAST.get().0 == executor {
         LAST.set((0, std::ptr::null()));
@@ -247,7 +247,7 @@ fn forget(executor: u64) {
     let _ = EXECUTORS.try_with(|executors| executors.borrow_mut().retain(|ready| ready.id != executor));
 }
 
-/// A set of numbers is whole even if a thread panicked while it held the lock.
+/// Returns the set, even if a thread panicked with the lock: a set of numbers stays consistent.
 fn live() -> MutexGuard<'static, BTreeSet<u64>> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -258,7 +258,7 @@ impl Drop for Inner {
     }
 }
 
-/// A waker is the number of its executor, above that of its task.
+/// Bits of the task's number in a waker. The executor's number is above.
 const TASK_BITS: u32 = 24;
 const EXECUTOR_BITS: u32 = usize::BITS - TASK_BITS;
 const MOST_TASKS: usize = 1 << TASK_BITS;
@@ -385,9 +385,9 @@ mod tests {
         assert!(waited.get());
     }
 
-    /// A thread, and an executor of a thread, had a number of 16 bits each. After 65,535 threads, as in a
-    /// long sweep, an executor got the number zero, for "no executor was woken yet", and its first wake
-    /// followed a null pointer; after 65,536 executors of one thread, wakes went to another executor.
+    /// Story: a thread, and an executor of a thread, had a number of 16 bits each. After 65,535 threads, as
+    /// in a long sweep, an executor got the number zero, for "no executor was woken yet", and its first wake
+    /// followed a null pointer. After 65,536 executors of one thread, wakes went to another executor.
     #[test]
     fn no_number_of_executors_makes_two_of_them_share_a_number() {
         let first = Executor::new(Order::Fifo);

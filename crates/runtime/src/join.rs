@@ -9,7 +9,7 @@ enum Joined<F: Future> {
     Done(F::Output),
 }
 
-/// Runs futures side by side and gives their results in order. Allocates once for each.
+/// Runs futures side by side and returns their results in order. Allocates once for each future.
 pub async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut all: Vec<Joined<F>> = futures.map(|f| Joined::Running(Box::pin(f))).collect();
     poll_fn(|cx| {

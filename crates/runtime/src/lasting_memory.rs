@@ -1,39 +1,39 @@
-//! Memory that outlives the process: what a daemon that dies leaves to the next one on the same machine.
+//! Memory that outlives the process: a daemon that dies leaves its content to the next daemon on the same
+//! machine.
 
 use braid_base::Bytes;
 use std::fmt::Debug;
 use std::io;
 
-/// A range of such memory. After [`LastingMemory::set_len`] a store makes no system call.
+/// A range of lasting memory. After [`LastingMemory::set_len`] a store makes no system call.
 ///
-/// If the process dies, what it has stored until then is there, and nothing else. A machine that stops or
-/// restarts may keep it or not: [`LastingMemory::life`] tells.
+/// If the process dies, exactly the bytes stored until then remain. A machine that stops or restarts may keep
+/// or lose the bytes: [`LastingMemory::life`] tells.
 pub trait LastingMemory: Debug {
-    /// The life of the machine: another one after each restart. What another life has left counts for
-    /// nothing.
+    /// Life of the machine, new after each restart. Content left by another life is invalid.
     fn life(&self) -> [u8; 16];
 
-    /// Bytes that there are.
+    /// Length in bytes.
     fn len(&self) -> Bytes;
 
-    /// Whether there are none.
+    /// True if the length is zero.
     fn is_empty(&self) -> bool {
         self.len() == Bytes::ZERO
     }
 
-    /// Has room for so many bytes from now on, without taking more later. New bytes are zeros.
+    /// Sets the length and takes all memory for `len` bytes at once. New bytes are zeros.
     ///
     /// # Errors
-    /// If the machine does not have them; the length stays as it was.
+    /// If the machine lacks the memory. A failed call may leave a length of zero.
     fn set_len(&self, len: Bytes) -> io::Result<()>;
 
-    /// Copies bytes out; zeros from behind the end.
+    /// Copies bytes out; beyond the end, zeros.
     fn load(&self, at: Bytes, into: &mut [u8]);
 
-    /// Stores bytes, in any order. The range lies within the length.
+    /// Stores bytes, in any order. The range must lie within the length.
     fn store(&self, at: Bytes, from: &[u8]);
 
-    /// Stores eight bytes at once, little-endian, after all that was stored before. The address is a multiple
-    /// of eight within the length.
+    /// Stores eight bytes at once, little-endian, after all earlier stores. The address is a multiple of
+    /// eight within the length.
     fn publish(&self, at: Bytes, word: u64);
 }

@@ -1,5 +1,5 @@
-//! What a shard runs on, in the real world and in the virtual one: the traits [`Runtime`] and [`Device`],
-//! buffers, the executor that both worlds share, and the locks of the engine.
+//! Foundation of a shard, on a real machine and in a simulation: the traits [`Runtime`] and [`Device`],
+//! buffers, the executor for both, and the locks of the engine.
 //!
 //! A shard is one thread. Nothing here is `Send`; there are no atomics on a request's path, no allocation per
 //! request in steady state, and no clock: the world above (`uring` or `sim`) supplies time, and completes
@@ -42,17 +42,16 @@ pub trait Runtime: Clone + 'static {
     /// The time now: monotonic, from an arbitrary start.
     fn now(&self) -> Nanos;
 
-    /// The time since 1970, as far as the machine's clock tells it; none where time is not that of any
-    /// calendar.
+    /// Time since 1970 by the machine's clock; none if the runtime's time belongs to no calendar.
     fn calendar(&self) -> Option<Nanos> {
         None
     }
 
-    /// Completes at `deadline`, or at once where that has passed. Precise to a few microseconds in the real
-    /// world.
+    /// Completes at `deadline`, or at once if already passed. Precise to a few microseconds on a real
+    /// machine.
     fn sleep_until(&self, deadline: Nanos) -> Sleep;
 
-    /// Runs a task beside the others of this shard until it ends.
+    /// Runs a task beside the shard's other tasks until the task ends.
     fn spawn(&self, task: impl Future<Output = ()> + 'static);
 
     /// Completes after `duration`.

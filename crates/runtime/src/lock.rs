@@ -1,8 +1,8 @@
 //! Locks by number: many readers or one writer for each extent, first come, first served.
 //!
-//! Only extents that someone holds or waits for take any room. Once the tables have grown to what the load
-//! needs, taking and waiting allocate nothing. A lock has a place of its own, which it shares with few
-//! others; only where another of these is held does it go into a table.
+//! Only extents with holders or waiters take memory. Once the tables have grown to the needs of the load,
+//! taking and waiting allocate nothing. Each lock has a place by the low bits of its number, shared with few
+//! other locks. Only if the place is taken by another lock does a lock go into a table.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -13,10 +13,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// How a lock is held.
+/// Mode of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Beside others who hold it shared.
+    /// Beside other shared holders.
     Shared,
     /// Alone.
     Exclusive,
@@ -29,14 +29,14 @@ pub struct LockTable {
 }
 
 struct Inner {
-    /// By the low bits of the number. Whether a place is taken, its lock says.
+    /// By the low bits of the number. A place is in use if its lock has holders.
     near: Box<[(u64, Lock); NEAR]>,
-    /// Locks whose place was taken by another when they were.
+    /// Locks whose place was in use by another lock when taken.
     far: HashMap<u64, Lock, FixedState>,
     waiters: Slab<Waiter>,
 }
 
-/// Places of locks: more than requests usually run at a time.
+/// Places of locks: more than the usual number of requests at a time.
 const NEAR: usize = 256;
 
 impl Default for Inner {
@@ -46,7 +46,7 @@ impl Default for Inner {
     }
 }
 
-/// The holders of a lock, and the waiting tasks, as a list through `Waiter::next`. One that nobody holds is
+/// Holders of a lock, and the waiting tasks, as a list through `Waiter::next`. A lock without holders is
 /// free.
 #[derive(Clone, Copy)]
 struct Lock {
@@ -64,21 +64,21 @@ struct Waiter {
     mode: Mode,
     waker: Waker,
     granted: bool,
-    /// The future was dropped: pass over.
+    /// The future was dropped: skip.
     gone: bool,
     next: Option<usize>,
 }
 
 impl LockTable {
-    /// Waits for lock `number`, behind everyone who asked for it before.
+    /// Waits for lock `number`, behind all earlier waiters.
     ///
     /// # Panics
-    /// If the number is 2^63 or more, once the lock is taken; so does [`LockTable::try_lock`].
+    /// If the number is 2^63 or more, once the lock is taken; [`LockTable::try_lock`] panics likewise.
     pub fn lock(&self, number: u64, mode: Mode) -> Locking<'_> {
         Locking { table: self, number, mode, waiter: None }
     }
 
-    /// Takes lock `number` where that needs no waiting.
+    /// Takes lock `number` if no waiting is needed.
     #[inline]
     pub fn try_lock(&self, number: u64, mode: Mode) -> Option<LockGuard> {
         let taken = self.inner.borrow_mut().take(number, mode);
@@ -87,7 +87,7 @@ impl LockTable {
 }
 
 impl Inner {
-    /// Takes a lock where that needs no waiting: mostly one whose place is free.
+    /// Takes a lock if no waiting is needed: mostly a lock with a free place.
     #[inline]
     fn take(&mut self, number: u64, mode: Mode) -> bool {
         let (known, lock) = &mut self.near[number as usize % NEAR];
@@ -113,7 +113,7 @@ impl Inner {
         lock.waiting.is_none() && lock.holders.admit(mode)
     }
 
-    /// A lock that is held.
+    /// Returns a held lock.
     #[inline]
     fn held(&mut self, number: u64) -> &mut Lock {
         let (known, lock) = &mut self.near[number as usize % NEAR];
@@ -134,7 +134,7 @@ impl Inner {
         waiter
     }
 
-    /// Releases a lock: mostly one that nobody else holds or waits for.
+    /// Releases a lock: mostly a lock without other holders or waiters.
     #[inline]
     fn release(&mut self, number: u64, mode: Mode) {
         let (known, lock) = &mut self.near[number as usize % NEAR];
@@ -156,8 +156,8 @@ impl Inner {
         self.grant(number, lock);
     }
 
-    /// Grants the waiters at the head of the list as far as they go together. `lock` is the lock as it is
-    /// now.
+    /// Grants the first waiters in the list, as many as are compatible. `lock` is the present state of the
+    /// lock.
     fn grant(&mut self, number: u64, mut lock: Lock) {
         while let Some((first, last)) = lock.waiting {
             let waiter = &mut self.waiters[first];
@@ -191,7 +191,7 @@ impl Holders {
         matches!(self, Holders::Shared(0))
     }
 
-    /// Adds a holder where the present ones allow it.
+    /// Adds a holder if the present holders allow another.
     fn admit(&mut self, mode: Mode) -> bool {
         match (*self, mode) {
             (Holders::Shared(count), Mode::Shared) => *self = Holders::Shared(count + 1),
@@ -250,14 +250,14 @@ impl Drop for Locking<'_> {
     }
 }
 
-/// A lock held; given back when dropped.
+/// A held lock; released when dropped.
 ///
-/// Two words, which move in registers: a third would make each move one through memory, for which the
-/// processor waits.
+/// Two words, which move in registers. A third word would send each move through memory, and the processor
+/// would wait.
 #[must_use]
 pub struct LockGuard {
     table: LockTable,
-    /// Twice the number of the lock, and one more where it is held alone.
+    /// Twice the number of the lock, plus one if exclusive.
     held: u64,
 }
 
@@ -268,13 +268,13 @@ impl LockGuard {
         LockGuard { table: table.clone(), held: number << 1 | u64::from(mode == Mode::Exclusive) }
     }
 
-    /// How it is held.
+    /// Mode of the lock.
     pub fn mode(&self) -> Mode {
         if self.held & 1 == 0 { Mode::Shared } else { Mode::Exclusive }
     }
 
-    /// Whether nobody else holds the lock: until the task waits for something, that is as good as holding it
-    /// exclusive.
+    /// True if the lock has no other holder. Until the task waits, a sole holder is as good as an exclusive
+    /// holder.
     pub fn is_only(&self) -> bool {
         self.table.inner.borrow_mut().held(self.held >> 1).holders == Holders::of(self.mode())
     }

@@ -1,10 +1,10 @@
-//! How often an event that repeats itself is told: a device that fails fails thousands of times a second, and
-//! one line says as much as all of them.
+//! Limit for log lines of a repeated event: a failing device fails thousands of times a second, and a single
+//! line says as much as thousands.
 
 use braid_base::Nanos;
 use std::cell::Cell;
 
-/// Lets the first of many events through, then one per interval, and counts those that it held back.
+/// Admits the first of many events, then one per interval, and counts the events held back.
 pub struct LogLimit {
     interval: Nanos,
     next: Cell<Nanos>,
@@ -17,8 +17,8 @@ impl LogLimit {
         LogLimit { interval, next: Cell::new(Nanos::ZERO), held_back: Cell::new(0) }
     }
 
-    /// Whether to tell an event at `now`: how many were held back since the last that was told, or none to be
-    /// silent.
+    /// Admits or holds back an event at `now`. Returns the number of events held back since the last admitted
+    /// event, or none to stay silent.
     pub fn admit(&self, now: Nanos) -> Option<u64> {
         if now < self.next.get() {
             self.held_back.set(self.held_back.get() + 1);

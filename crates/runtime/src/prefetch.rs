@@ -1,8 +1,8 @@
-//! A word to the processor about memory that is going to be read.
+//! A hint to the processor about memory for a coming read.
 #![allow(unsafe_code)]
 
-/// Begins to bring a value's first bytes into the processor's cache. A read of it some 100 ns later does not
-/// wait for memory; nothing else comes of it.
+/// Begins to bring a value's first bytes into the processor's cache. A read some 100 ns later does not wait
+/// for memory; there is no other effect.
 #[inline]
 pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]

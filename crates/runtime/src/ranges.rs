@@ -1,8 +1,8 @@
-//! Ranges of bytes, by number of an extent: a write waits for the writes that it overlaps, first come, first
+//! Locks of byte ranges, by number of an extent: a write waits for overlapping writes, first come, first
 //! served.
 //!
-//! For places that have several copies: two writes that overlap must reach all copies in the same order, and
-//! a read must not return from one copy what another does not have yet. Only ranges in use take any room.
+//! For places with several copies: two overlapping writes must reach all copies in the same order, and a read
+//! must not return from one copy bytes that another copy does not have yet. Only ranges in use take memory.
 
 use crate::Event;
 use braid_base::Bytes;
@@ -20,7 +20,7 @@ pub struct RangeTable {
 
 #[derive(Default)]
 struct Inner {
-    /// By number: ranges that are held or waited for, in the order in which they came.
+    /// By number: ranges that are held or waited for, in order of arrival.
     ranges: RefCell<HashMap<u32, Vec<Entry>, FixedState>>,
     next: Cell<u64>,
     released: Event,
@@ -32,19 +32,19 @@ struct Entry {
 }
 
 impl RangeTable {
-    /// Waits for every range of `number` that overlaps `range` and came before.
+    /// Waits for every earlier range of `number` that overlaps `range`.
     pub async fn lock(&self, number: u32, range: Range<Bytes>) -> RangeGuard {
         let ticket = self.inner.next.get();
         self.inner.next.set(ticket + 1);
         let entry = Entry { ticket, range: range.clone() };
         self.inner.ranges.borrow_mut().entry(number).or_default().push(entry);
-        // Given back where the task is dropped while it waits.
+        // The guard gives the range back even if the task is dropped while waiting.
         let guard = RangeGuard { table: self.clone(), number, ticket };
         self.wait_for_earlier(number, &range, ticket).await;
         guard
     }
 
-    /// Waits until no range of `number` that overlaps `range` and came before this call is in use.
+    /// Waits until no earlier range of `number` that overlaps `range` is in use.
     pub async fn wait(&self, number: u32, range: &Range<Bytes>) {
         if !self.inner.ranges.borrow().is_empty() {
             self.wait_for_earlier(number, range, self.inner.next.get()).await;
@@ -63,7 +63,7 @@ impl RangeTable {
     }
 }
 
-/// A range held; given back when dropped.
+/// A held range; released when dropped.
 #[must_use]
 pub struct RangeGuard {
     table: RangeTable,

@@ -1,36 +1,36 @@
-//! The tasks of an executor that wait to run, each once, and in which order they do.
+//! Ready tasks of an executor, each once, and their order.
 //!
-//! Mostly there is one: a timer wakes a task, which runs and waits again. So the first has a place of its
-//! own, and the queue is for those behind it.
+//! Mostly a single task is ready: a timer wakes a task, which runs and waits again. The first task therefore
+//! has a place of its own, and the queue is for the tasks behind.
 
 use braid_base::Rng;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-/// In which order ready tasks run.
+/// Order in which ready tasks run.
 pub enum Order {
     /// First woken, first run.
     Fifo,
-    /// By seed, so that a simulation sees schedules that a queue would never produce.
+    /// By seed: a simulation sees schedules that a queue would never produce.
     Random(Rng),
 }
 
 /// Tasks by number.
 pub(crate) struct Ready {
-    /// Of the executor.
+    /// Number of the executor.
     pub(crate) id: u64,
-    /// `NOBODY` only where nobody is behind either.
+    /// `NOBODY` only if the queue is empty, too.
     first: Cell<u32>,
-    /// How many are behind the first.
+    /// Number of tasks behind the first.
     behind: Cell<usize>,
     queue: RefCell<Queue>,
 }
 
-/// Those behind the first.
+/// Tasks behind the first.
 struct Queue {
     order: Order,
     keys: VecDeque<u32>,
-    /// By task: whether it is in `keys`.
+    /// By task: true if the task is in `keys`.
     queued: Vec<bool>,
 }
 
@@ -42,7 +42,7 @@ impl Ready {
         Ready { id, first: Cell::new(NOBODY), behind: Cell::new(0), queue }
     }
 
-    /// How many tasks wait to run.
+    /// Number of ready tasks.
     pub(crate) fn len(&self) -> usize {
         self.behind.get() + usize::from(!self.is_empty())
     }
@@ -52,7 +52,7 @@ impl Ready {
         self.first.get() == NOBODY
     }
 
-    /// Adds a task, behind all others, unless it waits already.
+    /// Adds a task behind all others, unless already ready.
     #[inline]
     pub(crate) fn push(&self, key: u32) {
         match self.first.get() {
@@ -62,7 +62,7 @@ impl Ready {
         }
     }
 
-    /// Takes the task that runs next.
+    /// Takes the next task to run.
     #[inline]
     pub(crate) fn pop(&self) -> Option<u32> {
         let key = match self.behind.get() {
@@ -72,7 +72,7 @@ impl Ready {
         (key != NOBODY).then_some(key)
     }
 
-    /// Forgets all.
+    /// Forgets all tasks.
     pub(crate) fn clear(&self) {
         self.first.set(NOBODY);
         self.behind.set(0);
@@ -89,7 +89,7 @@ impl Ready {
         }
     }
 
-    /// Takes one of several.
+    /// Takes one of several tasks.
     fn pop_one(&self) -> u32 {
         let mut queue = self.queue.borrow_mut();
         let several = queue.keys.len() as u64 + 1;
@@ -99,7 +99,7 @@ impl Ready {
         };
         let mut key = self.first.get();
         if place > 0 {
-            // The first goes to the place of the one that runs, and the next one comes first.
+            // The first task moves to the place of the running task, and the next task becomes first.
             queue.mark(key, true);
             std::mem::swap(&mut queue.keys[place - 1], &mut key);
             queue.mark(key, false);
@@ -113,7 +113,7 @@ impl Ready {
 }
 
 impl Queue {
-    /// Says whether a task is in the queue now; gives whether it was before.
+    /// Marks a task as queued or not. Returns the former mark.
     fn mark(&mut self, key: u32, is_queued: bool) -> bool {
         let at = key as usize;
         if at >= self.queued.len() {
@@ -127,7 +127,7 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// Pushes and pops as a plain queue does, in which `Random` takes any and moves the first to its place.
+    /// Pushes and pops as a plain queue does. `Random` takes any task and moves the first task to its place.
     fn behaves_as_a_queue(seed: u64, random: bool) {
         let mut rng = Rng::new(seed);
         let order = if random { Order::Random(Rng::new(seed + 1)) } else { Order::Fifo };

@@ -16,7 +16,7 @@ pub struct Semaphore {
 struct Inner {
     available: Cell<usize>,
     waiters: RefCell<VecDeque<Rc<Waiter>>>,
-    /// Tasks that wait for any release at all.
+    /// Tasks that wait for any release.
     watchers: RefCell<Vec<Waker>>,
     releases: Cell<u64>,
 }
@@ -39,17 +39,17 @@ impl Semaphore {
         Semaphore { inner: Rc::new(inner) }
     }
 
-    /// Permits that nobody holds.
+    /// Free permits.
     pub fn available(&self) -> usize {
         self.inner.available.get()
     }
 
-    /// Takes `count` permits, waiting behind everyone who asked before. Allocates only where it has to wait.
+    /// Takes `count` permits, waiting behind all earlier waiters. Allocates only when waiting.
     pub fn acquire(&self, count: usize) -> Acquire {
         Acquire { semaphore: self.clone(), count, waiter: None }
     }
 
-    /// Takes `count` permits where they are free and nobody waits.
+    /// Takes `count` permits if free and no task waits.
     pub fn try_acquire(&self, count: usize) -> Option<Permit> {
         let available = self.inner.available.get();
         if available < count || !self.inner.waiters.borrow().is_empty() {
@@ -59,7 +59,7 @@ impl Semaphore {
         Some(Permit { semaphore: self.clone(), count })
     }
 
-    /// Gives `count` permits back, or adds them.
+    /// Gives `count` permits back, or adds permits.
     pub fn release(&self, count: usize) {
         let inner = &self.inner;
         inner.available.set(inner.available.get() + count);
@@ -68,7 +68,7 @@ impl Semaphore {
         inner.watchers.borrow_mut().drain(..).for_each(Waker::wake);
     }
 
-    /// Completes at the next release, whichever task gets it.
+    /// Completes at the next release, whichever task gets the permits.
     pub async fn released(&self) {
         let before = self.inner.releases.get();
         poll_fn(|cx| {
@@ -83,7 +83,7 @@ impl Semaphore {
 }
 
 impl Inner {
-    /// Grants the waiters at the head as far as the permits reach. Nobody overtakes.
+    /// Grants the first waiters, as far as the permits reach. No waiter overtakes.
     fn grant(&self) {
         let mut waiters = self.waiters.borrow_mut();
         while let Some(first) = waiters.front() {
@@ -134,7 +134,7 @@ impl Future for Acquire {
 }
 
 impl Drop for Acquire {
-    /// Leaves the queue; permits granted but not taken go to the next.
+    /// Leaves the queue. Permits granted but not taken go to the next waiter.
     fn drop(&mut self) {
         let Some(waiter) = self.waiter.take() else { return };
         if waiter.granted.get() {
@@ -146,7 +146,7 @@ impl Drop for Acquire {
     }
 }
 
-/// Permits held; given back when dropped.
+/// Held permits; given back when dropped.
 #[must_use]
 pub struct Permit {
     semaphore: Semaphore,
@@ -154,7 +154,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Keeps the permits out: [`Semaphore::release`] gives them back by number.
+    /// Keeps the permits taken: [`Semaphore::release`] gives them back by number.
     pub fn forget(mut self) {
         self.count = 0;
     }

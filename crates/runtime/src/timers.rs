@@ -1,40 +1,40 @@
-//! The timers of an executor: the next few in a sorted list, the others on a timing wheel of eleven levels
-//! with 64 places each, and a bit for each place that is in use.
+//! Timers of an executor: the next few in a sorted list, the rest on a timing wheel of eleven levels with 64
+//! places each, and a bit for each place in use.
 //!
-//! A timer belongs to the task that added it until it is removed, and may be set again and again.
+//! A timer belongs to the task that added the timer until removed, and may be set again and again.
 //!
-//! Every timer of the list comes before every timer of the wheel. A new one goes to the list if it comes
-//! before those of the wheel, and when the list is full, its later half goes to the wheel: so a world with
-//! few timers has them all in a line of memory, and one with thousands has them on the wheel.
+//! Every timer of the list comes before every timer of the wheel. A new timer goes to the list if earlier
+//! than all timers of the wheel. When the list is full, its later half goes to the wheel. A world with few
+//! timers therefore has all timers in a line of memory, and a world with thousands has most on the wheel.
 //!
-//! On the wheel, a timer stands on the level of the highest group of six bits in which its deadline differs
-//! from the time that has been told, at the place that this group says. So all timers of a level come before
-//! all of the next one, those of a place before those of the next place, and on the lowest level a place is
-//! one nanosecond. As time goes on, the timers of the place that it enters move to lower levels, in their
-//! order: timers with the same deadline fire in the order in which they were set. Setting and cancelling take
-//! constant time, however many there are; so does firing, where timers are spread over time, for a place is
-//! searched at most once before time enters it.
+//! On the wheel, a timer's level is the highest group of six bits in which its deadline differs from the
+//! present time; the bits of the group give the place. All timers of a level therefore come before all timers
+//! of the next level, all timers of a place before the next place, and on the lowest level a place is one
+//! nanosecond. When time enters a place, its timers move to lower levels, in their order: timers with the
+//! same deadline fire in the order in which they were set. Setting and cancelling take constant time for any
+//! number of timers. Firing takes constant time, too, if timers are spread over time: a place is searched at
+//! most once before time enters the place.
 
 use braid_base::Nanos;
 use std::task::Waker;
 
 pub(crate) struct Timers {
-    /// The next timers, the earliest last: deadline and place in `timers`.
+    /// The next timers, the earliest last: deadline and index in `timers`.
     near: Vec<(Nanos, u32)>,
     levels: [Level; LEVELS],
-    /// A bit for each level that holds a timer.
+    /// A bit for each level with timers.
     in_use: u16,
     timers: Vec<Timer>,
-    /// The first place of `timers` that is free; the others follow through `Timer::next`.
+    /// First free index of `timers`; the rest follow through `Timer::next`.
     free: u32,
-    /// The earliest timer of the wheel and its deadline, where they are known.
+    /// Earliest timer of the wheel and its deadline, if known.
     earliest: Option<(Nanos, u32)>,
-    /// The latest time that has been told: every timer is later.
+    /// Latest time told so far: every timer is later.
     pub(crate) fired: Nanos,
 }
 
 struct Level {
-    /// A bit for each place that holds a timer.
+    /// A bit for each place with timers.
     in_use: u64,
     /// The first and the last timer of each place.
     ends: [(u32, u32); PLACES],
@@ -42,7 +42,7 @@ struct Level {
 
 struct Timer {
     deadline: Nanos,
-    /// Whom it wakes; none while it is not set.
+    /// Waker of the waiting task; none while the timer is not set.
     waker: Option<Waker>,
     level: u8,
     place: u8,
@@ -63,7 +63,7 @@ pub(crate) struct TimerId(u32);
 
 /// Timers in the list, at most.
 const NEAR: usize = 32;
-/// The level of a timer that is in the list.
+/// Level of a timer in the list.
 const LISTED: u8 = u8::MAX;
 /// 6 bits for each level.
 const LEVEL_BITS: u32 = 6;
@@ -88,7 +88,7 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Adds a timer, which is not set yet.
+    /// Adds a timer, not yet set.
     pub(crate) fn add(&mut self) -> TimerId {
         let key = self.free;
         if let Some(timer) = self.timers.get(key as usize) {
@@ -107,8 +107,8 @@ impl Timers {
         self.timers[id.0 as usize].next = std::mem::replace(&mut self.free, id.0);
     }
 
-    /// Sets a timer to wake a task at `deadline`, which must be later than the time that has been told, and
-    /// no longer what it was set to before.
+    /// Sets a timer to wake a task at `deadline`, which must be later than the time told so far. The new
+    /// setting replaces an earlier setting.
     #[inline]
     pub(crate) fn set(&mut self, TimerId(key): TimerId, deadline: Nanos, waker: &Waker) {
         debug_assert!(deadline > self.fired, "a deadline that has passed");
@@ -124,7 +124,7 @@ impl Timers {
         self.enter(key, deadline);
     }
 
-    /// Forgets what a timer was set to, unless it has fired.
+    /// Cancels a timer's setting, unless already fired.
     #[inline]
     pub(crate) fn cancel(&mut self, TimerId(key): TimerId) {
         if self.timers[key as usize].waker.take().is_some() {
@@ -132,8 +132,8 @@ impl Timers {
         }
     }
 
-    /// Tells the time that a timer is set to and forgets it, if it is the next one, and the only one of that
-    /// time.
+    /// Advances the time to the timer's deadline and cancels the timer, if the timer is the next, and the
+    /// only timer of its deadline. Returns true if so.
     pub(crate) fn pass(&mut self, TimerId(key): TimerId) -> bool {
         let [others @ .., (deadline, first)] = &self.near[..] else { return false };
         let (deadline, is_first, then) = (*deadline, *first == key, others.last().copied());
@@ -146,7 +146,7 @@ impl Timers {
         true
     }
 
-    /// The earliest deadline that somebody waits for.
+    /// Earliest deadline of all set timers.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Nanos> {
         match self.near.last() {
@@ -155,8 +155,8 @@ impl Timers {
         }
     }
 
-    /// Wakes the tasks that wait for a time up to `now`, earliest first. To wake a task is to note its
-    /// number: no timer changes meanwhile.
+    /// Wakes the tasks with a deadline up to `now`, earliest first. A wake only notes the number of the task:
+    /// no timer changes meanwhile.
     #[inline]
     pub(crate) fn fire(&mut self, now: Nanos) {
         while let Some(waker) = self.take_due(now) {
@@ -164,8 +164,7 @@ impl Timers {
         }
     }
 
-    /// Takes the earliest timer that is due at `now`; once there is none, `now` is the time that has been
-    /// told.
+    /// Takes the earliest timer due at `now`. With none left, `now` becomes the time told so far.
     #[inline]
     fn take_due(&mut self, now: Nanos) -> Option<Waker> {
         let due = match self.near.is_empty() {
@@ -182,13 +181,13 @@ impl Timers {
         self.timers[key as usize].waker.take()
     }
 
-    /// Forgets the time, and what all timers were set to.
+    /// Resets the time, and cancels all timers.
     pub(crate) fn clear(&mut self) {
         (0..self.timers.len() as u32).for_each(|key| self.cancel(TimerId(key)));
         self.fired = Nanos::ZERO;
     }
 
-    /// Tells a time that no timer is due at.
+    /// Advances the time to `now`, at which no timer is due.
     #[inline]
     fn advance(&mut self, now: Nanos) {
         if now > self.fired {
@@ -199,7 +198,7 @@ impl Timers {
         }
     }
 
-    /// Moves timers of the places that time has entered to lower levels, where they belong now.
+    /// Moves timers of the places that time has entered to lower levels.
     fn turn(&mut self, now: Nanos) {
         let mut levels = self.in_use & !1;
         while levels != 0 {
@@ -212,7 +211,7 @@ impl Timers {
         }
     }
 
-    /// Moves the timers of a place to where they belong now, in their order.
+    /// Moves the timers of a place to their present places, in their order.
     fn spread(&mut self, level: usize, place: usize) {
         let mut key = self.levels[level].ends[place].0;
         self.levels[level].ends[place] = (NONE, NONE);
@@ -224,7 +223,7 @@ impl Timers {
         }
     }
 
-    /// Puts a timer that was just set into the list or on the wheel.
+    /// Puts a newly set timer into the list or on the wheel.
     #[inline]
     fn enter(&mut self, key: u32, deadline: Nanos) {
         if self.in_use == 0 || self.find_earliest().is_none_or(|(earliest, _)| deadline < earliest) {
@@ -234,7 +233,7 @@ impl Timers {
         }
     }
 
-    /// Puts a timer into the list: most come before nearly all others.
+    /// Puts a timer into the list. Most new timers come before nearly all others.
     #[inline]
     fn list(&mut self, key: u32, deadline: Nanos) {
         self.timers[key as usize].level = LISTED;
@@ -251,7 +250,7 @@ impl Timers {
         }
     }
 
-    /// Moves the later half of the list to the wheel: the latest first, each before all that are there.
+    /// Moves the later half of the list to the wheel: the latest first, each before all timers of its place.
     #[cold]
     fn list_fewer(&mut self) {
         for place in 0..NEAR / 2 {
@@ -260,7 +259,7 @@ impl Timers {
         self.near.drain(..NEAR / 2);
     }
 
-    /// The earliest timer of the wheel; of several with the same deadline the one that was set first.
+    /// Earliest timer of the wheel; of several with the same deadline, the timer that was set first.
     fn find_earliest(&mut self) -> Option<(Nanos, u32)> {
         if self.earliest.is_some() || self.in_use == 0 {
             return self.earliest;
@@ -281,7 +280,7 @@ impl Timers {
         self.earliest
     }
 
-    /// Puts a timer on the wheel, at one end of the place where it belongs.
+    /// Puts a timer on the wheel, at one end of its place.
     fn link(&mut self, key: u32, end: End) {
         let deadline = self.timers[key as usize].deadline.0;
         let differs = deadline ^ self.fired.0;
@@ -360,7 +359,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::task::Wake;
 
-    /// Tells its number when it is woken.
+    /// Reports its number when woken.
     struct Numbered(u64, Arc<AtomicU64>);
 
     impl Wake for Numbered {
@@ -379,7 +378,7 @@ mod tests {
             match rng.below(10) {
                 0..5 => {
                     let deadline = now + 1 + rng.below(span);
-                    // Now and then one that has fired or was cancelled before.
+                    // Now and then a timer that has fired or was cancelled before.
                     let id = unset.pop().filter(|_| rng.chance(0.7)).unwrap_or_else(|| timers.add());
                     timers.set(id, Nanos(deadline), &Arc::new(Numbered(number, woken.clone())).into());
                     list.insert((deadline, number), id);
@@ -396,7 +395,7 @@ mod tests {
                         }
                         _ => {
                             let deadline = now + 1 + rng.below(span);
-                            // With the same one it would keep its place among others.
+                            // With the same deadline the timer would keep its place among others.
                             let deadline = deadline + u64::from(deadline == key.0);
                             timers.set(
                                 id,

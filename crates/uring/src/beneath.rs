@@ -1,5 +1,5 @@
-//! What lies beneath a loop device, however many of them lie over each other: a range of a file, or of
-//! another block device.
+//! The bottom of a loop device, through any loop devices between: a range of a file, or of another block
+//! device.
 //!
 //! A daemon on the loop device shares the lock of the file, which excludes a daemon on the file's own path:
 //! such a daemon takes the lock alone. And the daemon locks the range, against other loop devices over the
@@ -12,9 +12,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The path of the file or device that a loop device lies over, by the number of the loop device. None for
-/// every other device, and for a loop device over a served volume: its daemon would wait for its own answer
-/// if it looked at that file.
+/// Path of the file or device under a loop device, by the number of the loop device. None for every other
+/// device, and for a loop device over a served volume: a daemon that looked at the file of its own volume
+/// would wait for its own answer.
 pub fn path_beneath(number: u64) -> Option<PathBuf> {
     let shown = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
     let mut text = fs::read(shown.join("loop/backing_file")).ok()?;
@@ -27,12 +27,13 @@ pub fn path_beneath(number: u64) -> Option<PathBuf> {
     (!is_served).then_some(path)
 }
 
-/// Whether a line of mountinfo is the mount of a served volume, with this file.
+/// True if a line of mountinfo is the mount of a served volume with this file.
 fn is_mount_of_volume(line: &[u8], file: &Path) -> bool {
     let mut words = line.split(|&byte| byte == b' ');
     let point = words.nth(4).unwrap_or_default();
     let is_volume = line.windows(SERVED.len()).any(|part| part == SERVED);
-    // What is escaped there stands for one byte: equal ends are enough.
+    // In mountinfo an escape stands for one byte. If the mount point contains an escape, any mount of a
+    // volume counts.
     let is_there = file
         .parent()
         .is_some_and(|directory| point.contains(&b'\\') || directory.as_os_str().as_bytes() == point);
@@ -42,19 +43,18 @@ fn is_mount_of_volume(line: &[u8], file: &Path) -> bool {
 /// The kind of such a mount, behind the separator of its line.
 const SERVED: &[u8] = b" - fuse.braid ";
 
-/// What a loop device, or a partition of one, lies over.
+/// Bottom of a loop device, or of a partition of a loop device.
 #[derive(Debug)]
 pub(crate) struct Beneath {
     pub path: PathBuf,
-    /// Where the device begins there, in bytes.
+    /// First byte of the device in the file.
     pub start: u64,
 }
 
-/// Devices over devices that are followed: more is a circle.
+/// Longest chain of devices over devices. A longer chain is a circle.
 const DEEPEST: u32 = 8;
 
-/// What lies at the bottom, by the number of a block device. None for what is no loop device, and lies on
-/// none.
+/// Bottom of a block device, by its number. None if the device is no loop device and lies on none.
 pub(crate) fn beneath(mut number: u64) -> Option<Beneath> {
     let (mut start, mut bottom) = (0u64, None);
     for _ in 0..DEEPEST {
@@ -76,7 +76,7 @@ pub(crate) fn beneath(mut number: u64) -> Option<Beneath> {
     bottom.map(|path| Beneath { path, start })
 }
 
-/// The unit of sizes that the kernel shows of partitions.
+/// Unit of a partition's start in sysfs.
 const SECTOR: u64 = 512;
 
 fn figure(shown: &Path) -> Option<u64> {

@@ -1,9 +1,9 @@
-//! What lies on a device, as libblkid names it: a file system, a member of an array, an encrypted volume,
-//! swap space, a partition table.
+//! Content of a device, as libblkid names it: a file system, a member of an array, an encrypted volume, swap
+//! space, a partition table.
 //!
-//! The library belongs to util-linux, which every Linux distribution has, so it is loaded while the programme
-//! runs. A crate over libblkid would need its header and libclang for each build. Without the library nothing
-//! is named: the caller still sees bytes that are not zero.
+//! The library belongs to util-linux, which every Linux distribution has, so Braid loads the library at run
+//! time. A crate over libblkid would need its header and libclang for each build. Without the library no
+//! content has a name: the caller still sees bytes other than zero.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -12,30 +12,30 @@ use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
-/// Something that has a name.
+/// Content with a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Content {
     /// `ext4`, `linux_raid_member`, `LVM2_member`, `crypto_LUKS`, `swap` …; of a partition table `gpt` or
     /// `dos`.
     pub kind: String,
-    /// What it is used for.
+    /// Use of the content.
     pub usage: Usage,
-    /// The label, if there is one.
+    /// Label, if the content has one.
     pub label: Option<String>,
 }
 
-/// What a content is used for.
+/// Use of a content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Usage {
-    /// Files lie there.
+    /// A file system.
     FileSystem,
-    /// It is a part of an array, a volume group, a pool or a cache.
+    /// Member of an array, a volume group, a pool or a cache.
     Member,
-    /// Something else of which one name is known.
+    /// Another content with a single name.
     Other,
-    /// It is cut into partitions.
+    /// A device cut into partitions.
     PartitionTable,
-    /// Several signatures, of which none is certain to be the last one.
+    /// Several signatures; none is certain to be the newest.
     Ambiguous,
 }
 
@@ -54,9 +54,9 @@ impl Content {
     }
 }
 
-/// What libblkid finds on the device or in the file. Reads for as long as the device takes.
+/// Content that libblkid finds on the device or in the file. Reads for as long as the device takes.
 ///
-/// None if nothing is known there, the device cannot be read, or the machine has no libblkid.
+/// None if libblkid names no content, the device cannot be read, or the machine has no libblkid.
 pub fn content(path: &Path) -> Option<Content> {
     let library = LIBRARY.get_or_init(Library::load).as_ref()?;
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
@@ -138,7 +138,7 @@ const TYPE: c_int = 1 << 5;
 const USAGE: c_int = 1 << 7;
 const AMBIGUOUS: c_int = -2;
 
-/// The functions of libblkid that are called here; it is never unloaded.
+/// Functions of libblkid that are called here. The library is never unloaded.
 struct Library {
     new_probe: unsafe extern "C" fn(*const c_char) -> *mut c_void,
     free_probe: unsafe extern "C" fn(*mut c_void),

@@ -13,47 +13,47 @@ use std::path::{Path, PathBuf};
 /// How far a flush reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flush {
-    /// To the disk: what was flushed survives a power cut.
+    /// To the disk: flushed data survives a power cut.
     ToDisk,
-    /// To the host's page cache, at no cost: what was flushed survives the death of the daemon (kill -9), but
-    /// not a power cut or crash of the host. For files that stand for a device, whose flush time a model
-    /// charges.
+    /// To the host's page cache, at no cost: flushed data survives the death of the daemon (kill -9), but no
+    /// power cut or crash of the host. For files that stand for a device with a flush time charged by a
+    /// model.
     ToPageCache,
 }
 
-/// A block device, or a regular file that stands for one. It is locked while open.
+/// A block device, or a regular file in place of a device. Locked while open.
 ///
-/// A flush that failed fails for ever: the kernel forgets what it could not write, and a later flush that
-/// succeeds would hide it. Opening the device anew starts afresh.
+/// After a failed flush every later flush fails. The kernel forgets data that it could not write, and a later
+/// flush that succeeds would hide the loss. Opening the device anew starts afresh.
 ///
-/// A file that has become shorter has lost bytes, and a write could extend it again with a hole in their
-/// place. So its length is looked at before each write and after each flush, at 0.1 to 0.5 µs each (by a
-/// worker of the kernel, if its file system may wait for others), and once it was too short, every write and
-/// flush fails. A write that was under way while the file was truncated may still extend it: the next flush
-/// notices, unless that write ended where the file did.
+/// A file that has become shorter has lost bytes, and a write could extend the file again with a hole in
+/// their place. The length is therefore checked before each write and after each flush, at 0.1 to 0.5 µs
+/// each. If the file system may block, a worker of the kernel asks for the length. After the first length
+/// that is too short, every write and flush fails. A write in flight during the truncation may still extend
+/// the file: the next flush notices, unless the write ended at the former end of the file.
 pub struct FileDevice {
     file: RingFile,
     path: PathBuf,
     geometry: Geometry,
     flush: Flush,
     flush_failed: Cell<bool>,
-    /// What a regular file must have; block devices cannot become shorter.
+    /// Smallest length that a regular file may have. Block devices cannot become shorter.
     length: Option<u64>,
-    /// The length that was too short.
+    /// Length that was found too short.
     truncated: Cell<Option<u64>>,
     discard: Cell<Discard>,
-    /// Keeps the locks of what lies beneath a loop device.
+    /// Keeps the locks of the file or device under a loop device.
     _beneath: Option<File>,
 }
 
-/// How this file takes a discard. Tried in this order, so that an older kernel or a device without it is
-/// found out by the first discard.
+/// How the file takes a discard. Tried in this order: the first discard finds an older kernel, or a device
+/// without the command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Discard {
     /// By command: block devices, Linux 6.12.
     Command,
-    /// By punching a hole: files. Block devices do it by a write of zeros that costs them no writing. The
-    /// kernel does this in a thread of its own, so it does not hold up the shard.
+    /// By punching a hole: files. A block device writes zeros with a command that costs it no writing. The
+    /// kernel does this in a thread of its own, so the shard does not wait.
     Hole,
     /// Not at all.
     Never,
@@ -62,18 +62,20 @@ enum Discard {
 impl FileDevice {
     /// Opens a block device or regular file, and locks it against a second opening.
     ///
-    /// The size is that of the block device, or the length of the file now, down to a multiple of the
-    /// alignment: what the kernel says for direct access, else 512 bytes.
+    /// The size is the size of the block device, or the present length of the file, rounded down to a
+    /// multiple of the alignment. The alignment is the kernel's for direct access, else 512 bytes.
     ///
     /// # Errors
-    /// `ResourceBusy` if another process has it; `NotFound`, `PermissionDenied`, `InvalidInput` (empty, or
-    /// not a file) and `Unsupported` (direct access). Messages name the path and the remedy. Blocks the shard
-    /// while it opens, at most a fifth of a second where the device is in use.
+    /// `ResourceBusy` if another process holds the device; `NotFound`, `PermissionDenied`, `InvalidInput`
+    /// (empty, or not a file) and `Unsupported` (direct access). Messages name the path and the remedy.
+    /// Blocks the shard while opening. If the device is in use, the opening and each lock take up to half a
+    /// second; a lock takes up to half a minute if its holder has been killed.
     pub fn open(ring: &Ring, path: &Path, class: DeviceClass, access: Access) -> io::Result<FileDevice> {
         FileDevice::open_with(ring, path, class, access, Permission::ReadWrite)
     }
 
-    /// The same for reading only, which other readers may do at the same time. Writes and discards fail.
+    /// Opens the device for reading only; other readers may open it at the same time. Writes and discards
+    /// fail.
     ///
     /// # Errors
     /// As [`FileDevice::open`].
@@ -113,19 +115,19 @@ impl FileDevice {
         })
     }
 
-    /// The same with flushes that reach as far as `flush` says; [`Flush::ToDisk`] unless told.
+    /// Sets how far flushes reach. The default is [`Flush::ToDisk`].
     pub fn with_flush(mut self, flush: Flush) -> FileDevice {
         self.flush = flush;
         self
     }
 
-    /// The path that it was opened by.
+    /// Path by which the device was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How far a request of `len` bytes has come after `count` more: where the rest must start aligned, maybe
-    /// less.
+    /// Bytes of a request of `len` bytes that are done after `count` more. Rounded down if the next part must
+    /// start aligned.
     async fn advance(&self, done: Bytes, count: u32, len: Bytes) -> io::Result<Bytes> {
         let reached = done + Bytes(count.into());
         let next = if reached == len { len } else { reached.align_down(self.geometry.alignment) };
@@ -136,7 +138,7 @@ impl FileDevice {
         Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the device ends there"))
     }
 
-    /// Refuses to go on with a file that is, or was, shorter than when it was opened.
+    /// Fails if the file is, or ever was, shorter than at the opening.
     async fn check_length(&self) -> io::Result<()> {
         let Some(expected) = self.length else { return Ok(()) };
         if self.truncated.get().is_none() {
@@ -249,7 +251,7 @@ impl Discard {
     }
 }
 
-/// Runs an operation until it is not interrupted.
+/// Repeats an operation until no signal interrupts it.
 async fn again<F: Future<Output = io::Result<u32>>>(start: impl Fn() -> F) -> io::Result<u32> {
     loop {
         match start().await {

@@ -1,7 +1,7 @@
-//! A file in memory, mapped: what this process stores there outlives it.
+//! A mapped file in memory: data that this process stores there outlives the process.
 //!
-//! The file is locked for the life of the process, and a new content is a new file that takes the place of
-//! the old one. So a process that has the old file mapped keeps all of it.
+//! The file is locked for the life of the process. A new content is a new file that replaces the old one at
+//! its path, so a process with the old file mapped keeps the whole file.
 #![allow(unsafe_code)]
 
 use crate::locked_file::{LockedFile, Missing};
@@ -19,31 +19,31 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file of a file system in memory, for one process at a time. It must not become shorter while it is
+/// A file of a file system in memory, for one process at a time. The file must not become shorter while
 /// mapped: only its owner and root may open it.
 pub struct LastingFile {
     path: PathBuf,
     /// The file at `path`.
     own: RefCell<LockedFile>,
-    /// What is read until a new content begins, if that lies elsewhere.
+    /// File that is read until a new content begins, if the earlier content lies elsewhere.
     left: RefCell<Option<LockedFile>>,
     most: Bytes,
     life: [u8; 16],
     len: Cell<Bytes>,
-    /// Where it is mapped, all of it. Before the first [`LastingMemory::set_len`] it is not, and may be
-    /// sparse: to touch a hole could need memory that is not there.
+    /// Address of the mapping of the whole file. Before the first [`LastingMemory::set_len`] the file is not
+    /// mapped, and may be sparse: touching a hole could need memory that the machine does not have.
     mapped: Cell<Option<NonNull<u8>>>,
 }
 
-/// Where the kernel says which life of the machine it is.
+/// File in which the kernel shows the boot id of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 impl LastingFile {
-    /// Opens or makes the file at `path`, of which `most` bytes count at most.
+    /// Opens or makes the file at `path`. At most its first `most` bytes count.
     ///
     /// # Errors
-    /// If the file cannot be had, is no regular file of this user's own, is in use by another process, or the
-    /// machine has no boot id.
+    /// If the file cannot be opened or made, is no regular file of this user's own, is in use by another
+    /// process, or the machine has no boot id.
     pub fn open(path: &Path, most: Bytes) -> io::Result<LastingFile> {
         let life = boot_id()?;
         let own = LockedFile::open(path, Missing::Made)?;
@@ -52,10 +52,10 @@ impl LastingFile {
         Ok(LastingFile { path, own, left, most, life, len, mapped: Cell::default() })
     }
 
-    /// Until a new content begins, that of the file at `left` counts. Then `left` is removed.
+    /// Reads the file at `left` instead, until a new content begins. Then `left` is removed.
     ///
     /// # Errors
-    /// As [`LastingFile::open`], and if there is no such file: nothing has changed then.
+    /// As [`LastingFile::open`], and if `left` does not exist: nothing has changed then.
     pub fn take_over(&self, left: &Path) -> io::Result<()> {
         let left = LockedFile::open(left, Missing::Refused)?;
         self.len.set(len_of(&left, self.most)?);
@@ -63,12 +63,12 @@ impl LastingFile {
         Ok(())
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the next process finds the file.
+    /// True if the next process finds the file.
     pub fn is_in_place(&self) -> bool {
         self.own.borrow().is_in_place()
     }
@@ -76,7 +76,7 @@ impl LastingFile {
     /// Removes the file, unless another file has taken its place.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn remove(&self) -> io::Result<()> {
         self.own.borrow().remove()
     }
@@ -85,7 +85,7 @@ impl LastingFile {
         self.unmap_all(self.len.get());
     }
 
-    /// Unmaps all of the mapping, which has this length.
+    /// Unmaps all of the mapping, of length `len`.
     fn unmap_all(&self, len: Bytes) {
         if let Some(start) = self.mapped.take() {
             // SAFETY: mapped in `map` with this length; nothing refers to it any more. A failure leaves it
@@ -104,13 +104,14 @@ impl LastingFile {
         Ok(())
     }
 
-    /// Before the file is mapped. What was not written makes an old content count for less, and never for
-    /// more: the next length begins a new one.
+    /// Writes before the file is mapped. A write that fails makes an old content count for less, and never
+    /// for more: the next length begins a new content.
     fn write(&self, at: Bytes, from: &[u8]) {
         self.with_left(|file| drop(file.write_all_at(from, at.0)));
     }
 
-    /// The file with what an earlier process has left, before the first new content.
+    /// Calls `work` with the file to use before the first new content: the earlier file elsewhere if any,
+    /// else the own file.
     fn with_left<T>(&self, work: impl FnOnce(&File) -> T) -> T {
         let left = self.left.borrow();
         work(left.as_ref().unwrap_or(&self.own.borrow()).file())
@@ -137,10 +138,10 @@ impl LastingMemory for LastingFile {
         let new = LockedFile::make(&self.path.with_extension("new"))?;
         let mapped = if len == Bytes::ZERO { Ok(()) } else { self.map(new.file(), len) };
         if mapped.is_err() {
-            // What was taken goes back.
+            // Gives back the memory that `fallocate` took.
             new.file().set_len(0).map_err(|e| failed(new.path(), "empty", e))?;
         }
-        // The old file is closed, and its lock with it, once the new one is in its place.
+        // The old file is closed, and its lock released, once the new file is in its place.
         let replaced = new.replace(&self.own.borrow());
         let replaced = replaced.map(|new| drop(self.own.replace(new)));
         let removed = self.left.take().map_or(Ok(()), |left| left.remove());
@@ -163,7 +164,7 @@ impl LastingMemory for LastingFile {
                 Ok(0) => return,
                 Ok(len) => done += len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // As if nothing were there.
+                // As if the file were empty.
                 Err(_) => return into.fill(0),
             }
         }
@@ -203,16 +204,16 @@ impl Drop for LastingFile {
     }
 }
 
-/// How much of a file counts.
+/// Bytes of a file that count.
 fn len_of(file: &LockedFile, most: Bytes) -> io::Result<Bytes> {
     let known = file.file().metadata().map_err(|e| failed(file.path(), "look at", e))?;
     Ok(Bytes(known.len()).min(most))
 }
 
-/// The number of this life of the machine.
+/// Boot id of the machine: a new number for each boot.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// If the kernel shows no boot id.
 pub fn boot_id() -> io::Result<[u8; 16]> {
     let path = Path::new(BOOT_ID);
     let text = std::fs::read_to_string(path).map_err(|e| failed(path, "read", e))?;
@@ -286,8 +287,8 @@ mod tests {
         assert_eq!(dir.path().read_dir().unwrap().count(), 1, "no other file is left");
     }
 
-    /// A daemon that served a copy of the volume began its log in the file that the daemon of the original
-    /// had mapped, and zeroed it.
+    /// Story: a daemon that served a copy of the volume began its log in the file that the original's daemon
+    /// had mapped, and zeroed the file.
     #[test]
     fn a_file_is_of_one_process_and_a_new_content_is_a_new_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -296,7 +297,7 @@ mod tests {
         file.set_len(Bytes(8192)).unwrap();
         let error = LastingFile::open(&path, Bytes(8192)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
-        // Another one without locks: it reads what it had open to the end.
+        // A process without locks reads its open file to the end.
         let other = File::open(&path).unwrap();
         file.store(Bytes(0), b"abc");
         file.set_len(Bytes(4096)).unwrap();
@@ -304,7 +305,7 @@ mod tests {
         other.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!((&bytes, load(&file, 0, 3)), (b"abc", vec![0; 3]));
         LastingFile::open(&path, Bytes(8192)).unwrap_err();
-        // Another file has come to its place: that stays.
+        // Another file at the path stays.
         std::fs::remove_file(&path).unwrap();
         assert!(!file.is_in_place());
         std::fs::write(&path, "another").unwrap();
@@ -313,8 +314,8 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"another");
     }
 
-    /// The log of the daemon before lies in another directory: it is read there, and counts until the new log
-    /// begins.
+    /// The log of the previous daemon lies in another directory. It is read there, and counts until the new
+    /// log begins.
     #[test]
     fn a_file_elsewhere_is_read_until_a_new_content_begins() {
         let dir = tempfile::tempdir().unwrap();

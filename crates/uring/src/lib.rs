@@ -1,12 +1,12 @@
-//! The real world: one io_uring for each shard, and what it drives: block devices, files, memory, sockets,
-//! messages from other threads, signals.
+//! The runtime on a real machine: one io_uring for each shard, and its files: block devices, regular files,
+//! memory, sockets, messages from other threads, signals.
 //!
 //! A [`Ring`] is a shard's [`braid_runtime::Runtime`]. Everything here belongs to the thread of its ring;
-//! only a mailbox's [`Sender`] may leave it. Every operation in flight owns what the kernel works on, so that
-//! a dropped future is a lost result and never a memory error.
+//! only a mailbox's [`Sender`] may leave the thread. Every operation in flight owns the memory that the
+//! kernel works on. A dropped future therefore loses a result and is never a memory error.
 //!
-//! Linux 5.11 is the oldest kernel that this works on (timed waits of the ring); 6.1 is where nothing is
-//! missing. What a kernel refuses is listed by [`Ring::fallbacks`].
+//! Linux 5.11 is the oldest kernel that works (timed waits of the ring); Linux 6.1 has every feature.
+//! Features that the kernel refuses are listed by [`Ring::fallbacks`].
 
 mod beneath;
 mod content;

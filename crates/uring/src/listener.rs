@@ -21,7 +21,7 @@ pub struct Listener {
     ring: Ring,
     socket: OwnedFd,
     address: Address,
-    /// The device and inode of a Unix socket's file, so that only our own is removed.
+    /// Device and inode of a Unix socket's file, so that only this listener's own file is removed.
     file: Option<(u64, u64)>,
 }
 
@@ -30,16 +30,16 @@ pub struct Listener {
 pub enum Address {
     /// The file of a Unix socket.
     Unix(PathBuf),
-    /// Address and port of a TCP socket; the port that the system chose where 0 was asked for.
+    /// Address and port of a TCP socket. If port 0 was requested, the port that the system chose.
     Tcp(SocketAddr),
 }
 
 impl Listener {
-    /// Listens on a Unix socket at `path`, which only its owner and root may connect to, whatever the umask
-    /// says. A socket file on which no process listens any more is replaced.
+    /// Listens on a Unix socket at `path`. Only its owner and root may connect, regardless of the umask. A
+    /// socket file is replaced if no process listens on it.
     ///
     /// # Errors
-    /// `AddrInUse` if somebody listens there, `AlreadyExists` if another kind of file is there.
+    /// `AddrInUse` if a process listens there, `AlreadyExists` if another kind of file is there.
     pub fn bind_unix(ring: &Ring, path: &Path) -> io::Result<Listener> {
         remove_stale(path)?;
         let socket = listen_unix(path).map_err(|e| cannot_listen(path.display(), e))?;
@@ -48,11 +48,11 @@ impl Listener {
         Ok(Listener { ring: ring.clone(), socket, address, file })
     }
 
-    /// Listens on a TCP address; port 0 lets the system choose one. Waits up to two seconds for an address in
-    /// use, which may be that of a killed process.
+    /// Listens on a TCP address; port 0 lets the system choose a port. Waits up to two seconds for an address
+    /// in use, possibly held by a killed process.
     ///
     /// # Errors
-    /// `AddrInUse` if somebody listens there, `AddrNotAvailable`, `PermissionDenied` for ports below 1024.
+    /// `AddrInUse` if a process listens there, `AddrNotAvailable`, `PermissionDenied` for ports below 1024.
     pub fn bind_tcp(ring: &Ring, address: SocketAddr) -> io::Result<Listener> {
         let mut bound = TcpListener::bind(address);
         for _ in 0..TCP_TRIES {
@@ -68,7 +68,7 @@ impl Listener {
         Ok(Listener { ring: ring.clone(), socket: listener.into(), address, file: None })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     pub fn local_address(&self) -> &Address {
         &self.address
     }
@@ -76,8 +76,8 @@ impl Listener {
     /// The next connection. May be dropped at any time.
     ///
     /// # Errors
-    /// If the process has too many open files; the connection then waits, and the caller should too before it
-    /// tries again.
+    /// If the process has too many open files. The connection then stays in the queue, and the caller should
+    /// wait before the next try.
     pub async fn accept(&self) -> io::Result<Stream> {
         loop {
             match accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -96,7 +96,7 @@ impl Drop for Listener {
         if let Address::Unix(path) = &self.address
             && std::fs::metadata(path).is_ok_and(|m| self.file == Some((m.dev(), m.ino())))
         {
-            // Nobody can hear of a failure; the next to bind finds the file stale.
+            // Drop cannot report a failure. The next bind finds the file stale.
             let _ = std::fs::remove_file(path);
         }
     }

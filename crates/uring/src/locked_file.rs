@@ -1,5 +1,5 @@
-//! A regular file at a path, locked by this process for as long as it is open. The kernel gives the lock back
-//! when the process ends, however it ends.
+//! A regular file at a path, locked by this process while open. The kernel releases the lock at any end of
+//! the process.
 
 use crate::open::failed;
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -22,7 +22,7 @@ pub(crate) struct LockedFile {
     file: File,
 }
 
-/// What becomes of a path without a file.
+/// What an opening does if the path holds no file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
     Made,
@@ -58,10 +58,11 @@ impl LockedFile {
         }
     }
 
-    /// A new file at a path. What is there goes: the caller knows that no other process uses the path.
+    /// Makes a new file at a path. A file that is already there is removed: the caller knows that no other
+    /// process uses the path.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn make(path: &Path) -> io::Result<LockedFile> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -80,12 +81,12 @@ impl LockedFile {
         &self.file
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file is the one at its path.
+    /// True if the path still leads to this file.
     pub fn is_in_place(&self) -> bool {
         let (Ok(own), Ok(there)) = (self.file.metadata(), std::fs::symlink_metadata(&self.path)) else {
             return false;
@@ -93,7 +94,7 @@ impl LockedFile {
         (own.dev(), own.ino()) == (there.dev(), there.ino())
     }
 
-    /// Moves the file to where `old` is, in one step: a process with `old` open keeps all of it.
+    /// Moves the file to the path of `old`, in one step: a process with `old` open keeps all of `old`.
     ///
     /// # Errors
     /// If another file has come to the place of `old`, and those of the file system: the file is gone then.
@@ -119,7 +120,7 @@ impl LockedFile {
     /// Removes the file from its path, unless another file is there.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn remove(&self) -> io::Result<()> {
         match self.is_in_place() {
             true => std::fs::remove_file(&self.path).map_err(|e| failed(&self.path, "remove", e)),

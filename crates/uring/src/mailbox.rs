@@ -1,6 +1,6 @@
 //! Messages from other threads into the shard.
 //!
-//! A bounded queue behind a mutex. The receiver takes all that is there at once, and senders raise the
+//! A bounded queue behind a mutex. The receiver takes all waiting messages at once, and senders raise the
 //! eventfd only for a receiver that sleeps: a busy mailbox costs a lock for each message, and no system call.
 
 use crate::Ring;
@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A mailbox of this ring's shard that holds at most `capacity` messages which the receiver has not taken.
+/// Makes a mailbox of this ring's shard for at most `capacity` messages that the receiver has not taken.
 ///
 /// # Errors
 /// If the process has too many open files.
@@ -54,20 +54,20 @@ struct Queue<T> {
 
 #[derive(PartialEq, Eq)]
 enum Listening {
-    /// It will look into the queue before it sleeps.
+    /// The receiver will look into the queue before sleeping.
     Busy,
-    /// It waits for the eventfd.
+    /// The receiver waits for the eventfd.
     Asleep,
-    /// It has been dropped; or, for itself, nobody is left to listen to.
+    /// The receiver has been dropped. As a result of `try_sleep`: all senders are gone.
     Gone,
 }
 
-/// The end that threads send into. Clone it for each of them.
+/// Sending end, for other threads. Clone it for each thread.
 pub struct Sender<T: Send> {
     shared: Arc<Shared<T>>,
 }
 
-/// Why a message was not sent; it comes back.
+/// Why a message was not sent. Returns the message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TrySendError<T> {
     /// The mailbox is full.
@@ -77,10 +77,10 @@ pub enum TrySendError<T> {
 }
 
 impl<T: Send> Sender<T> {
-    /// Sends a message, blocking this thread while the mailbox is full: not for the receiver's own thread.
+    /// Sends a message, blocking this thread while the mailbox is full. Not for the receiver's own thread.
     ///
     /// # Errors
-    /// The message comes back where the receiver is gone.
+    /// Returns the message if the receiver is gone.
     pub fn send(&self, message: T) -> Result<(), T> {
         let mut queue = self.shared.lock();
         while queue.messages.len() >= self.shared.capacity && queue.receiver != Listening::Gone {
@@ -89,10 +89,10 @@ impl<T: Send> Sender<T> {
         self.shared.push(queue, message)
     }
 
-    /// Sends a message where there is room.
+    /// Sends a message if there is room.
     ///
     /// # Errors
-    /// The message comes back where the mailbox is full or the receiver gone.
+    /// Returns the message if the mailbox is full or the receiver gone.
     pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
         let queue = self.shared.lock();
         if queue.messages.len() >= self.shared.capacity && queue.receiver != Listening::Gone {
@@ -121,7 +121,7 @@ impl<T: Send> Drop for Sender<T> {
 
 impl<T> Shared<T> {
     fn lock(&self) -> MutexGuard<'_, Queue<T>> {
-        // A thread that panicked under the lock left a queue that is whole: each change is one step.
+        // A thread that panicked under the lock left a consistent queue: each change is one step.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,8 +134,8 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    /// Tells the senders that the receiver goes to sleep. `Busy` if a message came in between, `Gone` if
-    /// nobody can send any more.
+    /// Tells the senders that the receiver goes to sleep. `Busy` if a message came in between, `Gone` if no
+    /// sender is left.
     fn try_sleep(&self) -> Listening {
         let mut queue = self.lock();
         if !queue.messages.is_empty() {
@@ -148,7 +148,7 @@ impl<T> Shared<T> {
         Listening::Asleep
     }
 
-    /// Wakes the receiver where it sleeps, after unlocking the queue.
+    /// Wakes a sleeping receiver, after unlocking the queue.
     fn wake(&self, mut queue: MutexGuard<'_, Queue<T>>) {
         if queue.receiver != Listening::Asleep {
             return;
@@ -160,15 +160,15 @@ impl<T> Shared<T> {
     }
 }
 
-/// The shard's end.
+/// Receiving end, in the shard.
 pub struct Receiver<T> {
     ring: Ring,
     shared: Arc<Shared<T>>,
-    /// Taken from the queue, not yet received.
+    /// Messages taken from the queue and not yet received.
     taken: VecDeque<T>,
-    /// The read of the eventfd. It outlives a `recv` that is dropped.
+    /// Read of the eventfd. Outlives a dropped `recv`.
     sleep: Option<Operation>,
-    /// What the eventfd is read into.
+    /// Target of the read of the eventfd.
     word: Rc<Cell<u64>>,
 }
 
@@ -188,7 +188,7 @@ impl<T: Send> Receiver<T> {
         }
     }
 
-    /// The next message, where there is one now.
+    /// Returns the next message if one is waiting.
     pub fn try_recv(&mut self) -> Option<T> {
         if self.taken.is_empty() {
             let mut queue = self.shared.lock();
@@ -217,7 +217,7 @@ impl<T: Send> Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // What is queued names the eventfd by its number, which may soon be another file's.
+        // Queued operations name the eventfd by its number, which may soon belong to another file.
         self.ring.reactor().submit_queued();
         self.shared.lock().receiver = Listening::Gone;
         self.shared.room.notify_all();

@@ -1,4 +1,4 @@
-//! Memory as a device: for tests, for the demo, and to measure what the software alone costs.
+//! Memory as a device: for tests, for the demo, and to measure the cost of the software alone.
 #![allow(unsafe_code)]
 
 use braid_base::{Bytes, DeviceClass};
@@ -7,7 +7,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
 use std::ptr::NonNull;
 
-/// Bytes in memory, all zero at first. Only what was written takes room. Requests complete at once; nothing
+/// Bytes in memory, all zero at first. Only written pages take room. Requests complete at once. No data
 /// survives the process, and a flush promises nothing.
 pub struct MemoryDevice {
     start: NonNull<u8>,
@@ -15,11 +15,11 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// A device of `size` bytes, with alignment 1. The size may exceed the machine's memory; what is written
-    /// must not.
+    /// Makes a device of `size` bytes, with alignment 1. The size may exceed the machine's memory; the
+    /// written part must not.
     ///
     /// # Errors
-    /// `InvalidInput` if the size is zero; where the address space is too small for it.
+    /// `InvalidInput` if the size is zero; also fails if the address space is too small for the size.
     pub fn new(size: Bytes, class: DeviceClass) -> io::Result<MemoryDevice> {
         if size == Bytes::ZERO {
             return Err(io::Error::new(
@@ -42,7 +42,7 @@ impl MemoryDevice {
         })
     }
 
-    /// The byte at `offset`, which was checked.
+    /// Address of the byte at `offset`, which the caller has checked.
     fn at(&self, offset: Bytes) -> *mut u8 {
         self.start.as_ptr().wrapping_add(offset.as_usize())
     }
@@ -78,7 +78,7 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
-    /// Gives whole pages within the range back to the system; they read as zeros.
+    /// Gives whole pages within the range back to the system. The pages then read as zeros.
     async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
         self.geometry.check(offset, len)?;
         let (first, end) = (offset.align_up(PAGE), (offset + len).align_down(PAGE));
@@ -99,5 +99,5 @@ impl Drop for MemoryDevice {
     }
 }
 
-/// The unit in which memory is given back; larger pages of other machines make the kernel refuse or round.
+/// Unit in which memory is given back. On machines with larger pages the kernel refuses or rounds.
 const PAGE: Bytes = Bytes(4096);

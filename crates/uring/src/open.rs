@@ -1,5 +1,4 @@
-//! Opening a block device or file as a device: its size, its alignment, and the lock that keeps a second
-//! daemon away.
+//! Opens a block device or file as a device: size, alignment, and the lock that keeps a second daemon away.
 #![allow(unsafe_code)]
 
 use crate::beneath::{Beneath, beneath};
@@ -17,11 +16,11 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// How a file is reached.
+/// Way of access to a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Past the host's page cache (O_DIRECT): what is written once is in memory once, and a device's speed is
-    /// seen.
+    /// Past the host's page cache (O_DIRECT): a written byte is in memory once, and the speed of the device
+    /// shows.
     Direct,
     /// Through the host's page cache: for files that stand for a device, and file systems without direct I/O.
     /// On ext4 the kernel hands such writes to threads of its own, which cost 6 to 15 µs of processor time
@@ -29,32 +28,32 @@ pub enum Access {
     Cached,
 }
 
-/// What an opening asks for.
+/// Access that an opening requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Permission {
-    /// Alone.
+    /// Exclusive.
     ReadWrite,
     /// Beside other readers.
     Read,
 }
 
-/// What opening found.
+/// Result of an opening.
 pub(crate) struct Opened {
     pub(crate) file: File,
     pub(crate) size: Bytes,
-    /// The length of a regular file, of which the size may be less.
+    /// Length of a regular file; `size` may be less.
     pub(crate) length: Option<u64>,
-    /// Whether a request may put the thread that makes it to sleep.
+    /// True if a request may put its submitting thread to sleep.
     pub(crate) may_block: bool,
-    /// Of offsets and lengths.
+    /// Unit of offsets and lengths.
     pub(crate) alignment: Bytes,
-    /// Of addresses in memory.
+    /// Unit of addresses in memory.
     pub(crate) memory_alignment: Bytes,
-    /// What a loop device lies over: locked while this is kept.
+    /// File or device under a loop device, locked while this is kept.
     pub(crate) beneath: Option<File>,
 }
 
-/// Opens `path`, and locks it against those whom `permission` excludes.
+/// Opens `path`, and locks the file against the processes that `permission` excludes.
 pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::Result<Opened> {
     let kind = std::fs::metadata(path).map_err(|e| failed(path, "look at", e))?.file_type();
     let is_block_device = kind.is_block_device();
@@ -92,9 +91,9 @@ pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::R
     Ok(Opened { file, size, length, may_block, alignment, memory_alignment, beneath })
 }
 
-/// Whether the file system of a file may wait for a server or another process (FUSE, NFS, CIFS, 9p), and the
-/// thread with it: all but those that are known to wait for nothing but disks. A wrong yes costs some
-/// microseconds for each request, a wrong no the whole daemon if the other side hangs.
+/// True if the file system of a file may wait for a server or another process (FUSE, NFS, CIFS, 9p) and block
+/// the thread. False only for file systems that are known to wait for disks alone. A wrong yes costs some
+/// microseconds for each request, a wrong no blocks the whole daemon if the server hangs.
 fn may_block(file: &File) -> bool {
     let found = rustix::fs::fstatfs(file).map(|found| found.f_type as u64 & u64::from(u32::MAX));
     found.map_or(true, |magic| !WAIT_FOR_DISKS_ALONE.contains(&magic))
@@ -113,7 +112,7 @@ const WAIT_FOR_DISKS_ALONE: [u64; 9] = [
     0x2fc1_2fc1, // ZFS
 ];
 
-/// An error with what was tried on which path before it; the cause stays beneath it.
+/// Adds the operation and the path to an error, and keeps the error as the source.
 pub(crate) fn failed(path: &Path, tried: &str, error: io::Error) -> io::Error {
     let problem = format!("cannot {tried} {}: {error}", path.display());
     io::Error::new(error.kind(), Explained { problem, cause: error })
@@ -146,10 +145,10 @@ fn busy(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, problem)
 }
 
-/// Takes the advisory lock that every daemon takes; readers share it. A block device's may be held for a
-/// moment by udev, which looks at each device that was closed after writing: hence a few tries. And the
-/// kernel gives back the lock of a process with an io_uring some time after that process was killed, on a
-/// busy machine much later: hence many tries if the one that has it is dead.
+/// Takes the advisory lock that every daemon takes; readers share the lock. udev opens each device that was
+/// closed after writing and may hold its lock for a moment: hence a few tries. The kernel releases the lock
+/// of a killed process with an io_uring only some time after the kill, on a busy machine much later: hence
+/// many tries if the holder is dead.
 fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
     let operation = match permission {
         Permission::ReadWrite => FlockOperation::NonBlockingLockExclusive,
@@ -158,13 +157,13 @@ fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
     take(path, file, operation)
 }
 
-/// Shares the lock of what a loop device lies over, and locks the range of the device there: several loop
-/// devices and partitions may lie over parts of one file.
+/// Shares the lock of the file or device under a loop device, and locks the range of the loop device there.
+/// Several loop devices and partitions may lie over parts of one file.
 fn lock_beneath(path: &Path, device: &File, permission: Permission) -> io::Result<Option<File>> {
     let number = device.metadata().map_err(|e| failed(path, "look at", e))?.rdev();
     let Some(Beneath { path: lower, start }) = beneath(number) else { return Ok(None) };
     let writable = OpenOptions::new().read(true).write(permission == Permission::ReadWrite).open(&lower);
-    // What cannot be reached from here, or has no locks, protects itself no better.
+    // A file that is unreachable from here, or has no locks, gives no protection: continue without.
     let Ok(file) = writable.or_else(|_| File::open(&lower)) else { return Ok(None) };
     let len = block_device_size(device).map_err(|e| failed(path, "ask for the size of", e))?;
     let locked = take(&lower, &file, FlockOperation::NonBlockingLockShared)
@@ -178,7 +177,7 @@ fn lock_beneath(path: &Path, device: &File, permission: Permission) -> io::Resul
     }
 }
 
-/// Locks a range: alone to write it; beside other readers to read it, or where the file can only be read.
+/// Locks a range: exclusively for writing; shared for reading, or if the file is open for reading only.
 fn lock_range(path: &Path, file: &File, (start, len): (u64, u64), permission: Permission) -> io::Result<()> {
     let mode = rustix::fs::fcntl_getfl(file)? & OFlags::ACCMODE;
     let is_alone = permission == Permission::ReadWrite && mode == OFlags::RDWR;
@@ -204,12 +203,12 @@ fn take(path: &Path, file: &File, operation: FlockOperation) -> io::Result<()> {
     })
 }
 
-/// Takes a lock, `operation` being one that does not wait, and waits for it all the same: for half a second,
-/// and as long as the processes that hold it are dead, at most half a minute. The kernel releases the locks
-/// of a killed process with a delay.
+/// Takes a lock with `operation`, a form that does not wait, but retries. Retries for half a second, and as
+/// long as the processes that hold the lock are dead, at most half a minute. The kernel releases the locks of
+/// a killed process with a delay.
 ///
 /// # Errors
-/// `WouldBlock` if another process has it; those of `flock`.
+/// `WouldBlock` if another process holds the lock; errors of `flock`.
 pub fn lock_patiently(file: &File, operation: FlockOperation) -> io::Result<()> {
     for attempt in 0..DEAD_TRIES {
         match rustix::fs::flock(file, operation) {
@@ -219,12 +218,11 @@ pub fn lock_patiently(file: &File, operation: FlockOperation) -> io::Result<()> 
             Err(error) => return Err(error.into()),
         }
     }
-    // It may have been given back just before its holder was looked for.
+    // The lock may have been released just before the look at its holders.
     Ok(rustix::fs::flock(file, operation)?)
 }
 
-/// Opens a file; a block device again and again for a while if it is busy, for the reason that [`lock`] has
-/// to wait.
+/// Opens a file. Retries a busy block device for a while, for the same reason as [`lock`].
 fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
     for _ in 1..TRIES {
         match options.open(path) {
@@ -235,14 +233,14 @@ fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Between two tries, how many there are, and how many while the process that has the lock is dead: at most
-/// half a minute.
+/// Pause between two tries, number of tries, and number of tries while the holder of the lock is dead: at
+/// most half a minute.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 const TRIES: u32 = 25;
 const DEAD_TRIES: u32 = 1_500;
 
-/// Whether every process that has a lock on a file, as `/proc/locks` tells, has ended. No if that cannot be
-/// seen.
+/// True if `/proc/locks` shows holders of a lock on the file, and all have ended. False if the holders are
+/// unknown.
 fn holders_are_dead(file: &File) -> bool {
     let Ok(found) = rustix::fs::fstat(file) else { return false };
     let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
@@ -251,13 +249,14 @@ fn holders_are_dead(file: &File) -> bool {
     let mut holders = locks.lines().filter_map(|line| flock_holder(line, &identity)).peekable();
     let is_dead = |process: &str| match process.parse() {
         Ok(number @ 1..) => Pid::from_raw(number).is_some_and(has_ended),
-        // Of another PID namespace.
+        // A process of another PID namespace.
         _ => false,
     };
     holders.peek().is_some() && holders.all(is_dead)
 }
 
-/// The process of a line such as `2: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF`, if it is about this file.
+/// Process of a line such as `2: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF`, if the line is about the
+/// file.
 fn flock_holder<'a>(line: &'a str, identity: &str) -> Option<&'a str> {
     let mut words = line.split_whitespace();
     let is_flock = words.nth(1) == Some("FLOCK");
@@ -265,7 +264,7 @@ fn flock_holder<'a>(line: &'a str, identity: &str) -> Option<&'a str> {
     (is_flock && file == identity).then_some(process)
 }
 
-/// What direct I/O needs: of offsets and lengths, and of addresses.
+/// Alignment for direct I/O: of offsets and lengths, and of addresses.
 fn direct_alignment(path: &Path, file: &File, is_block_device: bool) -> io::Result<(Bytes, Bytes)> {
     let statx = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     if let Ok(found) = statx.as_ref()
@@ -287,7 +286,8 @@ fn direct_alignment(path: &Path, file: &File, is_block_device: bool) -> io::Resu
         }
         return Ok((alignment, memory_alignment));
     }
-    // Before Linux 6.1, and on file systems that do not say: a block device's own unit, or what suits all.
+    // Before Linux 6.1, and if a file system gives no alignment: a block device's own unit, or 4 KiB, which
+    // suits all.
     let block = is_block_device.then(|| rustix::fs::ioctl_blksszget(file).ok()).flatten();
     let alignment = block.map_or(Bytes(4096), |bytes| Bytes(bytes.into()));
     Ok((alignment, alignment))

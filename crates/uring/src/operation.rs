@@ -8,23 +8,24 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The result of an operation: what the system call of the same name would return. Started when made, not
-/// when first polled.
+/// Result of an operation: the value of the system call of the same name. Started when made, not when first
+/// polled.
 pub(crate) struct Operation {
     ring: Ring,
     key: Option<usize>,
-    /// Whether to cancel it when dropped: what may wait for ever.
+    /// True if a drop cancels the operation, because it may wait for ever.
     cancel: bool,
 }
 
 impl Operation {
-    /// Starts an operation that ends by itself. Every pointer in `entry` must lead into what `keep` holds.
+    /// Starts an operation that ends by itself. Every pointer in `entry` must lead into the memory that
+    /// `keep` holds.
     pub(crate) fn start(ring: &Ring, entry: squeue::Entry, keep: Keep) -> Operation {
         let key = ring.reactor().start(entry, keep);
         Operation { ring: ring.clone(), key: Some(key), cancel: false }
     }
 
-    /// Starts an operation that may wait for ever, such as for a guest: cancelled when dropped.
+    /// Starts an operation that may wait for ever, for example for a guest. Cancelled when dropped.
     pub(crate) fn start_wait(ring: &Ring, entry: squeue::Entry, keep: Keep) -> Operation {
         let mut operation = Operation::start(ring, entry, keep);
         operation.cancel = true;

@@ -27,7 +27,7 @@ pub(crate) fn process_of(socket: impl AsFd) -> Option<Pid> {
     if result == 0 { Pid::from_raw(found.pid) } else { None }
 }
 
-/// Whether a process has ended, or waits for its parent alone.
+/// True if a process has ended. A zombie counts as ended.
 pub(crate) fn has_ended(process: Pid) -> bool {
     match pidfd_open(process, PidfdFlags::empty()) {
         Ok(handle) => {

@@ -1,8 +1,8 @@
 //! The reactor: the ring's two queues, and the operations in flight.
 //!
-//! Operations are queued as they are started and submitted together: one system call for each turn of the
-//! loop submits them and waits. An operation is a place in a slab that owns what the kernel works on until
-//! its completion is reaped; the place's number is the `user_data` of its submission.
+//! Operations are queued when started and submitted together: one system call for each turn of the loop
+//! submits and waits. An operation is an entry of a slab. The entry owns the memory that the kernel works on
+//! until the completion is reaped; its key is the `user_data` of the submission.
 #![allow(unsafe_code)]
 
 use crate::setup::{self, FILES, REGION};
@@ -16,22 +16,22 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// The queues, and what is in flight.
+/// The queues, and the operations in flight.
 pub(crate) struct Reactor {
     uring: IoUring,
     operations: Slab<Place>,
-    /// Operations in flight that a device works on: they end by themselves.
+    /// Operations in flight on a device. They end by themselves.
     device_operations: usize,
     /// Free places in the table of registered files.
     free_files: Vec<u32>,
-    /// How many workers the kernel may use for operations that wait, beside those that it uses anyhow.
+    /// Workers that the kernel may use for operations that block, beyond the kernel's own number.
     workers: u32,
-    /// How many it uses anyhow; none before the first were added.
+    /// The kernel's own number of workers; none before the first call of [`Reactor::add_workers`].
     own_workers: Option<u32>,
-    /// Why the arena is not registered, if it is not.
+    /// The reason if the arena is not registered.
     registered: Result<(), String>,
     fallbacks: Vec<String>,
-    /// Keeps the registered memory: the last field, so that the ring is closed before.
+    /// Keeps the registered memory. The last field, so that the ring is closed first.
     arena: Arena,
 }
 
@@ -43,21 +43,21 @@ struct Place {
 enum Progress {
     Waiting(Option<Waker>),
     Done(i32),
-    /// Its future was dropped: the result is for nobody.
+    /// The future was dropped: the result is discarded.
     Abandoned,
 }
 
-/// What the kernel works on, kept until it is done.
+/// Memory that the kernel works on, kept until the operation is done.
 pub(crate) enum Keep {
-    /// Nothing: it waits for something outside.
+    /// Nothing: the operation waits for an event outside.
     Nothing,
-    /// Nothing of ours, but a device is at work.
+    /// No memory of this process, but a device is at work.
     Device,
-    /// A buffer that is read from or written to.
+    /// Buffer of a read or write.
     Buf(#[expect(dead_code, reason = "held, not looked at")] Buf),
-    /// A counter that an eventfd is read into.
+    /// Counter for the read of an eventfd.
     Word(#[expect(dead_code, reason = "held, not looked at")] Rc<Cell<u64>>),
-    /// What is known of a file is written to it.
+    /// Target for the attributes of a file.
     Status(#[expect(dead_code, reason = "held, not looked at")] Rc<Cell<libc::statx>>),
 }
 
@@ -66,13 +66,13 @@ pub(crate) enum Keep {
 pub(crate) enum Patience {
     /// Submit only.
     None,
-    /// Until one comes, or this much time has passed.
+    /// Until a completion arrives, or until the time has passed.
     For(Nanos),
-    /// Until one comes.
+    /// Until a completion arrives.
     Endless,
 }
 
-/// The `user_data` of cancellations, whose results nobody wants.
+/// `user_data` of cancellations: their results are discarded.
 const CANCELLATION: u64 = u64::MAX;
 
 impl Reactor {
@@ -107,10 +107,9 @@ impl Reactor {
         &self.fallbacks
     }
 
-    /// Queues an operation. It is submitted at the end of this turn of the loop, or now where the queue is
-    /// full.
+    /// Queues an operation. Submitted at the end of this turn of the loop, or now if the queue is full.
     ///
-    /// Every pointer in `entry` must lead into what `keep` holds.
+    /// Every pointer in `entry` must lead into the memory that `keep` holds.
     pub(crate) fn start(&mut self, entry: squeue::Entry, keep: Keep) -> usize {
         self.device_operations += usize::from(keep.is_device());
         let key = self.operations.insert(Place { progress: Progress::Waiting(None), keep });
@@ -118,7 +117,7 @@ impl Reactor {
         key
     }
 
-    /// The result of an operation, once it is there; else remembers whom to wake.
+    /// Result of an operation, once available; else remembers the waker.
     pub(crate) fn poll(&mut self, key: usize, waker: &Waker) -> Poll<i32> {
         match &mut self.operations[key].progress {
             Progress::Done(result) => {
@@ -138,8 +137,8 @@ impl Reactor {
         }
     }
 
-    /// Gives up the result of an operation. What it works on is kept until the kernel is done; a wait that
-    /// may never end otherwise is cancelled.
+    /// Abandons the result of an operation. The memory of the operation is kept until the kernel is done. A
+    /// wait that may never end otherwise is cancelled.
     pub(crate) fn abandon(&mut self, key: usize, cancel: bool) {
         let place = &mut self.operations[key];
         if matches!(place.progress, Progress::Done(_)) {
@@ -152,14 +151,14 @@ impl Reactor {
         }
     }
 
-    /// The number of the registered buffer that holds `buf`, if any does.
+    /// Number of the registered buffer that contains `buf`, if any.
     pub(crate) fn buffer_of(&self, buf: &Buf) -> Option<u16> {
         let (start, len) = self.arena.region();
         let at = buf.as_ptr().addr().wrapping_sub(start.addr());
         (self.registered.is_ok() && at < len).then_some((at / REGION) as u16)
     }
 
-    /// Puts a file into the table of registered files; `None` if that is full or missing.
+    /// Puts a file into the table of registered files. `None` if the table is full or missing.
     pub(crate) fn register_file(&mut self, fd: RawFd) -> Option<u32> {
         let place = self.free_files.pop()?;
         match self.uring.submitter().register_files_update(place, &[fd]) {
@@ -171,33 +170,32 @@ impl Reactor {
         }
     }
 
-    /// Takes a file out of the table. Operations in flight keep it open until they are done.
+    /// Takes a file out of the table. Operations in flight keep the file open until done.
     pub(crate) fn unregister_file(&mut self, place: u32) {
-        // What is queued names the file by its place, and must find it there.
+        // Queued operations name the file by its place, and must still find the file there.
         self.submit_queued();
-        // Where this fails the place is lost, and the file stays open as long as the ring: no harm beyond
-        // that.
+        // If this fails, the place is lost, and the file stays open as long as the ring: no further harm.
         if self.uring.submitter().register_files_update(place, &[-1]).is_ok() {
             self.free_files.push(place);
         }
     }
 
-    /// A file comes whose operations workers of the kernel carry out, so many at the same time.
+    /// Adds workers of the kernel for a file: `count` operations at the same time.
     pub(crate) fn add_workers(&mut self, count: u32) {
         let mut limits = [0; 2];
         let known = self.uring.submitter().register_iowq_max_workers(&mut limits);
         self.own_workers = self.own_workers.or(known.ok().map(|()| limits[0]));
         self.workers += count;
         if self.set_workers().is_none() {
-            // Before Linux 5.15. All works: but a file whose server hangs may hold up the others.
+            // Before Linux 5.15. All works, but a file with a hanging server may hold up other files.
             self.fallbacks.push("no workers for files that may hang: they need Linux 5.15".to_owned());
         }
     }
 
-    /// A file goes that [`Reactor::add_workers`] was called for.
+    /// Removes the workers that [`Reactor::add_workers`] added for a file.
     pub(crate) fn remove_workers(&mut self, count: u32) {
         self.workers -= count;
-        // Where this fails there are more workers than are needed, which do nothing.
+        // If this fails, surplus workers remain idle.
         let _ = self.set_workers();
     }
 
@@ -206,7 +204,7 @@ impl Reactor {
         self.uring.submitter().register_iowq_max_workers(&mut limits).ok()
     }
 
-    /// Submits what is queued, waits as told, and reaps. Returns how many operations completed.
+    /// Submits queued operations, waits as told, and reaps. Returns the number of completed operations.
     pub(crate) fn turn(&mut self, patience: Patience) -> usize {
         let reaped = self.reap();
         if reaped > 0 || patience == Patience::None {
@@ -219,7 +217,7 @@ impl Reactor {
         reaped + self.reap()
     }
 
-    /// Submits all that is queued, without waiting.
+    /// Submits all queued operations, without waiting.
     pub(crate) fn submit_queued(&mut self) {
         while !self.uring.submission().is_empty() {
             self.enter(Patience::None);
@@ -227,8 +225,7 @@ impl Reactor {
         }
     }
 
-    /// Whether entering the kernel would move anything on: queued operations, or completions it has to work
-    /// off.
+    /// True if there is work for the kernel: queued operations, or completions to work off.
     fn has_kernel_work(&mut self) -> bool {
         let queue = self.uring.submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
@@ -279,8 +276,8 @@ impl Reactor {
         }
     }
 
-    /// Takes the completions that are there, and wakes the tasks that wait for them. Returns how many
-    /// operations completed.
+    /// Takes the available completions, and wakes the tasks that wait for them. Returns the number of
+    /// completed operations.
     pub(crate) fn reap(&mut self) -> usize {
         let Reactor { uring, operations, device_operations, .. } = self;
         let mut reaped = 0;
@@ -304,7 +301,8 @@ impl Reactor {
         reaped
     }
 
-    /// Waits until the kernel works on nothing of ours any more, cancelling what would wait for ever.
+    /// Waits until the kernel works on no memory of this process, cancelling operations that would wait for
+    /// ever.
     fn drain(&mut self) {
         let is_waiting = |(key, place): (usize, &Place)| {
             (!matches!(place.progress, Progress::Done(_)) && !place.keep.is_device()).then_some(key)
@@ -320,7 +318,7 @@ impl Reactor {
 }
 
 impl Drop for Reactor {
-    /// The kernel may be writing to buffers that are about to be freed: waits for it.
+    /// Waits for the kernel, which may be writing to buffers that are about to be freed.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.drain();

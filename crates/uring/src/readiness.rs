@@ -9,13 +9,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 impl Ring {
-    /// Completes once `file` has something to read, or has come to its end, or has failed: the next read
-    /// tells which. May be dropped at any time.
+    /// Completes once `file` has bytes to read, or ends, or has failed: the next read tells which. May be
+    /// dropped at any time.
     pub async fn readable(&self, file: &impl AsFd) -> io::Result<()> {
         self.ready(file, libc::POLLIN).await
     }
 
-    /// Waits until `file` has one of `events` of poll(2), or an error or end.
+    /// Waits until `file` has one of the poll(2) `events`, or an error, or ends.
     pub(crate) async fn ready(&self, file: &impl AsFd, events: i16) -> io::Result<()> {
         let fd = types::Fd(file.as_fd().as_raw_fd());
         let entry = opcode::PollAdd::new(fd, events as u32).build();

@@ -1,9 +1,9 @@
 //! A shard's world: an executor on an io_uring.
 //!
-//! The loop runs the tasks that are ready, then enters the kernel once, to submit what they queued and to
-//! wait for the next completion or timer. A timed wait in the kernel overshoots (4 to 20 µs in the median on
-//! a virtual machine, more when it is busy; the thread's timer slack makes no difference), so the loop waits
-//! until [`SPIN`] before the deadline and polls for completions from there.
+//! The loop runs the ready tasks, then enters the kernel once, to submit queued operations and to wait for
+//! the next completion or timer. A timed wait in the kernel overshoots by 4 to 20 µs in the median on a
+//! virtual machine, more on a busy machine; the thread's timer slack makes no difference. The loop therefore
+//! waits until [`SPIN`] before the deadline and polls for completions from there.
 
 use crate::reactor::{Patience, Reactor};
 use braid_base::Nanos;
@@ -21,15 +21,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// in all but a few of a thousand waits; a longer time costs processor time for nothing.
 const SPIN: Nanos = Nanos::from_micros(55);
 
-/// Rounds of ready tasks between two looks at the kernel: enough for tasks that wake each other to come to
-/// rest, so that what they queue is submitted together; few enough that a task that only yields does not hold
-/// up the rest.
+/// Rounds of ready tasks between two looks at the kernel. Enough for tasks that wake each other to come to
+/// rest, so that their operations are submitted together. Few enough that a task that only yields does not
+/// hold up the rest.
 const ROUNDS: usize = 8;
 
-/// The [`Runtime`] of the real world. Cheap to clone: a handle. It belongs to the thread that made it.
+/// The [`Runtime`] on a real machine. A handle, cheap to clone. Belongs to the thread that made the ring.
 ///
-/// Tasks hold handles, and the ring holds its tasks: call [`Ring::clear`] before the last handle of your own
-/// goes, or the ring lives as long as the process.
+/// Tasks hold handles, and the ring holds its tasks: call [`Ring::clear`] before dropping your last handle,
+/// or the ring lives as long as the process.
 #[derive(Clone)]
 pub struct Ring {
     inner: Rc<Inner>,
@@ -47,24 +47,25 @@ impl Ring {
     /// on.
     ///
     /// # Errors
-    /// If the kernel has no io_uring or forbids it; the message says what to do. What is merely slower than
-    /// it could be is no error: see [`Ring::fallbacks`].
+    /// If the kernel has no io_uring or forbids it; the message names the remedy. Slower operation is no
+    /// error: see [`Ring::fallbacks`].
     pub fn new(entries: u32, arena: &Arena) -> io::Result<Ring> {
         let reactor = RefCell::new(Reactor::open(entries, arena)?);
         let executor = Executor::new(Order::Fifo);
         Ok(Ring { inner: Rc::new(Inner { executor, reactor, running: Cell::new(false) }) })
     }
 
-    /// Whether the arena is registered with the kernel.
+    /// Ok if the arena is registered with the kernel.
     ///
     /// # Errors
-    /// Why it is not, with the remedy: commonly the limit of lockable memory. Requests then cost about a
-    /// tenth more.
+    /// The reason of the refusal, with the remedy: commonly the limit of lockable memory. Requests then cost
+    /// about a tenth more.
     pub fn registered(&self) -> Result<(), String> {
         self.reactor().registered()
     }
 
-    /// What this kernel or its limits refused, each a sentence with the remedy. Empty if all is at its best.
+    /// Features that this kernel or its limits refused, each a sentence with the remedy. Empty if the ring
+    /// works at its best.
     pub fn fallbacks(&self) -> Vec<String> {
         self.reactor().fallbacks().to_vec()
     }
@@ -72,7 +73,7 @@ impl Ring {
     /// Runs `future` and all tasks until `future` completes. Tasks then stand still until the next call.
     ///
     /// # Panics
-    /// Where called inside itself, and where the kernel refuses to work the ring.
+    /// If called inside itself, or if the kernel refuses to work the ring.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         assert!(!self.inner.running.replace(true), "a ring runs already");
         let _running = Running(&self.inner.running);
@@ -97,12 +98,12 @@ impl Ring {
         }
     }
 
-    /// Runs a task beside the others of this shard until it ends.
+    /// Runs a task beside the shard's other tasks until the task ends.
     pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         self.inner.executor.spawn(task);
     }
 
-    /// Drops every task, wherever it stands. The kernel may go on with what they started until the ring goes.
+    /// Drops every task at once. The kernel may continue their operations until the ring is dropped.
     pub fn clear(&self) {
         self.inner.executor.clear();
     }
@@ -111,8 +112,8 @@ impl Ring {
         self.inner.reactor.borrow_mut()
     }
 
-    /// Lends the executor's wakers to the main future, which may borrow and so cannot be a task: a task that
-    /// stands for it, and notes when it is woken.
+    /// Lends the executor's wakers to the main future, which may borrow and so cannot be a task. A proxy task
+    /// stands for the main future and notes each wake.
     fn spawn_proxy(&self, main: Rc<Main>) {
         self.spawn(std::future::poll_fn(move |cx| {
             main.waker.borrow_mut().clone_from(cx.waker());
@@ -121,7 +122,7 @@ impl Ring {
         }));
     }
 
-    /// One turn of the loop: submits, waits for the first completion or timer, and wakes who waited for it.
+    /// One turn of the loop: submits, waits for the first completion or timer, and wakes the waiting tasks.
     fn turn(&self) {
         let executor = &self.inner.executor;
         let mut reactor = self.reactor();
@@ -162,7 +163,7 @@ impl Runtime for Ring {
     }
 }
 
-/// Polls for completions until one comes or `deadline` has come.
+/// Polls until a completion arrives or `deadline` has passed.
 fn spin(reactor: &mut Reactor, deadline: Nanos) -> usize {
     loop {
         let completed = reactor.turn(Patience::None);

@@ -1,9 +1,10 @@
-//! An open file as the ring sees it: registered where possible, with one method for each operation.
+//! An open file of the ring: registered if possible, with one method for each operation.
 //!
-//! The kernel carries out an operation on the thread that submits it, as far as nothing makes it wait. Some
-//! file systems wait all the same: FUSE for room in its queue, NFS for its server. Operations on their files
-//! go to workers of the kernel from the start. So a server that hangs holds up its own requests, and not the
-//! daemon. Each such file has [`AT_ONCE`] workers of its own: one that hangs keeps none from other files.
+//! The kernel carries out an operation on the submitting thread, as long as nothing blocks. Some file systems
+//! block all the same: FUSE for room in its queue, NFS for its server. Operations on files of such a file
+//! system go to workers of the kernel from the start, so a server that hangs holds up its own requests, and
+//! not the daemon. Each such file has [`AT_ONCE`] workers of its own: a file that hangs takes none from other
+//! files.
 #![allow(unsafe_code)]
 
 use crate::Ring;
@@ -22,29 +23,29 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// Operations that workers carry out at the same time, for one file. More wait here, where deadlines see
-/// them.
+/// Operations that workers carry out at the same time for one file. Further operations wait in the semaphore,
+/// visible to deadlines.
 pub(crate) const AT_ONCE: u32 = 32;
 
-/// A file that operations of one ring work on.
+/// A file used by operations of one ring.
 pub(crate) struct RingFile {
     ring: Ring,
-    /// None once it is dropped.
+    /// None once dropped.
     file: Option<File>,
-    /// Its place in the ring's table of registered files.
+    /// Index in the ring's table of registered files.
     place: Option<u32>,
-    /// The turns of operations that workers carry out; none if this thread may.
+    /// Turns of operations on workers; none if this thread may carry out the operations.
     workers: Option<Semaphore>,
 }
 
-/// An operation that has begun, or that waits for a worker.
+/// An operation that is started, or that waits for a worker.
 pub(crate) enum Begun<'a> {
     Now(Operation),
     InTurn(Pin<Box<dyn Future<Output = io::Result<u32>> + 'a>>),
 }
 
 impl RingFile {
-    /// A file; `may_block` says that operations on it may put the thread to sleep that carries them out.
+    /// Registers a file. `may_block` says that an operation on the file may put its thread to sleep.
     pub(crate) fn new(ring: &Ring, file: File, may_block: bool) -> RingFile {
         let mut reactor = ring.reactor();
         let place = reactor.register_file(file.as_raw_fd());
@@ -56,7 +57,7 @@ impl RingFile {
         RingFile { ring: ring.clone(), file: Some(file), place, workers }
     }
 
-    /// Reads to `into` from its byte `done` on; gives the bytes read, maybe fewer than wanted.
+    /// Reads to `into` from its byte `done` on. Returns the bytes read, maybe fewer than wanted.
     pub(crate) fn read(&self, offset: Bytes, into: &Buf, done: Bytes) -> Begun<'_> {
         let (start, len) = rest(into, done);
         let region = self.ring.reactor().buffer_of(into);
@@ -69,7 +70,7 @@ impl RingFile {
         self.begin(entry, Keep::Buf(into.clone()))
     }
 
-    /// Writes `from` from its byte `done` on; gives the bytes written, maybe fewer than wanted.
+    /// Writes `from` from its byte `done` on. Returns the bytes written, maybe fewer than wanted.
     pub(crate) fn write(&self, offset: Bytes, from: &Buf, done: Bytes) -> Begun<'_> {
         let (start, len) = rest(from, done);
         let region = self.ring.reactor().buffer_of(from);
@@ -88,8 +89,8 @@ impl RingFile {
         self.begin(entry, Keep::Device)
     }
 
-    /// Frees a range of a file, whose length stays. Of a block device: makes it read as zeros without writing
-    /// it.
+    /// Frees a range of a file, whose length stays. On a block device: makes the range read as zeros without
+    /// writing zeros.
     pub(crate) fn punch_hole(&self, offset: Bytes, len: Bytes) -> Begun<'_> {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let entry = opcode::Fallocate::new(self.fd(), len.0).offset(offset.0).mode(mode).build();
@@ -98,7 +99,7 @@ impl RingFile {
 
     /// Discards a range of a block device (Linux 6.12).
     pub(crate) fn discard(&self, offset: Bytes, len: Bytes) -> Begun<'_> {
-        // The start goes where other operations have their address, the length into the first word of the
+        // The start goes into the address field of other operations, the length into the first word of the
         // command.
         let mut command = [0; 16];
         command[..8].copy_from_slice(&len.0.to_ne_bytes());
@@ -107,7 +108,7 @@ impl RingFile {
         self.begin(entry.build(), Keep::Device)
     }
 
-    /// The length of the file now: at 0.1 to 0.5 µs on this thread, or by a worker.
+    /// Present length of the file: at 0.1 to 0.5 µs on this thread, or by a worker.
     pub(crate) async fn length(&self) -> io::Result<u64> {
         let Some(workers) = &self.workers else {
             return Ok(rustix::fs::fstat(self.file())?.st_size as u64);
@@ -119,7 +120,7 @@ impl RingFile {
             .flags(libc::AT_EMPTY_PATH)
             .mask(libc::STATX_SIZE)
             .build();
-        // The kernel looks for no registered file here.
+        // For this operation the kernel takes no registered file.
         let flags = squeue::Flags::ASYNC;
         self.in_turn(workers, entry.flags(flags), Keep::Status(status.clone())).await?;
         Ok(status.get().stx_size)
@@ -129,7 +130,7 @@ impl RingFile {
         self.file.as_ref().expect("a file is open until it is dropped")
     }
 
-    /// The descriptor for an entry: [`RingFile::begin`] marks it where it is a place in the table.
+    /// Descriptor for an entry, or an index in the table, which [`RingFile::begin`] marks as such.
     fn fd(&self) -> types::Fd {
         types::Fd(self.place.map_or_else(|| self.file().as_raw_fd(), |place| place as i32))
     }
@@ -172,8 +173,8 @@ impl Drop for RingFile {
             None => reactor.submit_queued(),
         }
         let Some(file) = self.file.take() else { return };
-        // By hand: older kernels close a registered file a little later than they were told. Nobody can hear
-        // of a failure, and closing unlocks, too.
+        // Unlocks explicitly: older kernels close a registered file a little later than told. Drop cannot
+        // report a failure, and closing unlocks, too.
         let close = move || {
             let _ = flock(&file, FlockOperation::Unlock);
         };
@@ -181,12 +182,12 @@ impl Drop for RingFile {
             return close();
         }
         reactor.remove_workers(AT_ONCE);
-        // Closing may wait, too. If there is no thread, it does so here.
+        // Closing may block, too. Without a thread for `close`, dropping the closure closes the file here.
         drop(std::thread::Builder::new().name("close".to_owned()).spawn(close));
     }
 }
 
-/// Where a buffer's bytes from `done` on lie, and how many they are.
+/// Address and number of a buffer's bytes from `done` on.
 fn rest(buf: &Buf, done: Bytes) -> (*mut u8, u32) {
     let len = (buf.len() - done).as_usize();
     (buf.as_ptr().wrapping_add(done.as_usize()), len as u32)

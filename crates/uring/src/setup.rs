@@ -1,6 +1,5 @@
-//! Setting up an io_uring: the flags that make it cheap, the registered arena, the table of registered files;
-//! and for each what is missing where the kernel refuses, in a sentence with the remedy. Nothing falls back
-//! silently.
+//! Set-up of an io_uring: flags that lower its cost, the registered arena, the table of registered files. If
+//! the kernel refuses a feature, a sentence names the feature and the remedy. Nothing falls back silently.
 #![allow(unsafe_code)]
 
 use io_uring::{Builder, IoUring};
@@ -10,17 +9,17 @@ use std::io;
 /// Places in the table of registered files: 64 devices for each of four volumes. Sockets do not take any.
 pub(crate) const FILES: u32 = 256;
 
-/// The kernel takes registered buffers of at most this many bytes each. An arena's buffers never cross a
-/// multiple of it, for they do not cross a multiple of their own size.
+/// Largest registered buffer that the kernel takes, in bytes. An arena's buffers never cross a multiple of
+/// this size, because no buffer crosses a multiple of its own size.
 pub(crate) const REGION: usize = 1 << 30;
 
-/// A new ring with the best flags that this kernel has, and what it lacks.
+/// Opens a new ring with the best flags of this kernel. Adds missing features to `fallbacks`.
 ///
 /// # Errors
-/// If the kernel has no io_uring, or forbids it; the message says how to allow it.
+/// If the kernel has no io_uring, or forbids it; the message names the remedy.
 pub(crate) fn open(entries: u32, fallbacks: &mut Vec<String>) -> io::Result<IoUring> {
-    // One thread submits and reaps, and completions are worked off only when it asks (Linux 6.1); or at least
-    // without interrupting it (5.19).
+    // One thread submits and reaps, and completions are worked off only when the thread asks (Linux 6.1); or
+    // at least without interrupting the thread (5.19).
     let deferred: fn(&mut Builder) = |b| {
         b.setup_single_issuer().setup_defer_taskrun().setup_coop_taskrun().setup_taskrun_flag();
     };
@@ -88,7 +87,8 @@ fn explain(error: io::Error) -> io::Error {
 /// Registers the arena's memory as fixed buffers, which saves the kernel a page lookup for each request.
 ///
 /// # Errors
-/// Why it was refused, with the remedy. All works without it, at about a tenth more CPU for each request.
+/// The reason of the refusal, with the remedy. All works without registration, at about a tenth more CPU for
+/// each request.
 pub(crate) fn register_arena(uring: &IoUring, (start, len): (*mut u8, usize)) -> Result<(), String> {
     raise_memlock();
     // SAFETY: the region is the arena's own, and stays allocated as long as the ring, which holds the arena.
@@ -116,7 +116,7 @@ pub(crate) fn register_arena(uring: &IoUring, (start, len): (*mut u8, usize)) ->
     })
 }
 
-/// Lifts the soft limit of lockable memory to the hard one, as every process may.
+/// Raises the soft limit of lockable memory to the hard limit, as every process may.
 fn raise_memlock() {
     let limit = getrlimit(Resource::Memlock);
     if limit.current != limit.maximum {
@@ -128,7 +128,7 @@ fn raise_memlock() {
 /// Makes an empty table of registered files, which saves the kernel a lookup for each request.
 ///
 /// # Errors
-/// Why it was refused. All works without it.
+/// The reason of the refusal. All works without the table.
 pub(crate) fn register_files(uring: &IoUring) -> Result<(), String> {
     uring.submitter().register_files_sparse(FILES).map_err(|error| {
         format!("no table of registered files ({error}): Linux 5.19 and `ulimit -n` above {FILES} are needed")

@@ -1,5 +1,5 @@
-//! Paths of Unix sockets. The kernel takes 107 bytes of one; a longer path is reached by way of its
-//! directory, which is open.
+//! Paths of Unix sockets. The kernel takes paths of at most 107 bytes. A longer path is reached through an
+//! open descriptor of its directory.
 
 use crate::peer::{has_ended, process_of};
 use rustix::fs::{Mode, OFlags};
@@ -15,17 +15,17 @@ use std::time::Duration;
 /// The longest path of a socket, in bytes: `sun_path` without the zero at its end.
 pub const LONGEST_SOCKET_PATH: usize = 107;
 
-/// A path that the kernel takes for a socket, valid while this is kept.
+/// A path that the kernel takes for a socket, valid while this value lives.
 pub(crate) struct ShortPath {
     path: PathBuf,
     _directory: Option<OwnedFd>,
 }
 
 impl ShortPath {
-    /// The path itself if it is short enough, else one by way of `/proc/self/fd`.
+    /// The path itself if short enough, else a path through `/proc/self/fd`.
     ///
     /// # Errors
-    /// `InvalidInput` if the last name is too long by itself; those of opening the directory.
+    /// `InvalidInput` if the last name alone is too long; errors of opening the directory.
     pub fn of(path: &Path) -> io::Result<ShortPath> {
         if path.as_os_str().len() <= LONGEST_SOCKET_PATH {
             return Ok(ShortPath { path: path.to_owned(), _directory: None });
@@ -48,7 +48,7 @@ impl ShortPath {
         Ok(ShortPath { path, _directory: Some(directory) })
     }
 
-    /// What to give to the kernel.
+    /// Path for the kernel.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -60,9 +60,8 @@ impl ShortPath {
 /// then a connection succeeds, and gets no reply.
 ///
 /// # Errors
-/// As [`UnixStream::connect`]; `ConnectionRefused` also if the process that listened has ended;
-/// `InvalidInput` if the last name is too long by itself; `WouldBlock` if the queue of the listener is full
-/// for five seconds.
+/// As [`UnixStream::connect`]; `ConnectionRefused` also if the listening process has ended; `InvalidInput` if
+/// the last name alone is too long; `WouldBlock` if the queue of the listener is full for five seconds.
 pub fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     let short = ShortPath::of(path)?;
     let address = SocketAddrUnix::new(short.path())?;
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// Once its queue was full, a daemon that was stopped had each further command wait without a limit.
+    /// Story: once the queue of a stopped daemon was full, each further command waited without a limit.
     #[test]
     fn a_listener_that_accepts_nothing_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();

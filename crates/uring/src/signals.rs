@@ -1,4 +1,4 @@
-//! The signals that ask a daemon to stop, as something to wait for.
+//! Signals that ask a daemon to stop, received by an asynchronous call.
 #![allow(unsafe_code)]
 
 use crate::Ring;
@@ -7,7 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// SIGTERM, SIGINT and SIGHUP of this process, received instead of being obeyed.
+/// SIGTERM, SIGINT and SIGHUP of this process: received as messages, without their default action.
 pub struct Signals {
     ring: Ring,
     file: OwnedFd,
@@ -25,9 +25,9 @@ pub enum Signal {
 }
 
 impl Signals {
-    /// Blocks these signals in this thread from here on, and receives them. Threads that exist already would
-    /// still obey them: call this before the first is made, for threads inherit what is blocked. A SIGHUP
-    /// that is ignored, as under nohup(1), stays ignored.
+    /// Blocks the signals in this thread and receives them. Threads inherit blocked signals, but a signal
+    /// would still end existing threads: call this before the first thread is made. An ignored SIGHUP, as
+    /// under nohup(1), stays ignored.
     ///
     /// # Errors
     /// If the process has too many open files.
@@ -58,7 +58,7 @@ impl Signals {
     /// The next signal. May be dropped at any time.
     ///
     /// # Errors
-    /// None that is known; the kernel's, should it refuse.
+    /// No known error. An error of the kernel is passed on.
     pub async fn recv(&self) -> io::Result<Signal> {
         let mut record = [0u8; size_of::<libc::signalfd_siginfo>()];
         loop {
@@ -79,7 +79,7 @@ impl Signals {
     }
 }
 
-/// Whether this process ignores a signal. Once blocked, it would be received all the same.
+/// True if this process ignores the signal. A blocked signal would be received although ignored.
 fn is_ignored(signal: libc::c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action, this writes the current one to `action`, which any bytes are valid for.

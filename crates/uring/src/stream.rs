@@ -1,6 +1,6 @@
-//! A connected socket, by readiness: try now, and wait through the ring where there is nothing to do now.
+//! A connected socket, by readiness: try now, and wait through the ring if nothing is possible now.
 //!
-//! The system calls are direct ones: over a local socket they cost less than a round through the ring, and a
+//! The system calls are direct: over a local socket they cost less than a round through the ring, and a
 //! server can collect many replies for one vectored send.
 
 use crate::Ring;
@@ -18,7 +18,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Takes over a connected stream socket; makes it nonblocking, and a TCP one send without delay.
+    /// Takes over a connected stream socket. Makes the socket nonblocking; a TCP socket sends without delay.
     ///
     /// # Errors
     /// If the descriptor is no socket.
@@ -30,7 +30,7 @@ impl Stream {
         Ok(Stream { ring: ring.clone(), socket })
     }
 
-    /// Who is at the other end: an address, or a process of this machine with its name.
+    /// The other end: an address, or a process of this machine with its name.
     pub fn peer(&self) -> String {
         if let Some(process) = process_of(&self.socket) {
             let process = process.as_raw_nonzero();
@@ -42,8 +42,8 @@ impl Stream {
         address.map_or_else(|| "unknown".to_owned(), |address| address.to_string())
     }
 
-    /// Receives what is there: `None` if that is nothing yet, `Some(0)` at the end (or for no room in
-    /// `into`).
+    /// Receives available bytes: `None` if there are none yet, `Some(0)` at the end (or if `into` has no
+    /// room).
     ///
     /// # Errors
     /// `ConnectionReset` and the like; the connection is then of no more use.
@@ -58,7 +58,8 @@ impl Stream {
         }
     }
 
-    /// Sends as much as the socket takes now, of at most the first 1024 slices: `None` if that is nothing.
+    /// Sends as much as the socket takes now, of at most the first 1024 slices. `None` if the socket takes
+    /// nothing.
     ///
     /// # Errors
     /// `BrokenPipe` and the like; the connection is then of no more use. No signal is raised.
@@ -74,7 +75,7 @@ impl Stream {
         }
     }
 
-    /// Completes once there is something to receive, the other side has ended, or the connection broke: try
+    /// Completes once there are bytes to receive, the other side has ended, or the connection broke: try
     /// then. May be dropped at any time.
     pub async fn readable(&self) -> io::Result<()> {
         self.ring.ready(&self.socket, libc::POLLIN | libc::POLLRDHUP).await
@@ -88,7 +89,7 @@ impl Stream {
     /// Receives until `into` is full.
     ///
     /// # Errors
-    /// `UnexpectedEof` if the other side ends before that.
+    /// `UnexpectedEof` if the other side ends before `into` is full.
     pub async fn recv_exact(&self, into: &mut [u8]) -> io::Result<()> {
         let mut done = 0;
         while done < into.len() {
@@ -113,7 +114,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the connection in both directions; tasks that wait for it on either side wake.
+    /// Ends the connection in both directions, and wakes the waiting tasks on both sides.
     ///
     /// # Errors
     /// `NotConnected` if the other side was faster.
@@ -122,5 +123,5 @@ impl Stream {
     }
 }
 
-/// What one sendmsg(2) takes at most (IOV_MAX).
+/// Largest number of slices in one sendmsg(2) (IOV_MAX).
 const SLICES: usize = 1024;

@@ -14,8 +14,8 @@ use braid_format::superblock::DeviceState;
 use braid_format::witness::{self, Recent, Witness};
 use braid_format::{SlotNumber, SpanId};
 
-/// A batch that is accepted lies within its bytes, lists a bounded number of extents, and its records come
-/// back as they were.
+/// An accepted batch lies within its bytes, lists a bounded number of extents, and its records survive
+/// encoding unchanged.
 pub fn batch(bytes: &[u8]) {
     let _ = journal::verify(bytes, VOLUME);
     let mut bytes = bytes.to_vec();
@@ -73,8 +73,8 @@ fn record(i: u32) -> Record {
     }
 }
 
-/// The newest of both pages of a region is one of them, lists a bounded number of extents, and comes back as
-/// it was.
+/// The newest proof of a region is one of the region's two pages, lists a bounded number of extents, and
+/// survives encoding unchanged.
 pub fn proof(bytes: &[u8]) {
     let mut region = padded(bytes, proof::SIZE * PAGES);
     let _ = proof::newest(&region, VOLUME);
@@ -98,7 +98,7 @@ pub fn proofs() -> Vec<Vec<u8>> {
     vec![[page(76, Some(2)), page(77, None)].concat(), page(78, Some(MOST_EXTENTS as u32)).to_vec()]
 }
 
-/// A witness lists a bounded number of runs in order, and comes back as it was.
+/// An accepted witness lists a bounded number of runs in order, and survives encoding unchanged.
 pub fn witness(bytes: &[u8]) {
     let mut page = padded(bytes, witness::SIZE);
     let _ = witness::decode(&page, VOLUME);
@@ -106,7 +106,7 @@ pub fn witness(bytes: &[u8]) {
     if let Ok(found) = witness::decode(&page, VOLUME) {
         let second = found.recent.as_ref().map_or(0, |recent| recent.runs.len());
         if found.runs.len().max(second) > witness::MOST_RUNS {
-            // Only older versions wrote so many.
+            // Only older versions wrote more runs.
             assert!(found.runs.len() <= witness::MOST_RUNS || found.left.is_none());
             return;
         }
@@ -128,7 +128,7 @@ pub fn witnesses() -> Vec<Vec<u8>> {
     vec![page(Vec::new(), None), page(vec![(4, 1), (9, 100)], Some(recent))]
 }
 
-/// A page of recent entries has a bounded number of entries, and comes back as it was.
+/// An accepted page of recent entries has a bounded number of entries, and survives encoding unchanged.
 pub fn recent_entries(bytes: &[u8]) {
     let list = List { epoch: 3, number: 4, batch: 70 };
     let mut page = padded(bytes, recent::SIZE);
@@ -159,8 +159,8 @@ pub fn recent_lists() -> Vec<Vec<u8>> {
     vec![page(0), page(2), page(recent::PER_PAGE as u32), blocks]
 }
 
-/// A state page comes back as it was; an index page names ranges of the volume, as many as fit, that are no
-/// longer than a segment.
+/// A state page survives encoding unchanged. An index page names ranges of the volume, as many as fit,
+/// shorter than a segment in total.
 pub fn epoch(bytes: &[u8]) {
     let size = Bytes(1 << 30);
     let mut page = padded(bytes, epoch_journal::PAGE);

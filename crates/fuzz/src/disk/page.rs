@@ -13,7 +13,7 @@ use braid_format::{SlotNumber, SpanId};
 
 const HEADER: usize = 16;
 
-/// A page that is accepted names no extent beyond its entries, and comes back as it was.
+/// An accepted page names no extent beyond its entries, and survives encoding unchanged.
 pub fn map_page(bytes: &[u8]) {
     for copies in [1, 2] {
         let mut page = padded(bytes, map_page::SIZE);
@@ -52,11 +52,11 @@ pub fn map_pages() -> Vec<Vec<u8>> {
     vec![page(1), page(2)]
 }
 
-/// A page that is accepted names no group beyond the map, and comes back as it was.
+/// An accepted page names no group beyond the map, and survives encoding unchanged.
 pub fn map_summary(bytes: &[u8]) {
     let mut page = padded(bytes, map_summary::SIZE);
     let (number, sequence) = numbers(&page);
-    // A map of as many pages as the page says, or about.
+    // Maps of about as many pages as the page says, and of other sizes.
     let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| page[at + i]));
     for pages in [word(16).wrapping_mul(word(20)).max(1), 1, 1000, u32::MAX] {
         let _ = Summary::decode(&page, VOLUME, number, pages);
@@ -84,7 +84,7 @@ pub fn map_summaries() -> Vec<Vec<u8>> {
     vec![page(1000, 16), page(96, 3), page(40_000, 2)]
 }
 
-/// A page that is accepted names each of its spans at most once and no other, and comes back as it was.
+/// An accepted page names only its own spans, each at most once, and survives encoding unchanged.
 pub fn intent_page(bytes: &[u8]) {
     let mut page = padded(bytes, intent_page::SIZE);
     let (number, sequence) = numbers(&page);
@@ -118,7 +118,7 @@ pub fn intent_pages() -> Vec<Vec<u8>> {
     vec![page(0), page(4)]
 }
 
-/// A page that is accepted names no cache slot beyond its entries, and comes back as it was.
+/// An accepted page names no cache slot beyond its entries, and survives encoding unchanged.
 pub fn cache_page(bytes: &[u8]) {
     let mut page = padded(bytes, extra_page::SIZE);
     let (number, sequence) = numbers(&page);
@@ -143,8 +143,8 @@ pub fn cache_pages() -> Vec<Vec<u8>> {
     vec![page]
 }
 
-/// A table that is accepted names spans of the volume alone, each once and in order, and they come back as
-/// they were.
+/// An accepted table names spans of the volume alone, each once and in order, and the spans survive encoding
+/// unchanged.
 pub fn dirty_spans(bytes: &[u8]) {
     let spans =
         bytes.get(12..16).map_or(0, |spans| u32::from_le_bytes(spans.try_into().expect("four bytes")));
@@ -163,7 +163,7 @@ pub fn all_dirty_spans() -> Vec<Vec<u8>> {
     vec![table(1), table(9), table(4000)]
 }
 
-/// Number and sequence, as the page's header says them.
+/// Number and sequence in the page's header.
 fn numbers(page: &[u8]) -> (u32, u64) {
     let number = u32::from_le_bytes(std::array::from_fn(|i| page[4 + i]));
     (number, u64::from_le_bytes(std::array::from_fn(|i| page[8 + i])))

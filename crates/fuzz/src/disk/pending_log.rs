@@ -1,4 +1,4 @@
-//! The pending log, which a daemon that died has left in memory.
+//! Pending log, left in memory by a daemon that died.
 
 use super::{VOLUME, padded, seal};
 use braid_base::{BlockId, Bytes, ExtentId};
@@ -9,7 +9,7 @@ use braid_format::pending_log::{
     HEAD, HEAD_USED, Head, Loss, MOST_ENTRIES, decode_head, encode_head, len, place, records,
 };
 
-/// A log that is accepted has a bounded number of entries, and comes back as it was.
+/// An accepted log has a bounded number of entries, and survives encoding unchanged.
 pub fn log(bytes: &[u8]) {
     let mut log = padded(bytes, HEAD.max(Bytes::of_len(bytes.len())));
     let _ = read(&log);
@@ -25,7 +25,7 @@ pub fn log(bytes: &[u8]) {
     }
 }
 
-/// As an opening reads a log: the head, and what the entries say if all of them are sound.
+/// Reads a log as an opening does: the head, and the records if all entries are sound.
 fn read(log: &[u8]) -> Option<(Head, Option<Vec<Record>>)> {
     let head = decode_head(log.first_chunk()?, Bytes::of_len(log.len())).ok()?;
     let load = |at: Bytes, into: &mut [u8]| into.copy_from_slice(&log[at.as_usize()..][..into.len()]);
@@ -65,7 +65,7 @@ pub fn logs() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A record of each kind that a log has, in turn.
+/// A record of each kind of a log, in turn.
 fn record(i: u32) -> Record {
     let (home, second) = (SlotNumber(i * 3), SlotNumber(i * 5));
     match i % 4 {

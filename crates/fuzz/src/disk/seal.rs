@@ -1,4 +1,4 @@
-//! Makes the checksum of a damaged structure fit: otherwise nothing but the checksum would be tested.
+//! Makes the checksum of a damaged structure fit: otherwise only the checksum would be tested.
 
 use super::VOLUME;
 use braid_base::Bytes;
@@ -61,7 +61,7 @@ pub fn epoch_page(page: &mut [u8], magic: &[u8; 8]) {
     page[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A table of so many dirty spans: magic, number of spans and checksum.
+/// A table of `spans` dirty spans: magic, number of spans and checksum.
 pub fn dirty_spans(half: &mut [u8], spans: u32) {
     half[..8].copy_from_slice(b"BRAIDDSP");
     half[12..16].copy_from_slice(&spans.to_le_bytes());
@@ -69,7 +69,7 @@ pub fn dirty_spans(half: &mut [u8], spans: u32) {
     half[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// What an adopted disk is known by: magic, numbers of entries that are possible, and checksum.
+/// Fingerprint of an adopted disk: magic, possible numbers of entries, and checksum.
 pub fn sums(half: &mut [u8]) {
     half[..8].copy_from_slice(b"BRAIDSUM");
     let number = |bytes: &[u8], most: u16| u16::from_le_bytes([bytes[0], bytes[1]]).min(most);
@@ -81,8 +81,8 @@ pub fn sums(half: &mut [u8]) {
     half[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A pending log, at least as long as its head: magic, volume, and checksums of the head, the positions and
-/// the entries that these number. If the magic is that of a log without owners, there are none.
+/// A pending log, at least as long as its head: magic, volume, and checksums of the head, of the positions,
+/// and of the entries between the positions. With the magic of a log without owners, the log has no owners.
 pub fn pending_log(log: &mut [u8]) {
     let has_owners = log[..8] != MAGIC_WITHOUT_OWNER.to_le_bytes();
     if has_owners {
@@ -119,7 +119,7 @@ pub fn page(page: &mut [u8], kind: RegionKind) {
     page[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A structure that says its length at byte 12. One that is impossible becomes the length of all bytes.
+/// A structure with its length at byte 12. An impossible length becomes the length of all bytes.
 fn with_length(bytes: &mut [u8], magic: &[u8; 8], least: usize) {
     if bytes.len() < least {
         return;

@@ -1,11 +1,11 @@
-//! The table of what an adopted disk is known by.
+//! Table of the fingerprint of an adopted disk: sums and marks.
 
 use super::{VOLUME, padded, seal};
 use braid_base::Bytes;
 use braid_format::fingerprint::Mark;
 use braid_format::sums::{self, HALF, MOST_MARKS, MOST_SAMPLES, Noted, SAMPLE, Sample, Sums};
 
-/// A table that is accepted is bounded and in order, and comes back as it was.
+/// An accepted table is bounded and in order, and equals itself after encoding.
 pub fn table(bytes: &[u8]) {
     let mut half = padded(bytes, HALF);
     let _ = sums::decode(&half, VOLUME);

@@ -13,7 +13,8 @@ use braid_format::superblock::{
 };
 use braid_format::{Fingerprint, Uuid};
 
-/// A header that is accepted says bounded lengths. With a device table that fits, it comes back as it was.
+/// An accepted header has bounded lengths. With a fitting device table, the header survives encoding
+/// unchanged.
 pub fn header(bytes: &[u8]) {
     let mut block = padded(bytes, superblock::SIZE);
     let _ = Header::decode(&block);
@@ -25,7 +26,7 @@ pub fn header(bytes: &[u8]) {
     if let Ok(whole) = header.clone().with_table(table_of(&volume)) {
         // The entry of the table counts, not the header's own.
         let device = whole.devices[header.this_device.index()].clone();
-        // No superblock is written with the mark: it is set beside the rest.
+        // No superblock is encoded with the mark `given_up`, which is set separately.
         let expected = Header { device, given_up: false, ..header };
         assert_eq!(Header::decode(&whole.encode(expected.this_device)), Ok(expected));
     }
@@ -36,8 +37,8 @@ pub fn headers() -> Vec<Vec<u8>> {
     [of(one_copy()), of(two_copies())].concat()
 }
 
-/// A table that is accepted has as many entries as its bytes hold. With a header that fits, it comes back as
-/// it was.
+/// An accepted table has as many entries as its bytes hold. With a fitting header, the table survives
+/// encoding unchanged.
 pub fn device_table(bytes: &[u8]) {
     let _ = DeviceTable::decode(bytes, VOLUME);
     let mut bytes = bytes.to_vec();
@@ -58,7 +59,7 @@ pub fn device_tables() -> Vec<Vec<u8>> {
     [one_copy(), two_copies()].map(|volume| volume.encode_table()).into()
 }
 
-/// A state that is accepted lies within its half, and comes back as it was.
+/// An accepted state lies within its half, and survives encoding unchanged.
 pub fn policy(bytes: &[u8]) {
     let _ = policy_state::decode(bytes, VOLUME);
     let mut bytes = bytes.to_vec();
@@ -93,7 +94,7 @@ fn two_copies() -> Superblock {
     volume(2)
 }
 
-/// A volume on an SSD and a disk, each with all regions that it may have.
+/// A volume on an SSD and a disk, each with all possible regions.
 fn volume(copies: u8) -> Superblock {
     let (extent_size, table) = (KIB * 128, device_table_room(2) * 2);
     let mut volume = Superblock {

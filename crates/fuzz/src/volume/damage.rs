@@ -1,5 +1,5 @@
-//! Changes of a volume's structures: each structure is made once more with all of its changes, sealed, and
-//! written where it lies.
+//! Changes of a volume's structures: each structure is made again with all of its changes, sealed, and
+//! written to its place.
 
 use crate::disk::{VOLUME, seal};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
@@ -12,19 +12,19 @@ use braid_format::superblock::{DeviceState, RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_sim::Disk;
 
-/// The length of a change.
+/// Length of a change, in bytes.
 const CHANGE: usize = 6;
-/// The most changes that are applied.
+/// Largest number of applied changes.
 const MOST_CHANGES: usize = 16;
-/// The first of two batches that come after all others.
+/// Number of the first of two batches after all earlier batches.
 const SEQUENCE: u64 = 1 << 20;
 
-/// What is changed.
+/// A structure to change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Structure {
     Superblock,
     Table,
-    /// The newest batch but one: what it says is what the newest one lists.
+    /// Newest batch but one: the newest batch lists the extents of this batch.
     Batch,
     NewestBatch,
     MapPage,
@@ -37,11 +37,11 @@ use Structure::{Batch as FirstBatch, IntentPage, MapPage, NewestBatch, Superbloc
 const STRUCTURES: [Structure; 7] =
     [Block, Table, FirstBatch, NewestBatch, MapPage, IntentPage, Structure::Proof];
 
-/// The devices that a change goes to: each by itself, or all.
+/// Choices of a change's devices: each alone, or all.
 const TARGETS: usize = 4;
 const ALL: usize = 3;
 
-/// Applies the changes to the disks of a volume that was closed.
+/// Applies the changes to the disks of a closed volume.
 pub fn apply(disks: &[Disk], superblock: &Superblock, changes: &[u8]) {
     let changes: Vec<&[u8]> = changes.chunks_exact(CHANGE).take(MOST_CHANGES).collect();
     for (i, structure) in STRUCTURES.into_iter().enumerate() {
@@ -55,7 +55,7 @@ pub fn apply(disks: &[Disk], superblock: &Superblock, changes: &[u8]) {
                 target == device || target == ALL
             };
             let mut mine = changes.iter().filter(here).filter(target).peekable();
-            // What is new in a volume that was closed is there on all devices, changed or not.
+            // The new batches of a closed volume are on all devices, changed or not.
             if mine.peek().is_some() || matches!(structure, FirstBatch | NewestBatch) {
                 let mut bytes = structure.make(superblock, device);
                 mine.for_each(|change| put(&mut bytes, change));
@@ -67,7 +67,7 @@ pub fn apply(disks: &[Disk], superblock: &Superblock, changes: &[u8]) {
 }
 
 impl Structure {
-    /// The structure as it belongs on a device.
+    /// Makes the valid structure of a device.
     fn make(self, superblock: &Superblock, device: usize) -> Vec<u8> {
         match self {
             Block => superblock.encode(DeviceId(device as u16)),
@@ -98,7 +98,7 @@ impl Structure {
         }
     }
 
-    /// Where the structure lies on a device.
+    /// Offsets of the structure on a device.
     fn places(self, superblock: &Superblock, device: usize) -> Vec<Bytes> {
         let id = DeviceId(device as u16);
         let region = |kind: RegionKind, at: Bytes| {
@@ -170,7 +170,8 @@ fn an_intent_page() -> Vec<u8> {
     page
 }
 
-/// A change: the number of one, two, four or eight bytes, or one with a single bit, or one near the largest.
+/// Applies a change: writes a number of one, two, four or eight bytes. The number is a small number, a single
+/// bit, a number near the largest, or a multiple of 4096.
 fn put(bytes: &mut [u8], change: &[u8]) {
     let value = u64::from(change[4]) | u64::from(change[5]) << 8;
     let number = match change[3] >> 2 & 3 {
@@ -184,8 +185,8 @@ fn put(bytes: &mut [u8], change: &[u8]) {
     bytes[at..at + width].copy_from_slice(&number.to_le_bytes()[..width]);
 }
 
-/// Fields of each structure, changed on all devices with one kind of number after the other; inputs that
-/// change much at once, and inputs that change nothing.
+/// Inputs. Some change single fields of each structure on all devices, with one kind of number after the
+/// other. Some change many fields at once, and some change nothing.
 pub fn damages() -> Vec<Vec<u8>> {
     let fields: [(u8, Vec<u16>); 7] = [
         (0, (16..160).step_by(4).chain((1280..1344).step_by(4)).collect()),
@@ -212,21 +213,20 @@ pub fn damages() -> Vec<Vec<u8>> {
     single.chain(many).chain(unchanged).chain(FAILED.iter().map(|input| input.to_vec())).collect()
 }
 
-/// Inputs that failed once.
+/// Inputs that once failed.
 const FAILED: &[&[u8]] = &[
-    // A batch with its tail 2^32 behind it: recovery looked for all between.
+    // A batch with a tail 2^32 batches earlier: recovery looked for all batches between.
     &[1, 23, 16, 0, 10, 1, 0],
-    // A dirty extra copy of a block whose extent has no home to write it back to.
+    // A dirty cached copy of a block without a home for write-back: the extent has no home.
     &[0, 23, 52, 0, 0, 1, 0],
     // A second copy without a home.
     &[1, 23, 56, 0, 2, 1, 0],
-    // Batches that do not lie in the order of their numbers: the ring had no room for the end of a
-    // checkpoint.
+    // Batches out of the order of their numbers: the ring had no room for the end of a checkpoint.
     &[
         72, 72, 109, 5, 17, 115, 0, 198, 16, 1, 80, 141, 0, 47, 134, 0, 192, 25, 0, 43, 44, 0, 156, 149, 0,
         240, 35, 0, 61, 41, 179, 39, 45, 0, 247, 220, 37, 150, 89, 0, 179, 134, 0,
     ],
-    // Pages with a sequence near the largest number: the journal counted on from it.
+    // Pages with a sequence near the largest number: the journal continued from this number.
     &[0, 25, 8, 0, 11, 1, 0],
     &[1, 26, 8, 0, 11, 1, 0],
 ];

@@ -1,4 +1,4 @@
-//! The volumes that are damaged: made once for each thread, with a few extents written.
+//! Volumes before the damage: made once for each thread, with a few extents written.
 
 use crate::disk::VOLUME;
 use braid_base::{KIB, MIB};
@@ -7,7 +7,7 @@ use braid_format::superblock::Superblock;
 use braid_runtime::Arena;
 use braid_sim::{Disk, DiskOptions, World};
 
-/// A volume as it was made and closed.
+/// A volume after its creation, some writes and a clean shutdown.
 pub struct Pristine {
     pub disks: Vec<Disk>,
     pub superblock: Superblock,
@@ -17,7 +17,7 @@ thread_local! {
     static PRISTINE: [Pristine; 2] = [Pristine::new(1), Pristine::new(2)];
 }
 
-/// The volume with so many required copies.
+/// Calls `then` with the volume of `copies` required copies.
 pub fn with_pristine<T>(copies: u8, then: impl FnOnce(&Pristine) -> T) -> T {
     PRISTINE.with(|all| then(&all[usize::from(copies) - 1]))
 }

@@ -2,7 +2,7 @@
 
 use super::{IHAVEOPT, NBD_OPTION_REPLY_MAGIC, NBDMAGIC, split_u16, split_u32, split_u64};
 
-/// Server and client: options are answered even where they are unknown.
+/// Server and client: even unknown options are answered.
 pub const NBD_FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
 /// Server and client: no 124 zeros after the answer to NBD_OPT_EXPORT_NAME.
 pub const NBD_FLAG_NO_ZEROES: u16 = 1 << 1;
@@ -21,7 +21,7 @@ pub const NBD_OPT_INFO: u32 = 6;
 pub const NBD_OPT_GO: u32 = 7;
 /// Use structured replies from now on.
 pub const NBD_OPT_STRUCTURED_REPLY: u32 = 8;
-/// Which metadata contexts there are.
+/// List the metadata contexts.
 pub const NBD_OPT_LIST_META_CONTEXT: u32 = 9;
 /// Choose metadata contexts.
 pub const NBD_OPT_SET_META_CONTEXT: u32 = 10;
@@ -36,13 +36,13 @@ pub const NBD_REP_INFO: u32 = 3;
 pub const NBD_REP_META_CONTEXT: u32 = 4;
 /// The option is not known here.
 pub const NBD_REP_ERR_UNSUP: u32 = (1 << 31) | 1;
-/// The server does not want to; the content says why.
+/// The server's policy forbids; the content gives the reason.
 pub const NBD_REP_ERR_POLICY: u32 = (1 << 31) | 2;
 /// The option's content makes no sense.
 pub const NBD_REP_ERR_INVALID: u32 = (1 << 31) | 3;
-/// No export has this name.
+/// No export has the name.
 pub const NBD_REP_ERR_UNKNOWN: u32 = (1 << 31) | 6;
-/// The option is longer than this server takes.
+/// The option exceeds the server's limit.
 pub const NBD_REP_ERR_TOO_BIG: u32 = (1 << 31) | 9;
 
 /// Size and transmission flags.
@@ -52,7 +52,7 @@ pub const NBD_INFO_NAME: u16 = 1;
 /// Request sizes.
 pub const NBD_INFO_BLOCK_SIZE: u16 = 3;
 
-/// The server's first bytes: that it speaks fixed newstyle.
+/// First bytes of the server: the protocol is fixed newstyle.
 pub fn greeting() -> [u8; 18] {
     let mut bytes = [0; 18];
     bytes[..8].copy_from_slice(&NBDMAGIC.to_be_bytes());
@@ -71,7 +71,7 @@ pub struct OptionHead {
 }
 
 impl OptionHead {
-    /// Bytes that an option's head takes.
+    /// Bytes of an option's head.
     pub const LEN: usize = 16;
 
     /// Reads an option's head; `None` if the magic number is wrong.
@@ -83,7 +83,7 @@ impl OptionHead {
     }
 }
 
-/// An option as a client sends it: head and content.
+/// Encodes an option as a client does: head and content.
 pub fn encode_option(option: u32, content: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(OptionHead::LEN + content.len());
     bytes.extend(IHAVEOPT.to_be_bytes());
@@ -96,7 +96,7 @@ pub fn encode_option(option: u32, content: &[u8]) -> Vec<u8> {
 /// The content of NBD_OPT_INFO and NBD_OPT_GO.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InfoQuery<'a> {
-    /// The export; empty is the default one.
+    /// Name of the export; empty for the default export.
     pub name: &'a [u8],
     /// The facts asked for, two bytes each.
     wanted: &'a [u8],
@@ -110,7 +110,7 @@ impl<'a> InfoQuery<'a> {
         (wanted.len() == usize::from(count) * 2).then_some(InfoQuery { name, wanted })
     }
 
-    /// Whether the client asks for this fact (NBD_INFO_…).
+    /// True if the client asks for a fact (NBD_INFO_…).
     pub fn wants(&self, info: u16) -> bool {
         self.wanted.chunks_exact(2).any(|field| field == info.to_be_bytes())
     }
@@ -119,7 +119,7 @@ impl<'a> InfoQuery<'a> {
 /// The content of NBD_OPT_LIST_META_CONTEXT and NBD_OPT_SET_META_CONTEXT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContextQuery<'a> {
-    /// The export; empty is the default one.
+    /// Name of the export; empty for the default export.
     pub name: &'a [u8],
     /// How many queries `queries` gives.
     pub count: u32,
@@ -132,7 +132,7 @@ impl<'a> ContextQuery<'a> {
         let (name, rest) = split_string(content)?;
         let (count, queries) = split_u32(rest)?;
         let mut rest = queries;
-        // Each query takes at least four bytes, so that a large count ends the loop early.
+        // Each query takes at least four bytes, so a large count ends the loop early.
         for _ in 0..count {
             rest = split_string(rest)?.1;
         }
@@ -160,7 +160,7 @@ pub fn put_option_reply(out: &mut Vec<u8>, option: u32, reply: u32, content: &[&
     content.iter().for_each(|field| out.extend(*field));
 }
 
-/// A string with its length before it.
+/// Splits off a string with its length before the bytes.
 fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = split_u32(bytes)?;
     rest.split_at_checked(len as usize)
