@@ -219,7 +219,7 @@ impl Cell {
 /// independently of other cells of the corpus.
 ///
 /// # Errors
-/// If no cell's name contains one of the parts.
+/// If one of the parts is in no name of a cell of this half.
 pub fn sample(
     mut cells: Vec<Cell>,
     half: Option<Half>,
