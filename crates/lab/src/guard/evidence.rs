@@ -23,8 +23,8 @@ impl Evidence {
         Evidence(vec![0.0; modes])
     }
 
-    /// Adds `time` in which each mode's requests took these means, if known. Returns the mode to switch to, if
-    /// it is time; all sums are then reset, because no mode has been compared with the new mode. If the
+    /// Adds `time` in which each mode's requests took these means, if known. Returns the mode to switch to,
+    /// if it is time; all sums are then reset, because no mode has been compared with the new mode. If the
     /// present mode's mean is unknown, nothing is added.
     pub fn add(&mut self, time: Nanos, means: &[Option<f64>], present: usize) -> Option<usize> {
         let now = means[present]?;

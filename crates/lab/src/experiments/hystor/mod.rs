@@ -1,6 +1,6 @@
 //! Chen, Koufaty and Zhang, "Hystor: Making the Best Use of Solid State Drives in High Performance Storage
-//! Systems", as presented: strengths of an SSD, three benchmarks with SSDs of 20 to 100 % of their data,
-//! metadata, scrubbing, chunk size.
+//! Systems", as presented. Covers the strengths of an SSD, three benchmarks with SSDs of 20 to 100 % of their
+//! data, metadata, scrubbing and chunk size.
 //!
 //! The paper itself was not available; a talk about the paper names its figures by subject. The axis is the
 //! size of the SSD, as a share of the load's data, in per cent, unless an experiment says otherwise.
