@@ -10,7 +10,8 @@
 //!   begin to cache.
 //! - By shares of capacity: results would depend on the empty part of a disk, which is not the question;
 //!   beside a large disk the SSDs would be nearly empty, too.
-//! - A tenth stays free because policies want room: the cache of `ssd-first`, moves of `wardrop`.
+//!
+//! A tenth stays free because policies want room: the cache of `ssd-first`, moves of `wardrop`.
 //!
 //! Policies that keep all data on disks and learn from guests' requests what deserves a copy on the SSDs
 //! (`hystor`) begin with all data on disks.

@@ -2,7 +2,7 @@
 //!
 //! One alarm is set for the next arrival, however many tasks are idle, and wakes one task: the task that
 //! became idle last. The task is chosen when the preceding arrival has been taken. The alarm is therefore set
-//! once per arrival, and a load that needs few tasks at a time uses the same few, whose memory is in cache.
+//! once per arrival, and a load that needs few tasks at a time uses the same few, with warm memory.
 //! If nothing happens before the next arrival, a task that becomes idle takes the arrival without a wait:
 //! about every second arrival.
 

@@ -1,8 +1,8 @@
 //! Future requests of a load, and Belady's MIN with this knowledge.
 //!
 //! The order of requests comes from a run in which each request takes half of its time on an idle SSD, so
-//! that the run has at least as many requests. In a run on devices, clients of a closed loop overtake each
-//! other in another way. The next use of a block is therefore the first use in the recorded order that no
+//! that the run has at least as many requests. In a run on devices, clients of a closed loop advance in
+//! another order. The next use of a block is therefore the first use in the recorded order that no
 //! client has made yet.
 
 use super::devices::Ends;

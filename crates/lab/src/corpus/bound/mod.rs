@@ -12,8 +12,8 @@
 //! **Optimistic**: copies, write-backs and moves take no time and no journal. The whole SSD is room for
 //! copies, and blocks of a request are adjacent there. A write to one device is a write to all. When the load
 //! begins, and when the judged part begins, the SSD holds the blocks with the nearest next reads; the initial
-//! layout is ignored. At the first touch of an extent after that, all its blocks are at hand; later only
-//! requested blocks are.
+//! layout is ignored. At the first touch of an extent after that, all its blocks may be copied without cost;
+//! later only requested blocks may.
 //!
 //! **No proven bound**: MIN has the fewest misses of blocks, not the least time of requests. A copy may be
 //! worth more because its disk is slow or busy, or because the copy completes a request. The device that ends
