@@ -1,34 +1,33 @@
-//! Which blocks cost a disk most time, and how well a metric that needs no clock tells: Hystor's "Indicator
-//! Metrics".
+//! Latency per block, and how well metrics without a clock rank blocks by cost: Hystor's "Indicator Metrics".
 //!
-//! The latency of a request is divided among its blocks. Blocks are sorted by a metric, those with the
-//! largest value first, and the latency of the first ones is added up: the closer that is to what sorting by
-//! the latency itself gives, the better the metric.
+//! The latency of a request is divided among its blocks. Blocks are sorted by a metric, largest value first,
+//! and the latencies of the first blocks are added up. The closer the sum is to the sum under the order of
+//! latency itself, the better the metric.
 
 use braid_base::{Bytes, Nanos};
 use std::collections::HashMap;
 
-/// What a block's accesses say about its cost.
+/// A metric of a block's cost, from its accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// The latency itself: no metric can be better.
+    /// The latency itself: the upper bound for every metric.
     Latency,
-    /// Accesses.
+    /// Number of accesses.
     Frequency,
-    /// The mean size of the requests: the smallest first.
+    /// Mean size of the requests: smallest first.
     RequestSize,
-    /// The mean distance from where the request before ended: the longest first.
+    /// Mean distance from the end of the preceding request: longest first.
     SeekDistance,
-    /// The mean number of blocks accessed since the last access: the fewest first.
+    /// Mean number of blocks accessed since the last access: fewest first.
     ReuseDistance,
-    /// The sum over its accesses of one by the size of the request.
+    /// Sum over the accesses of 1 / request size.
     FrequencyBySize,
     /// Accesses times mean distance.
     FrequencyTimesSeek,
-    /// Accesses by reuse distance.
+    /// Accesses divided by reuse distance.
     FrequencyByReuse,
-    /// Mean distance by mean size.
+    /// Mean distance divided by mean size.
     SeekBySize,
 }
 
@@ -36,7 +35,7 @@ pub enum Metric {
 #[derive(Default)]
 pub(crate) struct BlockCosts {
     blocks: HashMap<u64, Block>,
-    /// Where the last request ended.
+    /// End of the last request.
     head: Bytes,
     /// Blocks accessed so far.
     accessed: u64,
@@ -53,16 +52,16 @@ struct Block {
     last: u64,
 }
 
-/// The latencies of all blocks in the order of each metric, added up.
+/// Cumulative latency of all blocks, in the order of each metric.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CostCurves {
-    /// By metric, in the order of [`Metric::ALL`]: the share of the latency in each hundredth of the blocks
-    /// and those before.
+    /// By metric, in the order of [`Metric::ALL`]: at index n, the share of the latency in the first n
+    /// hundredths of the blocks.
     covered: Vec<Vec<f64>>,
 }
 
 impl Metric {
-    /// All of them.
+    /// All metrics.
     pub const ALL: [Metric; 9] = [
         Metric::Latency,
         Metric::Frequency,
@@ -75,10 +74,10 @@ impl Metric {
         Metric::SeekBySize,
     ];
 
-    /// Its value: the larger, the sooner the block comes.
+    /// Value of a block: larger values come first.
     fn of(self, block: &Block) -> f64 {
         let mean = |sum: f64| sum / block.accesses;
-        // A block that was accessed once has no reuse distance: it comes last.
+        // A block with one access has no reuse distance: sorted last.
         let reuse = if block.accesses > 1.0 { block.reuse / (block.accesses - 1.0) } else { f64::INFINITY };
         match self {
             Metric::Latency => block.latency_ns,
@@ -95,7 +94,7 @@ impl Metric {
 }
 
 impl BlockCosts {
-    /// A request has taken so long.
+    /// Counts a request that has taken `latency`.
     pub fn add(&mut self, offset: Bytes, len: Bytes, latency: Nanos) {
         let (first, end) = (offset / BLOCK_SIZE, (offset + len).align_up(BLOCK_SIZE) / BLOCK_SIZE);
         let blocks = (end - first).max(1) as f64;
@@ -122,7 +121,7 @@ impl BlockCosts {
             self.blocks.iter().map(|(number, block)| (*number, *block)).collect();
         let all: f64 = blocks.iter().map(|(_, block)| block.latency_ns).sum();
         let curve = |metric: Metric| {
-            // Of equal values the lower address comes first: nothing else is known of them.
+            // Ties are ordered by address: nothing else is known of the blocks.
             blocks.sort_unstable_by(|a, b| metric.of(&b.1).total_cmp(&metric.of(&a.1)).then(a.0.cmp(&b.0)));
             let mut sum = 0.0;
             let sums: Vec<f64> = blocks
@@ -140,11 +139,11 @@ impl BlockCosts {
     }
 }
 
-/// The unit of what costs: 4 KiB.
+/// Unit of cost accounting: 4 KiB.
 const BLOCK_SIZE: Bytes = Bytes(4 << 10);
 
 impl CostCurves {
-    /// Which share of the latency the first blocks have, so many in a hundred, in the order of a metric.
+    /// Share of the latency in the first `percent` hundredths of the blocks, in the order of `metric`.
     pub fn covered(&self, metric: Metric, percent: u32) -> Option<f64> {
         let place = Metric::ALL.iter().position(|known| *known == metric)?;
         self.covered.get(place)?.get(percent as usize).copied()
@@ -159,7 +158,7 @@ mod tests {
     fn a_metric_that_sorts_as_the_latency_does_covers_as_much() {
         let mut costs = BlockCosts::default();
         let block = |number: u64| Bytes(number * 4096);
-        // Ten blocks alone, ten times; ninety in one request.
+        // Ten blocks alone, ten times each; ninety in one request.
         for round in 0..10 {
             (0..10).for_each(|i| costs.add(block(1000 + i * 7), Bytes(4096), Nanos(1_000 + round)));
             costs.add(Bytes::ZERO, Bytes(90 * 4096), Nanos(900));

@@ -1,39 +1,37 @@
-//! What clients of a closed loop do between requests: they compute, alone or on processors that all of them
-//! share.
+//! Computing between requests by clients of a closed loop, each alone or on shared processors.
 //!
-//! A client computes in *bursts*, from one request to the next, or to the end of its time slice. During a
-//! burst it may complete operations of its programme that need no request: these are noted when the burst
-//! ends, each with its own time.
+//! A client computes in *bursts*: from one request to the next, or to the end of the client's time slice.
+//! During a burst a client may complete operations of its programme that need no request. Such operations are
+//! recorded at the end of the burst, each with its own time.
 //!
-//! Shared processors serve bursts in the order in which they come, each to its end. Linux 2.6.28 does about
-//! that with bursts that are shorter than its time slices: a process that wakes up does not interrupt another
-//! one for so short a time.
+//! Shared processors serve bursts in order of arrival, each to its end. Linux 2.6.28 behaves about likewise
+//! if bursts are shorter than the time slices: a waking process does not preempt another for so short a time.
 
 use braid_base::{Bytes, Nanos};
 use std::cell::{Cell, RefCell};
 
-/// A time slice, assumed: what the scheduler of Linux 2.6.28 grants on four processors at least is about 12
-/// ms. If processors are scarce, the tail of operations' latencies is about as long.
+/// Time slice, assumed: the scheduler of Linux 2.6.28 grants at least about 12 ms on four processors. If
+/// processors are scarce, the tail of operations' latencies is about as long.
 const SLICE: Nanos = Nanos::from_millis(10);
-/// Operations that are noted at the end of a burst, at most.
+/// Most operations recorded at the end of a burst.
 const MOST_OPERATIONS: usize = 4096;
 
-/// Where clients compute.
+/// Processors on which clients compute.
 pub(crate) struct Processors {
-    /// When each is free; none if each client has its own.
+    /// When each processor is free; empty if each client has a processor of its own.
     free_at: RefCell<Vec<Nanos>>,
     thinking: Thinking,
 }
 
 impl Processors {
-    /// So many for all clients; none for one for each client.
+    /// Processors shared by all clients; `None` gives each client a processor of its own.
     pub fn new(shared: Option<usize>) -> Processors {
         let free_at = RefCell::new(vec![Nanos::ZERO; shared.unwrap_or(0)]);
         Processors { free_at, thinking: Thinking::default() }
     }
 
-    /// Takes the processor that is free first for so long, from `now` on or when it is free: says when that
-    /// time is over.
+    /// Takes the processor that is free first for `time`, from `now` or from when the processor is free.
+    /// Returns the end.
     pub fn take(&self, now: Nanos, time: Nanos) -> Nanos {
         self.thinking.change(now, 1);
         let mut free_at = self.free_at.borrow_mut();
@@ -42,23 +40,23 @@ impl Processors {
         *first
     }
 
-    /// A client waits by itself from now on, without a processor.
+    /// A client waits from now on, without a processor.
     pub fn wait(&self, now: Nanos) {
         self.thinking.change(now, 1);
     }
 
-    /// A client has computed that took a processor, or has waited.
+    /// A client has finished computing or waiting.
     pub fn done(&self, now: Nanos) {
         self.thinking.change(now, -1);
     }
 
-    /// Time that clients have spent computing, or waiting for a processor, all together.
+    /// Total time that clients have spent computing, waiting, or waiting for a processor.
     pub fn thought(&self, now: Nanos) -> Nanos {
         self.thinking.change(now, 0)
     }
 }
 
-/// How long clients think, all together.
+/// Total think time of all clients.
 #[derive(Default)]
 struct Thinking {
     clients: Cell<i64>,
@@ -67,7 +65,7 @@ struct Thinking {
 }
 
 impl Thinking {
-    /// Counts the time up to now, after which `more` clients think, and says how much it is.
+    /// Counts the time up to `now`, then changes the number of thinking clients by `more`. Returns the total.
     fn change(&self, now: Nanos, more: i64) -> Nanos {
         let passed = now - self.since.replace(now);
         let total = self.total.get() + passed * self.clients.get() as u64;
@@ -77,17 +75,17 @@ impl Thinking {
     }
 }
 
-/// What a client has to compute before its next request.
+/// Computing that a client has to do before its next request.
 pub(crate) struct Burst {
-    /// How long it takes.
+    /// Length of the burst.
     pub time: Nanos,
-    /// Operations that end meanwhile: how far into the burst, and what they have read or written.
+    /// Operations that end during the burst: time into the burst, and bytes read or written.
     ends: Vec<(Nanos, Bytes)>,
-    /// When the operation began that is under way.
+    /// Start of the operation under way.
     operation_began: Nanos,
 }
 
-/// An operation of a client's programme that is complete.
+/// A completed operation of a client's programme.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ended {
     pub bytes: Bytes,
@@ -96,23 +94,23 @@ pub(crate) struct Ended {
 }
 
 impl Burst {
-    /// Nothing yet, from `now` on.
+    /// An empty burst that begins at `now`.
     pub fn new(now: Nanos) -> Burst {
         Burst { time: Nanos::ZERO, ends: Vec::new(), operation_began: now }
     }
 
-    /// Computes for so long, and completes an operation then.
+    /// Adds computing of length `think` that completes an operation.
     pub fn add_operation(&mut self, think: Nanos, bytes: Bytes) {
         self.time += think;
         self.ends.push((self.time, bytes));
     }
 
-    /// Whether it is so long that it is to be computed now.
+    /// True if the burst is long enough to be computed now.
     pub fn is_full(&self) -> bool {
         self.time >= SLICE || self.ends.len() >= MOST_OPERATIONS
     }
 
-    /// The burst has ended at `end`: the operations that it completed. It is empty from now on.
+    /// Ends the burst at `end` and returns its completed operations. The burst is empty afterwards.
     pub fn finish(&mut self, end: Nanos) -> impl Iterator<Item = Ended> + '_ {
         let begun = end - self.time;
         self.time = Nanos::ZERO;
@@ -123,7 +121,7 @@ impl Burst {
         })
     }
 
-    /// No operation was under way until now.
+    /// Begins an operation at `now`; none was under way before.
     pub fn begin_operation(&mut self, now: Nanos) {
         self.operation_began = now;
     }
@@ -152,8 +150,8 @@ mod tests {
         assert_eq!((first.0, second.0, one.thought(Nanos(50)).0), (10, 20, 30));
     }
 
-    /// An operation with requests takes all the time since the one before it ended, those after it in the
-    /// burst their own.
+    /// An operation with requests takes the time since the preceding operation ended; the later operations of
+    /// the burst take their own computing time only.
     #[test]
     fn operations_of_a_burst_end_one_after_the_other() {
         let mut burst = Burst::new(Nanos(1000));
@@ -164,7 +162,7 @@ mod tests {
         let ended: Vec<Ended> = burst.finish(Nanos(1312)).collect();
         let operation = |bytes, took, at| Ended { bytes: Bytes(bytes), took: Nanos(took), at: Nanos(at) };
         assert_eq!(ended, [operation(1, 205, 1205), operation(2, 7, 1212)]);
-        // Its request takes until 2000.
+        // The request takes until 2000.
         burst.add_operation(Nanos::ZERO, Bytes(3));
         assert_eq!(burst.finish(Nanos(2000)).collect::<Vec<_>>(), [operation(3, 788, 2000)]);
         burst.begin_operation(Nanos(5000));

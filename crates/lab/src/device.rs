@@ -1,11 +1,11 @@
-//! `SIZE,model=M[,as=hdd][,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]`: a device that is
-//! simulated, from its text to its model.
+//! `SIZE,model=M[,as=hdd][,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]`: a simulated device, from
+//! its text to its model.
 //!
-//! A model is a name of the library, or a file: what holds a `/` or ends in `.toml`. The file is read once
-//! for each simulation. A group is one device to the volume, however many disks it is made of; SIZE is the
-//! size of that device, or a share of the load's data, as in `20%` ([`Size`]). With `as=hdd` a solid-state
-//! drive takes the place of a disk, below a faster one. Devices of a kind are on nodes K to L by turns, or on
-//! the host of the volume.
+//! A model is a name of the library, or a file: a text with a `/` or ending in `.toml`. The file is read once
+//! for each simulation. A group is one device to the volume, however many disks the group has. SIZE is the
+//! size of the whole device, or a share of the load's data, as in `20%` ([`Size`]). With `as=hdd` a
+//! solid-state drive takes the place of a disk, below a faster drive. Devices of a kind are on nodes K to L
+//! in turn, or on the host of the volume.
 
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceClass, KIB, NodeId, ParseQuantityError};
@@ -23,36 +23,36 @@ use std::str::FromStr;
 pub struct DeviceSetup {
     /// SSD or disk.
     pub class: DeviceClass,
-    /// How large each is.
+    /// Size of each device.
     pub size: Size,
-    /// Which model gives them their timing: a name of the library, or the path of a file.
+    /// Model of the timing: a name of the library, or the path of a file.
     pub model: String,
-    /// Whether the model may be one of a solid-state drive, though they are disks.
+    /// True if disks may use the model of a solid-state drive.
     pub lower: bool,
-    /// How many there are of it.
+    /// Number of devices.
     pub count: usize,
-    /// The first and the last of the nodes that they are on by turns; none for the host of the volume.
+    /// First and last of the nodes that the devices are on in turn; `None` for the host of the volume.
     pub nodes: Option<RangeInclusive<u16>>,
-    /// What each is made of; none for one of the model itself.
+    /// Group of which each device is made; `None` for a single device of the model.
     pub group: Option<Group>,
 }
 
-/// How large a device is.
+/// Size of a device.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Size {
-    /// So many bytes, the volume's metadata included.
+    /// Size in bytes, the volume's metadata included.
     Bytes(Bytes),
-    /// Room for this share of the load's data (0.2 for a fifth of it), and for the volume's metadata beside
-    /// it. The data is what a trace touches, in whole extents, or what a workload spans.
+    /// Room for this share of the load's data (0.2 for a fifth), plus the volume's metadata. The data is the
+    /// whole extents touched by a trace, or the span of a workload.
     Share(f64),
 }
 
-/// Several of a model as one device.
+/// Several devices of a model as one device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// How many.
+    /// Number of members.
     pub members: usize,
-    /// How they are used.
+    /// Use of the members.
     pub level: Level,
 }
 
@@ -61,7 +61,7 @@ impl DeviceSetup {
     /// `class`. Touches no file.
     ///
     /// # Errors
-    /// Names the part that is wrong, and what would be right.
+    /// Names the wrong part and the remedy.
     pub fn parse(class: DeviceClass, text: &str) -> Result<DeviceSetup> {
         let wrong = |why: String| Error::setup(format!("--{class} {text}: {why}; use {}", shape(class)));
         let mut parts = text.split(',').map(str::trim);
@@ -80,16 +80,16 @@ impl DeviceSetup {
         Ok(DeviceSetup { class, size, model: model.to_owned(), lower, count, nodes, group })
     }
 
-    /// Where one of them is, counted from 0; none for the host of the volume.
+    /// Node of the device with this number, counted from 0; `None` for the host of the volume.
     pub(crate) fn node(&self, number: usize) -> Option<NodeId> {
         let nodes = self.nodes.as_ref()?;
         Some(NodeId(nodes.start() + (number % nodes.len()) as u16))
     }
 
-    /// The model of each of these devices.
+    /// Model of each of these devices.
     ///
     /// # Errors
-    /// If there is none, or one that is wrong or of the other class.
+    /// If the model does not exist, is invalid, or is of the other class.
     pub(crate) fn spec(&self) -> Result<Spec> {
         let setup = |error: InvalidModel| Error::setup(error.to_string());
         let Found { spec, .. } = braid_model::find(&self.model, open).map_err(setup)?;
@@ -122,16 +122,16 @@ impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Size::Bytes(bytes) => write!(f, "{bytes}"),
-            // Without the digits that the division by 100 has added.
+            // Without the digits added by the division by 100.
             Size::Share(share) => write!(f, "{}%", (share * 1e10).round() / 1e8),
         }
     }
 }
 
-/// The largest share of the data: a device a hundred times as large as what is on it tells nothing more.
+/// Largest share of the data: a device a hundred times as large as its data shows nothing more.
 const MOST_PERCENT: f64 = 10_000.0;
 
-/// The parts after the size, each as it was given.
+/// Parts after the size, each as given.
 #[derive(Default)]
 struct Given<'a> {
     model: Option<&'a str>,
@@ -209,20 +209,21 @@ fn shape(class: DeviceClass) -> String {
 
 /// Opens a model's file.
 fn open(path: &Path) -> io::Result<File> {
-    // Asked first: a pipe would wait for its writer, and be empty for the next simulation.
+    // Checked first: opening a pipe would wait for its writer, and the pipe would be empty for the next
+    // simulation.
     match std::fs::metadata(path)?.is_file() {
         true => File::open(path),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
     }
 }
 
-/// The most devices of one kind: those of a volume.
+/// Most devices of one kind: the limit of a volume.
 const MOST_DEVICES: usize = braid_format::layout::MOST_DEVICES;
 
-/// A node for each of the most devices.
+/// One node for each of the most devices.
 const LAST_NODE: u16 = MOST_DEVICES as u16 - 1;
 
-/// The stripe unit of a group for which none is given: a small request meets one member, a usual extent two.
+/// Default stripe unit of a group: a small request meets one member, a usual extent two.
 const USUAL_UNIT: Bytes = Bytes(64 * KIB.0);
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! A write-back cache of protected memory before a volume, as in storage controllers: Hayashi and Komoda,
 //! sections 2.4 and 4.2.
 //!
-//! Fully associative, in blocks, LRU. Reads whose blocks are all cached, writes of whole blocks, and flushes
-//! take the time of the model `dram`. Other requests pass on to the volume, and their whole blocks are
-//! cached afterwards. An evicted dirty block is written to the volume in the background (a purge).
+//! Fully associative, in blocks, LRU. Reads of cached blocks only, writes of whole blocks, and flushes take
+//! the time of the model `dram`. Other requests pass on to the volume, and their whole blocks are cached
+//! afterwards. An evicted dirty block is written to the volume in the background (a purge).
 //!
-//! The paper bounds no purges. Here a write waits while `MOST_PURGES` blocks are being written. The cache
-//! keeps no bytes, so runs with it cannot be verified.
+//! The paper does not bound purges. Here a write waits while `MOST_PURGES` blocks are being written. The
+//! cache keeps no bytes, so runs with the cache cannot be verified.
 
 use crate::Result;
 use braid_base::{Bytes, Nanos, Op, Request};
@@ -18,17 +18,17 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Which blocks are in the memory, and which of them the volume does not have.
+/// Cached blocks, with the dirty blocks among them.
 pub(crate) struct Dram {
     rt: World,
     block: Bytes,
     room: usize,
-    /// Blocks, and whether each is dirty.
+    /// Cached blocks; true for a dirty block.
     blocks: RefCell<Lru<u64, bool>>,
     purges: Rc<Purges>,
 }
 
-/// Blocks that are being written to the volume.
+/// Blocks being written to the volume.
 #[derive(Default)]
 struct Purges {
     outstanding: Cell<usize>,
@@ -37,18 +37,18 @@ struct Purges {
 }
 
 const MOST_PURGES: usize = 1024;
-/// What a request takes beside its bytes, and bytes of a microsecond: as the model `dram`.
+/// Time of a request beside its bytes, and bytes per microsecond: as in the model `dram`.
 const REQUEST: Nanos = Nanos(9_431);
 const BYTES_PER_MICROSECOND: u64 = 7_200;
 
 impl Dram {
-    /// An empty memory of so many bytes.
+    /// An empty cache of `size` bytes.
     pub fn new(rt: &World, size: Bytes, block: Bytes) -> Dram {
         let room = (size / block) as usize;
         Dram { rt: rt.clone(), block, room, blocks: RefCell::default(), purges: Rc::default() }
     }
 
-    /// Takes a request; whether the memory alone answers it.
+    /// Takes a request; returns true if the cache alone answers the request.
     pub async fn takes(&self, request: &Request) -> Result<bool> {
         let Request { op, offset, len } = *request;
         let mut blocks = self.blocks_of(offset, len);
@@ -73,7 +73,7 @@ impl Dram {
         Ok(answers)
     }
 
-    /// What a request leaves in the memory once it has ended.
+    /// Caches the blocks of a request after its end.
     pub fn leaves<D: Device>(&self, request: &Request, volume: &Volume<World, D>, buf: &Buf) {
         let Request { op, offset, len } = *request;
         if self.room == 0 || matches!(op, Op::Flush | Op::Discard) {
@@ -84,7 +84,7 @@ impl Dram {
             let begin = self.block * block;
             let is_dirty = op == Op::Write;
             if !self.blocks.borrow().contains(block) {
-                // Of a block of which only a part passed through, the memory has not all.
+                // A block that passed through only in part is not complete in memory.
                 if begin < whole.start || begin >= whole.end {
                     continue;
                 }
@@ -124,7 +124,7 @@ impl Dram {
 }
 
 impl Purges {
-    /// Completes when there are not too many.
+    /// Completes when fewer than the most purges are outstanding.
     async fn wait(&self) -> Result<()> {
         self.ended.wait_for(|| (self.outstanding.get() < MOST_PURGES).then_some(())).await;
         self.failure.take().map_or(Ok(()), Err)

@@ -1,25 +1,25 @@
-//! Why a simulation came to no result.
+//! Errors of simulations.
 
 use std::fmt;
 
-/// What kind of failure.
+/// Kind of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
-    /// The setup asks for something that is not there, or that does not fit together.
+    /// The setup asks for something that does not exist, or its parts do not fit together.
     Setup,
     /// A trace cannot be read.
     Trace,
     /// The volume failed a request.
     Volume,
-    /// A read returned something else than the last write: the engine or a device is broken.
+    /// A read returned something other than the last write: the engine or a device is broken.
     WrongData,
-    /// The caller does not want it any more.
+    /// Stopped by the caller.
     Stopped,
 }
 
-/// A failure: its kind, and a sentence that names the thing, the value, the limit and the remedy.
+/// A failure: its kind, and a sentence with the subject, the value, the limit and the remedy.
 ///
-/// One word long: the result of a request passes through many hands, and nearly all are none.
+/// One word long: the result of a request passes through many functions, and is nearly always `Ok`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
     failure: Box<Failure>,
@@ -31,7 +31,7 @@ struct Failure {
     message: String,
 }
 
-/// What simulations return.
+/// Result of a simulation.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -40,17 +40,17 @@ impl Error {
         Error { failure: Box::new(Failure { kind, message: message.into() }) }
     }
 
-    /// A setup that asks for what cannot be.
+    /// An error of an invalid setup.
     pub(crate) fn setup(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Setup, message)
     }
 
-    /// A simulation that ends early because it shall.
+    /// The error of a simulation that was told to end early.
     pub(crate) fn stopped() -> Error {
         Error::new(ErrorKind::Stopped, "stopped before its end")
     }
 
-    /// What kind of failure.
+    /// Kind of the failure.
     pub fn kind(&self) -> ErrorKind {
         self.failure.kind
     }

@@ -1,4 +1,4 @@
-//! What several seeds say of one number: its mean, with a confidence interval.
+//! Estimate of one number from several seeds: a mean with a confidence interval.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ const STUDENT: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
-/// That of the normal distribution, for more.
+/// The same quantile of the normal distribution, for more degrees of freedom.
 const NORMAL: f64 = 1.96;
 
 /// A mean over seeds, and the 95 % confidence interval around it.
@@ -15,14 +15,14 @@ const NORMAL: f64 = 1.96;
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// The lower end of the interval: the mean itself with one seed.
+    /// Lower end of the interval; the mean itself with one seed.
     pub low: f64,
-    /// The upper end likewise.
+    /// Upper end of the interval; the mean itself with one seed.
     pub high: f64,
 }
 
 impl Estimate {
-    /// From the number that each seed gave, taken as independent and about normally distributed.
+    /// Estimate from one number for each seed, taken as independent and about normally distributed.
     pub fn of(numbers: &[f64]) -> Estimate {
         let count = numbers.len() as f64;
         let mean = numbers.iter().sum::<f64>() / count;

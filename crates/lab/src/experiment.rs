@@ -1,14 +1,12 @@
-//! What an experiment is: a declaration of which systems run which loads on which devices, what is measured
-//! of them, and what the paper says of it. Data only: [`crate::study`] runs it, [`crate::judge`] compares,
-//! [`crate::report`] shows.
+//! Declaration of an experiment: systems, loads and devices, measures, and the statements of the paper. Data
+//! only: [`crate::study`] runs a declaration, [`crate::judge`] compares, [`crate::report`] shows.
 //!
-//! `{x}` in a device, a policy or a load stands for the place on the axis, `{x*512}` for 512 times it (bytes
-//! of so many sectors), `{half}` for half the length of the runs, as in `30000ms`, `{name}` for a parameter
-//! of that name in [`Experiment::jitter`].
+//! In a device, a policy or a load, `{x}` stands for the place on the axis and `{x*512}` for 512 times the
+//! place (bytes of a number of sectors). `{half}` stands for half the length of the runs, as in `30000ms`,
+//! and `{name}` for a parameter of this name in [`Experiment::jitter`].
 //!
-//! A declaration is a constant of this crate or a file in TOML with the same fields
-//! ([`Experiment::from_toml`]). What a file says stays in memory as long as the program runs, so both are of
-//! the same type.
+//! A declaration is a constant of this crate or a TOML file with the same fields ([`Experiment::from_toml`]).
+//! The contents of a file stay in memory until the program exits, so both are of the same type.
 
 use crate::Prefill;
 use crate::block_costs::Metric;
@@ -22,57 +20,57 @@ mod text;
 
 pub use claim::{Baseline, Bound, Claim, Jitter, Origin, Pair, Published, Quantity, Test};
 
-/// A table or figure of a paper, as it is made again here.
+/// A table or figure of a paper, reproduced here.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// `system/figure`, as in `wardrop/fig5`.
     #[serde(deserialize_with = "text::text")]
     pub id: &'static str,
-    /// What it shows.
+    /// Title of the figure.
     #[serde(deserialize_with = "text::text")]
     pub title: &'static str,
-    /// Where it comes from.
+    /// Source of the figure.
     #[serde(deserialize_with = "text::paper")]
     pub paper: &'static Paper,
-    /// Which figure or table, and which part of the text speaks of it.
+    /// Figure or table, and the part of the text about it.
     #[serde(default, deserialize_with = "text::text")]
     pub place: &'static str,
-    /// What runs from left to right.
+    /// The horizontal axis.
     pub axis: Axis,
-    /// What is compared, each at every place of the axis.
+    /// Systems compared, each at every place of the axis.
     #[serde(deserialize_with = "text::list")]
     pub series: &'static [Series],
-    /// What is measured, one table and one plot each.
+    /// Measures, with one table and one plot each.
     #[serde(deserialize_with = "text::list")]
     pub measures: &'static [Measure],
-    /// The load's own programme, if that counts what is measured; none if the volume does.
+    /// The load's own programme, if the programme counts the measures; `None` if the volume does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counting: Option<Counting>,
-    /// What holds data before a run begins.
+    /// Ranges that hold data before a run begins.
     #[serde(default = "text::nothing")]
     pub prefill: Prefill,
-    /// How long each run is.
+    /// Length of each run.
     pub times: Times,
-    /// What the seed draws beside what loads and devices draw by themselves.
+    /// Parameters drawn by the seed, beside the draws of loads and devices.
     #[serde(default, deserialize_with = "text::list", skip_serializing_if = "text::is_empty")]
     pub jitter: &'static [Jitter],
-    /// The paper's rows of single devices, which must come out before a policy is judged.
+    /// The paper's rows of single devices; these must be reproduced before a policy is judged.
     #[serde(default, deserialize_with = "text::list", skip_serializing_if = "text::is_empty")]
     pub baselines: &'static [Baseline],
-    /// What the paper says, and how it is tested here.
+    /// Claims of the paper, with their tests.
     #[serde(default, deserialize_with = "text::list", skip_serializing_if = "text::is_empty")]
     pub claims: &'static [Claim],
-    /// Which values the paper gives in numbers, and which only in a plot.
+    /// Values that the paper gives in numbers, and values given only in a plot.
     #[serde(default, deserialize_with = "text::text")]
     pub published: &'static str,
-    /// Which of the paper's own results went into the models: all else is predicted.
+    /// Results of the paper used to calibrate the models; everything else is predicted.
     #[serde(default, deserialize_with = "text::texts", skip_serializing_if = "text::is_empty")]
     pub calibrated: &'static [&'static str],
-    /// Where the paper itself says otherwise elsewhere.
+    /// Places in which the paper contradicts itself.
     #[serde(default, deserialize_with = "text::texts", skip_serializing_if = "text::is_empty")]
     pub contradictions: &'static [&'static str],
-    /// What is not as it was in the paper, beyond what [`Paper::differs`] says of all its experiments.
+    /// Differences from the paper, beyond [`Paper::differs`] for all its experiments.
     #[serde(default, deserialize_with = "text::texts", skip_serializing_if = "text::is_empty")]
     pub differs: &'static [&'static str],
 }
@@ -84,64 +82,65 @@ pub struct Paper {
     /// Authors and title: `Wu and Reddy, "A Novel Approach …"`.
     #[serde(deserialize_with = "text::text")]
     pub title: &'static str,
-    /// The year in which it was published.
+    /// Year of publication.
     pub year: u16,
-    /// The system, in a word: what ids begin with.
+    /// The system in a word: prefix of the ids.
     #[serde(deserialize_with = "text::text")]
     pub system: &'static str,
-    /// When its memory cache reads an extent whole.
+    /// When the memory cache reads a whole extent.
     #[serde(default = "text::readahead", with = "text::parsed")]
     pub readahead: Readahead,
-    /// Processors of its machine, which the processes of a load share; none if each has its own.
+    /// Processors of the paper's machine, shared by the processes of a load; `None` if each process has its
+    /// own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<usize>,
-    /// Size of its volume; none for as much as a load needs.
+    /// Size of the volume; `None` for as much as a load needs.
     #[serde(default, with = "text::parsed_option", skip_serializing_if = "Option::is_none")]
     pub volume: Option<Bytes>,
-    /// Extents in the memory cache of all its systems.
+    /// Extents in the memory cache of all systems.
     #[serde(default = "text::cache_extents")]
     pub cache_extents: usize,
-    /// What its SSD caches cache: a block.
+    /// Block size of the SSD caches.
     #[serde(default = "text::block_size", with = "text::parsed")]
     pub block_size: Bytes,
-    /// Whether data lies where each policy places it before the load begins; otherwise as `fill.rs` says.
+    /// True if each policy places the data before the load begins; otherwise as in `fill.rs`.
     #[serde(default)]
     pub own_fill: bool,
-    /// What is not as it was in the paper, in all of its experiments.
+    /// Differences from the paper in all of its experiments.
     #[serde(default, deserialize_with = "text::texts", skip_serializing_if = "text::is_empty")]
     pub differs: &'static [&'static str],
 }
 
 impl Paper {
-    /// Its authors.
+    /// Authors of the paper.
     pub fn authors(&self) -> &'static str {
         self.title.split(", \"").next().unwrap_or(self.title)
     }
 }
 
 impl Experiment {
-    /// How many simulations each seed takes.
+    /// Number of simulations for each seed.
     pub fn simulations(&self) -> usize {
         self.series.len() * self.axis.places().len()
     }
 }
 
-/// What runs from left to right.
+/// The horizontal axis.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Axis {
     /// A run for each number.
     Numbers {
-        /// What the numbers are.
+        /// Label of the numbers.
         #[serde(deserialize_with = "text::text")]
         label: &'static str,
         /// The numbers, rising.
         #[serde(deserialize_with = "text::list")]
         places: &'static [u32],
     },
-    /// Parts of the same run, one after the other.
+    /// Parts of the same run, in sequence.
     Phases {
-        /// What the numbers are.
+        /// Label of the numbers.
         #[serde(deserialize_with = "text::text")]
         label: &'static str,
         /// The parts.
@@ -154,49 +153,49 @@ pub enum Axis {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// Its place on the axis.
+    /// Place of the phase on the axis.
     pub place: u32,
-    /// Where measuring begins, as a part of the run.
+    /// Start of measuring, as a fraction of the run.
     pub from: f64,
-    /// Where it ends.
+    /// End of measuring, as a fraction of the run.
     pub to: f64,
 }
 
-/// How long runs are.
+/// Length of runs.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Times {
-    /// Seconds before anything is measured. Under [`Axis::Phases`] a part of the run's length.
+    /// Seconds before measuring. Under [`Axis::Phases`] a part of the run's length.
     pub warm_up: u32,
-    /// Seconds that are measured then; 0 for until the load ends.
+    /// Measured seconds after the warm-up; 0 for until the load ends.
     pub measured: u32,
 }
 
 impl Times {
-    /// The load is measured whole.
+    /// The whole load is measured.
     pub const WHOLE: Times = Times { warm_up: 0, measured: 0 };
 }
 
-/// One of the systems that are compared.
+/// One of the compared systems.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Series {
-    /// What it is called in tables and plots.
+    /// Name in tables and plots.
     #[serde(deserialize_with = "text::text")]
     pub label: &'static str,
     /// The devices, as on the command line: `80GB,model=x25-m,count=1`.
     #[serde(with = "text::devices")]
     pub devices: &'static [(DeviceClass, &'static str)],
-    /// What joins the nodes that they are on, as on the command line: `{x}Gbit` for the place on the axis.
+    /// Network between the devices' nodes, as on the command line: `{x}Gbit` for the place on the axis.
     #[serde(default, deserialize_with = "text::option", skip_serializing_if = "Option::is_none")]
     pub network: Option<&'static str>,
-    /// The unit of caching, if it is not the paper's.
+    /// Unit of caching, if different from the paper's.
     #[serde(default, with = "text::parsed_option", skip_serializing_if = "Option::is_none")]
     pub block_size: Option<Bytes>,
-    /// The metric that its blocks are sorted by, for [`Measure::Covered`].
+    /// Metric that sorts the blocks, for [`Measure::Covered`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<Metric>,
-    /// Required copies of everything. Two of them are there from the beginning, wherever the policy begins.
+    /// Required copies of all data. Two copies exist from the beginning, wherever the policy begins.
     #[serde(default = "text::one")]
     pub copies: u8,
     /// The policy.
@@ -205,86 +204,86 @@ pub struct Series {
     /// The workload.
     #[serde(deserialize_with = "text::text")]
     pub load: &'static str,
-    /// A write-back cache of protected memory before the volume, as `20MiB` or `{x}MiB`.
+    /// Write-back cache of protected memory before the volume, as `20MiB` or `{x}MiB`.
     #[serde(default, deserialize_with = "text::option", skip_serializing_if = "Option::is_none")]
     pub dram: Option<&'static str>,
-    /// The series whose place it may take in claims: another setting of the same system.
+    /// Series that this series may replace in claims: another setting of the same system.
     #[serde(default, deserialize_with = "text::option", skip_serializing_if = "Option::is_none")]
     pub variant_of: Option<&'static str>,
 }
 
-/// A programme that counts by itself what it does ([`crate::Programme`]), since the volume sees less of it: a
-/// page cache answers, gathers and forgets.
+/// A programme that counts its own operations ([`crate::Programme`]), because the volume sees fewer: a page
+/// cache answers, gathers and drops some.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counting {
-    /// What it is called.
+    /// Name of the programme.
     #[serde(deserialize_with = "text::text")]
     pub programme: &'static str,
     /// Operations of one process from start to end.
     pub operations: f64,
 }
 
-/// What is measured.
+/// A measure of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// MB/s that the load's programme counts.
+    /// MB/s, as counted by the load's programme.
     Throughput,
-    /// Mean milliseconds of an operation that the load's programme counts, each of them timed.
+    /// Mean milliseconds of an operation, as counted and timed by the load's programme.
     Latency,
-    /// Likewise, what 9 of 10 operations take at most.
+    /// 90th percentile of the same latency.
     LatencyP90,
-    /// Likewise, 99 of 100.
+    /// 99th percentile of the same latency.
     LatencyP99,
-    /// Operations per second that the load's programme counts.
+    /// Operations per second, as counted by the load's programme.
     Operations,
-    /// Likewise per minute: tpmC, if these are New-Orders.
+    /// Operations per minute, as counted by the load's programme: tpmC, if the operations are New-Orders.
     PerMinute,
     /// Seconds until each process has done its whole share.
     Finish,
-    /// Seconds that the load took.
+    /// Seconds taken by the load.
     Time,
-    /// Guests' requests that SSDs served, of all that reached a device, per cent. One that is divided counts
+    /// Percentage of guests' requests served by SSDs, of all that reached a device. A divided request counts
     /// once on each device.
     HitRatio,
     /// Guests' requests that reached the SSDs, per second.
     DemandRate,
-    /// Latency of the first blocks, so many in a hundred as the place on the axis says, in the order of the
-    /// series' metric, per cent of all.
+    /// Latency of the first blocks in the order of the series' metric, per cent of all. The place on the axis
+    /// gives the number of hundredths of the blocks.
     Covered,
-    /// Blocks of 4 KiB that were read from SSDs to be written back, per second.
+    /// Blocks of 4 KiB read from SSDs for write-back, per second.
     ScrubRate,
     /// Mean milliseconds of a read or write of the volume.
     VolumeLatency,
-    /// Likewise, what 99 of 100 take at most.
+    /// 99th percentile of the latency of a read or write of the volume, in milliseconds.
     VolumeLatencyP99,
-    /// Share of the time in which a device of this class had a request, on average, per cent: activeness.
+    /// Mean share of the time in which a device of this class had a request, per cent: activeness.
     Active(#[serde(with = "text::parsed")] DeviceClass),
     /// Share of data on SSDs at the end, per cent.
     SsdShare,
     /// Seconds from the load's beginning, warm-up included, until throughput stays within a tenth of its mean
-    /// over the measured time; none if it does not.
+    /// over the measured time. No value if throughput does not settle.
     Settling,
-    /// Discrepancy: bytes that a copy lacks, as a share of the volume, per cent; the mean over the measured
+    /// Discrepancy: bytes missing from a copy, as a share of the volume, per cent; the mean over the measured
     /// time.
     Behind,
-    /// Likewise, the most at one time.
+    /// Highest discrepancy at one time, per cent of the volume.
     BehindHighest,
-    /// Data that a policy has moved to SSDs since the load began, MB: as the policy counts it
-    /// (`extents_came`); 0 under one that does not.
+    /// Data moved to SSDs by a policy since the load began, MB, as the policy counts (`extents_came`); 0
+    /// under a policy that does not count.
     MovedToSsds,
-    /// Bytes of moves that went from one node to another in the measured time, MB; 0 on one host.
+    /// Bytes of moves between nodes in the measured time, MB; 0 on one host.
     MovedBetweenNodes,
-    /// Bytes that SSDs were given to write, by guests and in the background, MB/s.
+    /// Bytes written to SSDs, by guests and in the background, MB/s.
     SsdWritten,
-    /// Bits of entropy of arrivals in 2^k bins of equal length, k the place on the axis: k if they come
-    /// evenly, 0 in a single burst.
+    /// Bits of entropy of arrivals in 2^k bins of equal length, k the place on the axis: k if arrivals are
+    /// even, 0 in a single burst.
     Entropy,
 }
 
 impl Measure {
-    /// What it is called.
+    /// Name of the measure.
     pub fn name(self) -> &'static str {
         match self {
             Measure::Throughput => "throughput",
@@ -314,7 +313,7 @@ impl Measure {
         }
     }
 
-    /// Its unit.
+    /// Unit of the measure.
     pub fn unit(self) -> &'static str {
         match self {
             Measure::Throughput | Measure::SsdWritten => "MB/s",
@@ -337,7 +336,7 @@ impl Measure {
         }
     }
 
-    /// Whether more is better.
+    /// True if more is better.
     pub fn more_is_better(self) -> bool {
         match self {
             Measure::Throughput
@@ -368,14 +367,14 @@ impl Measure {
 }
 
 impl Axis {
-    /// What its numbers are.
+    /// Label of the axis.
     pub fn label(&self) -> &'static str {
         match self {
             Axis::Numbers { label, .. } | Axis::Phases { label, .. } => label,
         }
     }
 
-    /// Its places, rising.
+    /// Places on the axis, rising.
     pub fn places(&self) -> Vec<u32> {
         match self {
             Axis::Numbers { places, .. } => places.to_vec(),

@@ -1,20 +1,23 @@
-//! What a volume holds before the load begins, and where it lies then.
+//! Contents and placement of a volume before the load begins.
 //!
-//! Policies are compared from one beginning. If each placed the data by itself, one that fills the SSD first
-//! in order of address would begin with another tenth of the data there than one that spreads it, and a trace
-//! of an hour would measure that. So one *neutral* policy places the data for all, as on a volume that has
-//! been in use for long: the SSDs are full but for a tenth, with extents taken evenly from the whole address
-//! space, and the disks have the rest. Nothing is known of heat, so no policy is favoured. Why not otherwise:
-//! - All on the disks, the SSDs empty: what caches once the SSDs are full (`ssd-first`) would never begin to.
-//! - By shares of capacity: results would depend on how much of a disk is empty, which is not the question,
-//!   and beside a large disk the SSDs would be as good as empty, too.
-//! - A tenth stays free because policies want room: the cache of `ssd-first`, moves of `wardrop`.
+//! Policies are compared from the same initial state. If each policy placed the data by itself, a policy that
+//! fills the SSD in order of address would begin with another tenth of the data there than a policy that
+//! spreads the data. A trace of an hour would measure that difference. A *neutral* policy therefore places
+//! the data for all, as on a volume that has been in use for long. The SSDs are full except for a tenth, with
+//! extents taken evenly from the whole address space; the disks have the rest. Nothing is known of heat, so
+//! no policy is favoured. Rejected alternatives:
+//! - All data on the disks, SSDs empty: a policy that caches once the SSDs are full (`ssd-first`) would never
+//!   begin to cache.
+//! - By shares of capacity: results would depend on the empty part of a disk, which is not the question;
+//!   beside a large disk the SSDs would be nearly empty, too.
 //!
-//! Policies that have all data on disks, and learn from what guests ask for what of it is worth a copy on the
-//! SSDs (`hystor`), begin so.
+//! A tenth stays free because policies want room: the cache of `ssd-first`, moves of `wardrop`.
 //!
-//! Policies that are a rule of where data lies (`static`, `stripe`, `ssd-only`, `hdd-only`, `cache`,
-//! `orthus`) place it by themselves: they would never move it to where they say it is.
+//! Policies that keep all data on disks and learn from guests' requests what deserves a copy on the SSDs
+//! (`hystor`) begin with all data on disks.
+//!
+//! Policies that are a placement rule (`static`, `stripe`, `ssd-only`, `hdd-only`, `cache`, `orthus`) place
+//! data by themselves: such a policy would never move data to the places of its rule.
 
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
@@ -26,28 +29,28 @@ use braid_sim::World;
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// In place of a policy's name: the policy that is simulated.
+/// Instead of a policy's name: the simulated policy.
 pub const OWN: &str = "own";
 
-/// In place of a policy's name: a list of what lies on SSDs.
+/// Instead of a policy's name: a list of the ranges on SSDs.
 const LISTED: &str = "listed";
 
-/// Policies that are a rule of where data lies.
+/// Policies that are a placement rule.
 const RULES: [&str; 6] = ["static", "stripe", "ssd-only", "hdd-only", "cache", "orthus"];
 
-/// Policies that have all homes on disks, and learn what is worth a copy on the SSDs: what fills the disks is
-/// no access for them to learn from.
+/// Policies with all homes on disks that learn what deserves a copy on the SSDs. Filling the disks is not an
+/// access to learn from.
 const LEARNING_CACHES: [&str; 1] = ["hystor"];
 
-/// The neutral policy leaves one in this many slots of an SSD free: what `ssd-first` keeps for its cache,
-/// which it does not begin to fill before no more are free.
+/// The neutral policy leaves one in this many slots of an SSD free. `ssd-first` keeps the same share for its
+/// cache, and begins to fill the cache only when no more slots are free.
 const FREE_SHARE: u32 = 10;
 
-/// Fills these ranges of a volume; says which policy placed them. Afterwards the policy is the one that is
-/// simulated.
+/// Fills these ranges of a volume and returns the policy that placed them. Afterwards the simulated policy is
+/// active.
 ///
 /// # Errors
-/// A policy for the fill that cannot be, or one to which the volume is too large.
+/// If the policy for the fill is invalid, or the volume is too large for the policy.
 pub(crate) async fn fill<D: Device>(
     volume: &Volume<World, D>,
     setup: &Setup,
@@ -70,7 +73,7 @@ pub(crate) async fn fill<D: Device>(
         let changed = volume.set_policy(policy).await;
         changed.map_err(|error| Error::setup(error.to_string()))
     };
-    // One without a name takes charge when the volume is open again.
+    // A policy without a name becomes active when the volume is reopened.
     let simulated = async || match &setup.made_policy {
         Some(_) => Ok(()),
         None => in_charge(&setup.policy).await,
@@ -105,7 +108,7 @@ pub(crate) async fn fill<D: Device>(
     Ok(Some(placed_by))
 }
 
-/// The neutral policy for so many extents on empty devices; none under a policy that is a rule.
+/// The neutral policy for `extents` on empty devices; `None` if the simulated policy is a placement rule.
 fn neutral(policy: &str, devices: &[DeviceStatus], extents: u64) -> Option<String> {
     let name = policy.split(',').next().unwrap_or_default();
     if RULES.contains(&name.trim()) {
@@ -117,7 +120,7 @@ fn neutral(policy: &str, devices: &[DeviceStatus], extents: u64) -> Option<Strin
     Some(from_everywhere(devices, extents))
 }
 
-/// The policy that takes so many extents evenly from the whole address space.
+/// Policy that takes `extents` evenly from the whole address space.
 fn from_everywhere(devices: &[DeviceStatus], extents: u64) -> String {
     let is = |class| devices.iter().filter(move |device| device.class == class);
     let room = |device: &DeviceStatus| u64::from(device.free.saturating_sub(device.slots / FREE_SHARE));
@@ -127,12 +130,12 @@ fn from_everywhere(devices: &[DeviceStatus], extents: u64) -> String {
     }
 }
 
-/// The policy that places as many of these extents on the SSDs as `room` says.
+/// Policy that places `room` of these extents on the SSDs.
 fn evenly(room: u64, extents: u64) -> String {
     if extents <= room {
         return "ssd-first,cache=0%".to_owned();
     }
-    // Rounded up: an extent too few, and `ssd-first` would find room for homes.
+    // Rounded up: with an extent too few, `ssd-first` would find room for homes.
     let millionths = (u128::from(room) * 1_000_000).div_ceil(u128::from(extents));
     match millionths {
         0 => "hdd-only".to_owned(),
@@ -140,7 +143,7 @@ fn evenly(room: u64, extents: u64) -> String {
     }
 }
 
-/// What lies in ranges of both lists. Each list is in order and without overlap.
+/// Intersection of two lists of ranges. Each list is in order and without overlap.
 fn both(one: &[Range<Bytes>], other: &[Range<Bytes>]) -> Vec<Range<Bytes>> {
     let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
     let mut both = Vec::new();
@@ -153,18 +156,18 @@ fn both(one: &[Range<Bytes>], other: &[Range<Bytes>]) -> Vec<Range<Bytes>> {
     both
 }
 
-/// What lies in ranges of the first list alone.
+/// Ranges of the first list minus the second.
 fn without(ranges: &[Range<Bytes>], listed: &[Range<Bytes>]) -> Vec<Range<Bytes>> {
     let begins = std::iter::once(Bytes::ZERO).chain(listed.iter().map(|range| range.end));
     let ends = listed.iter().map(|range| range.start).chain([Bytes(u64::MAX)]);
     both(ranges, &begins.zip(ends).map(|(begin, end)| begin..end).collect::<Vec<_>>())
 }
 
-/// What is to be filled of a volume of this size.
+/// Ranges to fill of a volume of this size.
 pub(crate) fn ranges(setup: &Setup, used: Option<&[Range<Bytes>]>, size: Bytes) -> Vec<Range<Bytes>> {
     match (setup.prefill, used) {
         (Prefill::None, _) => Vec::new(),
-        // A trace may reach beyond the volume; what becomes of that, `Beyond` says.
+        // A trace may reach beyond the volume; `Beyond` decides how such requests are handled.
         (Prefill::Used, Some(used)) => {
             let within = |range: &Range<Bytes>| range.start.min(size)..range.end.min(size);
             used.iter().map(within).filter(|range| !range.is_empty()).collect()
@@ -173,7 +176,7 @@ pub(crate) fn ranges(setup: &Setup, used: Option<&[Range<Bytes>]>, size: Bytes) 
     }
 }
 
-/// Writes a range, an extent at a time.
+/// Writes a range, one extent at a time.
 async fn write<D: Device>(
     volume: &Volume<World, D>,
     range: Range<Bytes>,

@@ -1,10 +1,10 @@
-//! Where requests of an open loop come in: idle tasks wait here for the next one.
+//! Admission of requests of an open loop: idle tasks wait here for the next arrival.
 //!
-//! One alarm is set for the next arrival, however many are idle, and it wakes one of them, who is chosen when
-//! the arrival before it has been taken: the one that became idle last. So the alarm is set once for each
-//! arrival, and a load that needs few tasks at a time uses the same few, whose memory is at hand. A task that
-//! becomes idle when nothing happens before the next arrival takes it without a wait, which is so for about
-//! every second one.
+//! One alarm is set for the next arrival, however many tasks are idle, and wakes one task: the task that
+//! became idle last. The task is chosen when the preceding arrival has been taken. The alarm is therefore set
+//! once per arrival, and a load that needs few tasks at a time uses the same few, with warm memory.
+//! If nothing happens before the next arrival, a task that becomes idle takes the arrival without a wait:
+//! about every second arrival.
 
 use crate::source::Arrivals;
 use crate::{Error, Result};
@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// The arrivals that are still to come, and the tasks that wait for them.
+/// Arrivals still to come, and the tasks waiting for them.
 pub(crate) struct Gate {
     rt: World,
     inner: RefCell<Inner>,
@@ -23,19 +23,19 @@ pub(crate) struct Gate {
 
 struct Inner {
     arrivals: Arrivals,
-    /// The first that nobody has taken; none at the end.
+    /// First arrival not yet taken; `None` at the end.
     next: Option<Arrival>,
-    /// Why there are no more. Apart from `next`, which is moved with every request.
+    /// Why there are no more arrivals. Separate from `next`, which is moved with every request.
     failure: Option<Error>,
-    /// When the load began, and how much faster than written it runs.
+    /// Start of the load, and its speed-up over the written times.
     start: Nanos,
     speed: f64,
-    /// The latest time so far: one that is out of order comes as late as the one before it.
+    /// Latest time so far: an arrival that is out of order gets the time of its predecessor.
     latest: Nanos,
     alarm: Sleep,
-    /// Whom the alarm wakes; none where nobody is idle.
+    /// Task that the alarm wakes; `None` if no task is idle.
     woken: Option<Idle>,
-    /// The others that are idle, last come last.
+    /// The other idle tasks, most recent last.
     idle: Vec<Idle>,
 }
 
@@ -46,7 +46,7 @@ struct Idle {
 }
 
 impl Gate {
-    /// Lets arrivals in from `start` on, `speed` times as fast as written.
+    /// Admits arrivals from `start` on, `speed` times as fast as written.
     pub fn new(rt: &World, arrivals: Arrivals, start: Nanos, speed: f64) -> Gate {
         let mut inner = Inner {
             arrivals,
@@ -63,15 +63,15 @@ impl Gate {
         Gate { rt: rt.clone(), inner: RefCell::new(inner) }
     }
 
-    /// Completes when the time of the next arrival has come, or at the end: then [`Gate::take`] it, at once.
-    /// `number` is the caller's own, which is one task.
+    /// Completes when the next arrival is due, or at the end; the caller then calls [`Gate::take`] at once.
+    /// `number` identifies the calling task.
     pub fn admit(&self, number: usize) -> Admission<'_> {
         Admission { gate: self, number, is_idle: false }
     }
 
-    /// The arrival for which the caller was admitted, with its time on the world's clock; none at the end,
-    /// and after a failure. A future that gave it would move it twice more, which costs more than all else
-    /// here.
+    /// Takes the arrival for which the caller was admitted, with its time on the world's clock. `None` at the
+    /// end, and after a failure. Returning the arrival from the future would move it twice more, which costs
+    /// more than everything else here.
     pub fn take(&self) -> Option<Arrival> {
         let mut inner = self.inner.borrow_mut();
         let arrival = inner.next;
@@ -82,17 +82,17 @@ impl Gate {
         arrival
     }
 
-    /// The one that is admitted next.
+    /// The next arrival to be admitted.
     pub fn next(&self) -> Option<Arrival> {
         self.inner.borrow().next
     }
 
-    /// Whether the arrivals came to a good end: their failure is given once.
+    /// Returns the failure of the arrivals, if any, once.
     pub fn end(&self) -> Result<()> {
         self.inner.borrow_mut().failure.take().map_or(Ok(()), Err)
     }
 
-    /// Lets nobody in any more.
+    /// Ends admission.
     pub fn close(&self) {
         let mut inner = self.inner.borrow_mut();
         inner.arrivals = Arrivals::none();
@@ -101,7 +101,7 @@ impl Gate {
     }
 }
 
-/// The wait for an arrival.
+/// Wait for an arrival.
 pub(crate) struct Admission<'a> {
     gate: &'a Gate,
     number: usize,
@@ -115,8 +115,8 @@ impl Future for Admission<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Gate { rt, inner } = self.gate;
         let mut inner = inner.borrow_mut();
-        // If the arrival is the next that happens, it comes now: the task that asks first takes it, and none
-        // is woken for it.
+        // If the arrival is the next event, it happens now: the task that asks first takes it, and no task is
+        // woken.
         if inner.is_due(rt.now()) || rt.pass_to(&mut inner.alarm) {
             if self.is_idle {
                 inner.remove(self.number);
@@ -131,12 +131,12 @@ impl Future for Admission<'_> {
 }
 
 impl Inner {
-    /// Whether the next arrival has come; the end counts as one.
+    /// True if the next arrival has come, or at the end.
     fn is_due(&self, now: Nanos) -> bool {
         self.next.is_none_or(|arrival| arrival.at <= now)
     }
 
-    /// Takes the next arrival out of the load.
+    /// Takes the next arrival from the load.
     #[inline]
     fn fetch(&mut self) {
         self.next = match &mut self.arrivals {
@@ -152,7 +152,7 @@ impl Inner {
         next.at = self.latest;
     }
 
-    /// Nothing comes after a failure.
+    /// Ends the arrivals after a failure.
     #[cold]
     fn fail(&mut self, failure: Error) {
         self.failure = Some(failure);
@@ -160,7 +160,7 @@ impl Inner {
         self.next = None;
     }
 
-    /// Somebody has become idle.
+    /// Adds an idle task.
     #[inline]
     fn add(&mut self, idle: Idle) {
         self.idle.push(idle);
@@ -169,7 +169,7 @@ impl Inner {
         }
     }
 
-    /// Somebody is idle no longer.
+    /// Removes a task that is no longer idle.
     #[inline]
     fn remove(&mut self, number: usize) {
         if self.woken.take_if(|woken| woken.number == number).is_none() {
@@ -177,7 +177,7 @@ impl Inner {
         }
     }
 
-    /// Sees to it that an idle task is woken when the next arrival comes.
+    /// Sets the alarm so that an idle task is woken at the next arrival.
     #[inline]
     fn arm(&mut self) {
         self.woken = self.woken.take().or_else(|| self.idle.pop());
@@ -189,7 +189,7 @@ impl Inner {
     }
 }
 
-/// Of its own, or the division would be made for nothing if the speed is 1.
+/// A separate function: otherwise the division is made even if the speed is 1.
 #[cold]
 fn faster(at: Nanos, speed: f64) -> Nanos {
     Nanos((at.0 as f64 / speed) as u64)
@@ -207,7 +207,7 @@ mod tests {
         Ok(Arrival { at: Nanos(at), request: Request { op: Op::Read, offset: Bytes(at), len: Bytes(512) } })
     }
 
-    /// Which task was let in when, and with which arrival: each task is busy for 15 ns.
+    /// Admission time, task and written time of each arrival; each task is busy for 15 ns.
     fn admitted(arrivals: Vec<Result<Arrival>>, tasks: usize, speed: f64) -> Vec<(u64, usize, u64)> {
         let world = World::in_order(1);
         let gate =
@@ -235,8 +235,8 @@ mod tests {
     #[test]
     fn arrivals_come_at_their_times_each_to_one_that_is_idle() {
         let arrivals = [10, 40, 50, 50, 20].map(arrival).into();
-        // The last that becomes idle takes the first: nothing happens before. At 150 two come at once, and
-        // the one that is out of order comes with them.
+        // The task that became idle last takes the first arrival: nothing happens before. At 150 two arrivals
+        // come at once, and the out-of-order arrival comes with them.
         let expected = [(110, 2, 10), (140, 2, 40), (150, 0, 50), (150, 1, 50), (155, 2, 20)];
         assert_eq!(admitted(arrivals, 3, 1.0), expected);
     }

@@ -1,11 +1,11 @@
-//! Which guest asks the volume for what, and when.
+//! Requests of guests to the volume, and their times.
 //!
-//! Open loop: requests come at their times. A fixed number of tasks take them in order (`gate.rs`); where all
-//! are busy, a request waits until one is free, and that wait is its queue time. Closed loop: each client is
-//! a task that waits for its last request before it makes the next one.
+//! Open loop: requests come at their times. A fixed number of tasks take requests in order (`gate.rs`). If
+//! all tasks are busy, a request waits for a free task; the wait is the request's queue time. Closed loop:
+//! each client is a task that waits for its last request before making the next.
 //!
-//! Requests are widened to whole sectors, as a kernel would. One that is longer than a buffer is made in
-//! parts, one after the other, and counts as one.
+//! Requests are widened to whole sectors, as a kernel would do. A request longer than a buffer is made in
+//! parts, in sequence, and counts as one request.
 
 mod ask;
 
@@ -32,11 +32,11 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// All guests of a volume, and what they saw.
+/// All guests of a volume, and their measurements.
 pub(crate) struct Guests<D: Device> {
     pub rt: World,
     pub volume: Volume<World, D>,
-    /// The same for requests for metadata, and where that is.
+    /// Handle for metadata requests, and the ranges of metadata.
     for_metadata: Volume<World, D>,
     metadata: Vec<Range<Bytes>>,
     pub recorder: RefCell<Recorder>,
@@ -49,13 +49,13 @@ pub(crate) struct Guests<D: Device> {
     dram: Option<Dram>,
     size: Bytes,
     beyond: Beyond,
-    /// When the load began.
+    /// Start of the load.
     start: Nanos,
     speed: f64,
-    /// Requests begun, and how many there may be.
+    /// Requests begun, and the limit.
     begun: Cell<u64>,
     limit: u64,
-    /// Requests that are yet to begin and are not recorded, and whether one after them has begun.
+    /// Requests still to begin that are not recorded, and whether a later request has begun.
     unrecorded_left: Cell<u64>,
     past_unrecorded: Cell<bool>,
     /// Tasks that have not ended.
@@ -65,11 +65,11 @@ pub(crate) struct Guests<D: Device> {
     failure: RefCell<Option<Error>>,
     ended: Event,
     gauge: Arc<Gauge>,
-    /// The requests of the clients, recorded for the ghosts of the guard.
+    /// Requests of the clients, recorded for the guard's ghosts.
     pub watch: RefCell<Option<Watch>>,
 }
 
-/// Where clients wait for each other.
+/// Barrier at which clients wait for each other.
 #[derive(Default)]
 struct Meeting {
     waiting: Cell<usize>,
@@ -77,7 +77,7 @@ struct Meeting {
     met: Event,
 }
 
-/// Requests between two looks at whether to stop, and of the progress display.
+/// Requests between two checks for a stop, and between updates of the progress display.
 const LOOK: u64 = 1024;
 
 impl<D: Device> Guests<D> {
@@ -124,7 +124,7 @@ impl<D: Device> Guests<D> {
         }
     }
 
-    /// Has them say of a request that begins in these ranges that it is for metadata. They are in order.
+    /// Marks requests that begin in these ranges, which are in order, as metadata requests.
     pub fn with_metadata(self, metadata: Vec<Range<Bytes>>) -> Guests<D> {
         Guests { metadata, ..self }
     }
@@ -171,7 +171,7 @@ impl<D: Device> Guests<D> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Completes when the first request begins that is recorded.
+    /// Completes when the first recorded request begins.
     pub async fn recorded(&self) {
         self.ended.wait_for(|| self.past_unrecorded.get().then_some(())).await;
     }
@@ -194,7 +194,7 @@ impl<D: Device> Guests<D> {
         });
     }
 
-    /// One of the tasks of an open loop.
+    /// A task of an open loop.
     async fn serve(self: Rc<Self>, gate: Rc<Gate>, place: usize) -> Result<()> {
         loop {
             gate.admit(place).await;
@@ -212,7 +212,7 @@ impl<D: Device> Guests<D> {
         }
     }
 
-    /// A client of a closed loop, which ends at a time.
+    /// A client of a closed loop, which ends at `until`.
     async fn follow(self: Rc<Self>, client: Client, until: Nanos) -> Result<()> {
         let mut burst = Burst::new(self.rt.now());
         for step in client {
@@ -230,7 +230,8 @@ impl<D: Device> Guests<D> {
                 }
                 Step::Operation { think, bytes } => {
                     burst.add_operation(think, bytes);
-                    // What ends with a request does not wait for a processor.
+                    // A burst without computing does not wait for a processor: its operations end with a
+                    // request.
                     if burst.time == Nanos::ZERO || burst.is_full() {
                         self.compute(&mut burst).await;
                     }
@@ -272,19 +273,19 @@ impl<D: Device> Guests<D> {
         }
     }
 
-    /// Computes what a client has to compute, and notes the operations that it completes thereby.
+    /// Computes a burst, and records the operations completed by the burst.
     async fn compute(&self, burst: &mut Burst) {
         self.think(burst.time).await;
         let mut recorder = self.recorder.borrow_mut();
         burst.finish(self.rt.now()).for_each(|ended| recorder.record_operation(ended));
     }
 
-    /// Time that clients have spent thinking, all together.
+    /// Total time that clients have spent thinking.
     pub fn thought(&self) -> Nanos {
         self.processors.thought(self.rt.now())
     }
 
-    /// Counts a request as begun, unless there have been enough.
+    /// Counts a request as begun, unless the limit is reached.
     fn may_begin(&self) -> bool {
         let begun = self.begun.get();
         if begun == self.limit {
@@ -318,7 +319,7 @@ impl<D: Device> Guests<D> {
         }
     }
 
-    /// Makes a request that has arrived, and notes how long it took.
+    /// Makes a request that has arrived, and records its latency.
     pub async fn request(&self, &Arrival { at, request }: &Arrival) -> Result<()> {
         let is_recorded = self.past_unrecorded.get() || self.passes_unrecorded();
         self.recorder.borrow_mut().arrive(request.op, self.rt.now());
@@ -345,7 +346,7 @@ impl<D: Device> Guests<D> {
         Ok(())
     }
 
-    /// Counts a request that begins; whether it is the first that is recorded.
+    /// Counts a request that begins; returns true for the first recorded request.
     #[cold]
     fn passes_unrecorded(&self) -> bool {
         let left = self.unrecorded_left.get();
@@ -359,13 +360,14 @@ impl<D: Device> Guests<D> {
         true
     }
 
-    /// Whether a request asks for whole sectors of the volume, as nearly all do.
+    /// True if a request asks for whole sectors of the volume, as nearly all do.
     fn fits(&self, Request { offset, len, .. }: &Request) -> bool {
         let end = offset.checked_add(*len);
         offset.is_aligned(SECTOR) && len.is_aligned(SECTOR) && end.is_some_and(|end| end <= self.size)
     }
 
-    /// Widens a request to whole sectors and makes it fit the volume; none if it is left out.
+    /// Widens a request to whole sectors and fits the request to the volume; `None` if the request is left
+    /// out.
     fn fit(&self, request: Request) -> Result<Option<Request>> {
         let Request { op, offset, len } = request;
         if op == Op::Flush {

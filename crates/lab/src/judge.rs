@@ -1,9 +1,8 @@
-//! Puts our numbers beside those of a paper, and rules on its claims.
+//! Compares our numbers with a paper's, and rules on the paper's claims.
 //!
-//! A ruling needs more than one sample ([`Ruling::OneSeed`]), the paper's single-device rows
-//! ([`Ruling::Untestable`]), and all of the confidence interval on one side of the bound that the paper's
-//! sentence gives (`ruling.rs`). Where a number is an extreme, it is that of the means over all seeds
-//! (`numbers.rs`).
+//! A ruling needs more than one sample ([`Ruling::OneSeed`]) and the paper's single-device rows
+//! ([`Ruling::Untestable`]). The whole confidence interval must lie on one side of the bound that the paper's
+//! sentence gives (`ruling.rs`). An extreme is taken of the means over all seeds (`numbers.rs`).
 
 use crate::experiment::{Baseline, Bound, Claim, Experiment, Origin, Published, Quantity, Series, Test};
 use crate::study::Table;
@@ -16,53 +15,52 @@ mod words;
 use numbers::Results;
 pub use words::describe;
 
-/// Different samples that a ruling takes: the interval of one has no width.
+/// Distinct samples needed for a ruling: the interval of one sample has no width.
 pub const SEEDS_NEEDED: u32 = 2;
 
-/// A claim of a paper, tested.
+/// A tested claim of a paper.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Judged {
     /// The claim, in our words.
     pub claim: String,
-    /// Where the paper says it.
+    /// Place of the claim in the paper.
     pub place: String,
-    /// Whose claim it is.
+    /// Origin of the claim.
     pub origin: Origin,
-    /// Whether it holds: for the system as it is by default first, then for its other settings.
+    /// Verdicts: for the system's default setting first, then for its other settings.
     pub verdicts: Vec<Verdict>,
-    /// Why it is untestable; empty if it is not.
+    /// Reasons why the claim is untestable; empty if the claim is testable.
     pub untestable: Vec<String>,
-    /// Why it does not hold, where it does not and the reason is known.
+    /// Reason why the claim does not hold, if known.
     pub why: Option<String>,
-    /// What came of it in another run, with the reason changed; empty where it holds, or no such run is
-    /// declared.
+    /// Numbers of another run with the reason changed; empty if the claim holds, or no such run is declared.
     pub instead: Vec<Number>,
 }
 
-/// Whether a claim holds for one setting of the system.
+/// Verdict on a claim for one setting of the system.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Verdict {
-    /// The series that it speaks of; none if the claim is not about the system that has several.
+    /// The series of the verdict; `None` if the claim is not about the system with several settings.
     pub of: Option<String>,
-    /// That of the number that speaks most against it; none if numbers are only shown.
+    /// Ruling of the number that speaks most against the claim; `None` if numbers are only shown.
     pub ruling: Option<Ruling>,
     /// The numbers.
     pub numbers: Vec<Number>,
 }
 
-/// What is to be said of a claim: each one outweighs those before it.
+/// Ruling on a claim: each ruling outweighs those before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ruling {
-    /// It holds: all of the confidence interval is where it must be.
+    /// Holds: the whole confidence interval meets the bound.
     Holds,
-    /// It holds, but by at least twice or at most half of what is published: no confirmation.
+    /// Holds, but by at least twice or at most half the published margin: no confirmation.
     OtherMargin,
-    /// Ours is within 1 % of the bound: neither better nor worse.
+    /// Our number is within 1 % of the bound: neither better nor worse.
     Tie,
-    /// The confidence interval is neither within nor without: seeds do not agree.
+    /// The confidence interval is on both sides of the bound: the seeds do not agree.
     Undecided,
-    /// It does not hold.
+    /// Does not hold.
     Fails,
     /// The paper's single-device rows were not reproduced, or a parameter was chosen for the claim.
     Untestable,
@@ -73,7 +71,7 @@ pub enum Ruling {
 }
 
 impl Ruling {
-    /// For people.
+    /// The ruling in words, for people.
     pub fn words(self) -> &'static str {
         match self {
             Ruling::Holds => "holds",
@@ -94,40 +92,41 @@ impl std::fmt::Display for Ruling {
     }
 }
 
-/// A number of ours beside the paper's.
+/// Our number beside the paper's.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Number {
-    /// What it is, with its unit.
+    /// Name of the quantity, with its unit.
     pub quantity: String,
-    /// What the paper says.
+    /// The paper's number.
     pub claimed: String,
-    /// Ours: the mean over all seeds.
+    /// Our number: the mean over all seeds.
     pub ours: f64,
-    /// The 95 % confidence interval of ours: from here …
+    /// Lower end of our 95 % confidence interval.
     pub ours_low: f64,
-    /// … to here.
+    /// Upper end of our 95 % confidence interval.
     pub ours_high: f64,
-    /// Ours divided by the paper's; by the middle where the paper gives a range, none if it gives no number.
+    /// Our number divided by the paper's, or by the middle of the paper's range; `None` if the paper gives no
+    /// number.
     pub ratio: Option<f64>,
-    /// What ours must be for the claim to hold.
+    /// The bound that our number must meet for the claim to hold.
     pub needed: String,
-    /// Whether it is; none if it is only shown.
+    /// Ruling on the number; `None` if the number is only shown.
     pub ruling: Option<Ruling>,
 }
 
 impl Number {
-    /// Ours, with its spread.
+    /// Our number, with its spread.
     pub fn ours_shown(&self) -> String {
         shown_with_spread(self.ours, (self.ours_high - self.ours_low) / 2.0)
     }
 
-    /// What a claim that is untestable for its sake is told with.
+    /// Text of a number that makes a claim untestable.
     fn distance(&self) -> String {
         format!("{}: {:.2} × the paper's", self.quantity, self.ratio.unwrap_or(f64::NAN))
     }
 }
 
-/// A number with three digits that count.
+/// Formats a number with three significant digits.
 pub fn shown(number: f64) -> String {
     let places = match number.abs() {
         n if n >= 100.0 => 0,
@@ -138,13 +137,13 @@ pub fn shown(number: f64) -> String {
     format!("{number:.places$}")
 }
 
-/// A number with what is known of its spread.
+/// Formats a number with its spread, if known.
 pub fn shown_with_spread(mean: f64, half_width: f64) -> String {
     if half_width == 0.0 { shown(mean) } else { format!("{} ± {}", shown(mean), shown(half_width)) }
 }
 
-/// Tests all claims of an experiment, by the tables of each seed; its baselines come first. Runs that were
-/// shortened (`quick`) tell nothing of what holds: they give numbers, and no ruling.
+/// Tests all claims of an experiment by the tables of each seed; its baselines come first. Shortened runs
+/// (`quick`) do not support rulings: they give numbers only.
 pub(crate) fn judge(
     experiment: &Experiment,
     seeds: &[Vec<Table>],
@@ -167,7 +166,7 @@ impl Number {
         self.ruling = self.ruling.map(|_| Ruling::TooShort);
     }
 
-    /// Whether ours is as near to the paper's as a baseline must be.
+    /// True if our number is as near to the paper's as a baseline must be.
     fn is_reproduced(&self) -> bool {
         self.ratio.is_some_and(|ratio| (ratio - 1.0).abs() <= Baseline::TOLERANCE)
     }
@@ -184,12 +183,13 @@ impl Judged {
         self.instead.clear();
     }
 
-    /// Whether it is a claim of the paper, and not Braid's own or repeated under other conditions.
+    /// True for a claim of the paper; false for Braid's own claims and for claims repeated under other
+    /// conditions.
     pub fn is_of_paper(&self) -> bool {
         matches!(self.origin, Origin::Paper | Origin::Fitted)
     }
 
-    /// Whether anything of it is ruled on.
+    /// True if the claim has any ruling.
     pub fn is_tested(&self) -> bool {
         self.verdicts.iter().any(|verdict| verdict.ruling.is_some())
     }
@@ -198,7 +198,7 @@ impl Judged {
 impl Results<'_> {
     fn judged(&self, claim: &Claim, baselines: &[Number]) -> Judged {
         let named: Vec<&str> = claim.tests.iter().flat_map(|test| test.quantity.series()).collect();
-        // Other settings of a system take its place: all those of one rank at the same time.
+        // Other settings of a system take its place: all variants of one rank at the same time.
         let variants: Vec<&str> = self
             .experiment
             .series
@@ -269,19 +269,19 @@ impl Results<'_> {
         }
     }
 
-    /// Whether a number is of more than devices alone.
+    /// True if a quantity concerns more than devices alone.
     fn is_about_policy(&self, quantity: &Quantity) -> bool {
         let named = quantity.series();
         self.experiment.series.iter().any(|series| named.contains(&series.label) && !is_single_device(series))
     }
 }
 
-/// Whether a series is a row without a policy: all data on devices of one class.
+/// True if a series is a row without a policy: all data on devices of one class.
 pub(crate) fn is_single_device(series: &Series) -> bool {
     matches!(series.policy, "ssd-only" | "hdd-only")
 }
 
-/// Variants that belong together: the first of every series, the second of every series, and so on.
+/// Groups variants by rank: the first of every series, the second of every series, and so on.
 fn ranks<'a>(experiment: &Experiment, variants: &[&'a str]) -> Vec<Vec<&'a str>> {
     let mut ranks: Vec<Vec<&str>> = Vec::new();
     let of = |label: &str| experiment.series.iter().find(|s| s.label == label).and_then(|s| s.variant_of);
@@ -295,7 +295,7 @@ fn ranks<'a>(experiment: &Experiment, variants: &[&'a str]) -> Vec<Vec<&'a str>>
     ranks
 }
 
-/// The variant that takes a series' place.
+/// The variant that replaces a series.
 fn stand_in<'a>(experiment: &Experiment, series: &'a str, variants: &[&'a str]) -> &'a str {
     let of = |label: &str| experiment.series.iter().find(|s| s.label == label)?.variant_of;
     variants.iter().copied().find(|variant| of(variant) == Some(series)).unwrap_or(series)

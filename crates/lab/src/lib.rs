@@ -1,8 +1,7 @@
-//! The lab: what a volume would do, on devices that exist as models, under a workload or a trace, in virtual
-//! time.
+//! The lab: simulations of volumes on modelled devices, under a workload or a trace, in virtual time.
 //!
-//! It drives the engine's own [`braid_engine::Volume`]; there is no second data path. The same [`Setup`]
-//! gives the same [`Outcome`] to the last digit, on any machine and beside any number of others.
+//! The lab drives the engine's own [`braid_engine::Volume`]; there is no second data path. The same [`Setup`]
+//! gives the same [`Outcome`] to the last digit, on any machine and beside any number of other simulations.
 //!
 //! ```text
 //! setup.rs        what shall be simulated: plain data             device.rs  devices of it, from text to model
@@ -24,8 +23,8 @@
 //! advice/         what a recorded load would get from policies and sizes of the SSD
 //! ```
 //!
-//! What is not modelled: the volume's processor (the engine's own work and hits in the memory cache take no
-//! time), the host's bus, file systems, and whatever the device models leave out.
+//! Not modelled: the volume's processor (the engine's own work and hits in the memory cache take no time),
+//! the host's bus, file systems, and everything outside the device models.
 #![forbid(unsafe_code)]
 
 pub mod advice;

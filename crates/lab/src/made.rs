@@ -1,4 +1,4 @@
-//! A policy that the caller of a simulation brings, in place of one by name.
+//! Policies made by the caller of a simulation, instead of a policy by name.
 
 use crate::Result;
 use braid_policy::Policy;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 type Make = dyn Fn() -> Result<Box<dyn Policy>> + Send + Sync;
 
-/// How a policy is made that has no name: each simulation makes its own, on its own thread.
+/// Constructor of a policy without a name: each simulation makes its own, on its own thread.
 #[derive(Clone)]
 pub struct MadePolicy(Arc<Make>);
 
 impl MadePolicy {
-    /// What `make` returns, which is without what it learned in another simulation.
+    /// A policy made by `make`. Each call must return a policy without state learned in another simulation.
     pub fn new(make: impl Fn() -> Result<Box<dyn Policy>> + Send + Sync + 'static) -> MadePolicy {
         MadePolicy(Arc::new(make))
     }
@@ -22,7 +22,7 @@ impl MadePolicy {
     }
 }
 
-/// The same only if it is the same function.
+/// Equal only if both hold the same function.
 impl PartialEq for MadePolicy {
     fn eq(&self, other: &MadePolicy) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -1,14 +1,14 @@
-//! What one run gives for a measure of an experiment.
+//! Values of an experiment's measures, from one run.
 
 use crate::experiment::{Counting, Experiment, Measure, Series};
 use crate::outcome::DeviceOutcome;
 use crate::{Distribution, Outcome};
 use braid_base::{Bytes, DeviceClass};
 
-/// The unit in which the Hystor talk counts what is scrubbed.
+/// Unit of scrubbed data in the Hystor talk.
 const SCRUBBED: Bytes = Bytes(4 << 10);
 
-/// A measure of one run; `place` is the one on the axis. None if the run has no such number.
+/// Value of a measure in one run; `place` is the place on the axis. `None` if the run has no such number.
 pub fn value(
     experiment: &Experiment,
     series: &Series,
@@ -63,9 +63,9 @@ pub fn value(
     })
 }
 
-/// The sum of something over the SSDs.
+/// Sum of a figure over the SSDs.
 fn of_ssds(outcome: &Outcome, of: impl Fn(&DeviceOutcome) -> f64) -> f64 {
-    // Not `sum`: that of nothing is −0, and is shown so.
+    // Not `sum`: an empty `sum` is −0, and is displayed as −0.
     outcome
         .devices
         .iter()
@@ -74,17 +74,17 @@ fn of_ssds(outcome: &Outcome, of: impl Fn(&DeviceOutcome) -> f64) -> f64 {
         .fold(0.0, |sum, more| sum + more)
 }
 
-/// What the policy says of a device under this name; 0 if nothing.
+/// Sum of the policy's figures with this name for a device; 0 if there is none.
 fn policy_figure(device: &DeviceOutcome, name: &str) -> f64 {
     device.policy_figures.iter().filter(|(known, _)| known == name).map(|(_, figure)| figure).sum()
 }
 
-/// A part of the volume, per cent.
+/// Share of the volume, per cent.
 fn of_volume(outcome: &Outcome, bytes: f64) -> f64 {
     bytes / outcome.volume_bytes as f64 * 100.0
 }
 
-/// What was done, per second, and how long each operation took.
+/// Counted bytes and operations per second, with the latency of operations.
 struct Counted {
     bytes: f64,
     operations: f64,
@@ -92,7 +92,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// As the load's programme counts, or, without one, as the volume does.
+    /// Counts of the load's programme, or of the volume if the load has no programme.
     fn of(outcome: &Outcome, counting: Option<Counting>) -> Counted {
         let seconds = outcome.measured_seconds.max(1e-9);
         match (counting, &outcome.programme) {
@@ -106,7 +106,7 @@ impl Counted {
                 operations: programme.operations as f64 / seconds,
                 latency: programme.operation,
             },
-            // It has completed nothing.
+            // The programme has completed nothing.
             (Some(_), None) => Counted { bytes: 0.0, operations: 0.0, latency: Distribution::default() },
         }
     }

@@ -1,45 +1,46 @@
-//! The memory that requests of a simulation read into and write from.
+//! Memory for reads and writes of a simulation.
 
 use braid_base::{Bytes, SECTOR};
 use braid_runtime::{Arena, Buf};
 use std::cell::{Cell, RefCell};
 
-/// What requests read into and write from.
+/// Memory for reads and writes.
 pub(crate) enum Memory {
-    /// All the same bytes, since their content does not count: a view of them for each length, by its
-    /// sectors. To make one for each request takes longer than to find it.
+    /// The same bytes for all requests, because content does not matter: one view for each length, by
+    /// sectors. Making a view for each request is slower than finding one.
     Shared(Box<[Buf]>),
-    /// Bytes of their own.
+    /// A separate buffer for each request.
     Own(Buffers),
 }
 
-/// Memory for requests whose bytes count: far more than a request usually needs, for each that may run.
+/// Memory for requests with content that matters: far more than a request usually needs, for each running
+/// request.
 const MOST_MEMORY: Bytes = Bytes(256 << 20);
 
 impl Memory {
-    /// For requests whose bytes count for nothing.
+    /// For requests with content that does not matter.
     pub fn shared() -> Memory {
         let buf = Arena::new(Arena::LARGEST).try_alloc(Arena::LARGEST).expect("a new arena has room");
         let lens = (0..=Arena::LARGEST / SECTOR).map(|sectors| SECTOR * sectors);
         Memory::Shared(lens.map(|len| buf.slice(Bytes::ZERO..len)).collect())
     }
 
-    /// For requests whose bytes are looked at, so many of them at the same time.
+    /// For requests with content that is checked, `outstanding` at the same time.
     pub fn own(outstanding: usize) -> Memory {
         Memory::Own(Buffers::new((Arena::LARGEST * outstanding as u64).min(MOST_MEMORY)))
     }
 }
 
-/// Buffers of an arena, of which the last few stay at hand: most requests are as long as the ones before
-/// them, and then the arena need not be cut up and joined again for each.
+/// Buffers of an arena, with the last few kept for reuse. Most requests are as long as the preceding
+/// requests, so the arena need not be split and joined again for each.
 pub(crate) struct Buffers {
     arena: Arena,
     spare: RefCell<Vec<Buf>>,
-    /// Requests that wait for room: as long as there are any, nothing is spare.
+    /// Requests waiting for room: while any waits, no buffer is kept.
     waiting: Cell<usize>,
 }
 
-/// Buffers that stay at hand.
+/// Most buffers kept for reuse.
 const SPARE: usize = 32;
 
 impl Buffers {
@@ -47,7 +48,7 @@ impl Buffers {
         Buffers { arena: Arena::new(size), spare: RefCell::default(), waiting: Cell::new(0) }
     }
 
-    /// A buffer, once there is room for it.
+    /// Returns a buffer, once there is room.
     pub async fn take(&self, len: Bytes) -> Buf {
         let spare = self.spare.borrow_mut().pop_if(|buf| buf.len() == len);
         if let Some(buf) = spare.or_else(|| self.arena.try_alloc(len)) {
@@ -60,7 +61,7 @@ impl Buffers {
         buf
     }
 
-    /// Takes back a buffer that is used no more.
+    /// Takes back an unused buffer.
     pub fn give_back(&self, buf: Buf) {
         let mut spare = self.spare.borrow_mut();
         if self.waiting.get() > 0 {

@@ -1,5 +1,4 @@
-//! `RATE[,latency=TIME][,host=RATE]`: the network of devices that are on nodes, from its text to what it
-//! carried.
+//! `RATE[,latency=TIME][,host=RATE]`: the network of devices on nodes, from its text to its traffic.
 
 use crate::outcome::{LinkOutcome, NetworkOutcome};
 use crate::{Error, Result, Setup};
@@ -12,25 +11,25 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::str::FromStr;
 
-/// The nodes of a simulation, and what joins them.
+/// The nodes of a simulation, and their network.
 pub(crate) struct Nodes {
     pub network: Rc<Shared<World>>,
     params: Params,
-    /// Those that have devices.
+    /// Nodes that have devices.
     nodes: BTreeSet<NodeId>,
 }
 
-/// What a network had carried at one moment.
+/// Traffic of a network up to one moment.
 pub(crate) struct Snapshot {
     moved: Bytes,
     links: Vec<(Option<NodeId>, Carried)>,
 }
 
 impl Nodes {
-    /// Those of a setup whose devices are on these nodes; none if all are the host's.
+    /// Nodes of a setup with devices on these nodes; `None` if all devices are the host's.
     ///
     /// # Errors
-    /// If there are nodes and nothing joins them, or a network without nodes.
+    /// If there are nodes without a network, or a network without nodes.
     pub fn of(setup: &Setup, world: &World, devices: &[Option<NodeId>]) -> Result<Option<Nodes>> {
         let nodes: BTreeSet<NodeId> = devices.iter().flatten().copied().collect();
         let (params, last) = match (setup.network, nodes.last()) {
@@ -52,14 +51,14 @@ impl Nodes {
         Ok(Some(Nodes { network: Rc::new(Shared::new(world.clone(), network)), params, nodes }))
     }
 
-    /// What has been carried up to now.
+    /// Traffic up to now.
     pub fn snapshot(&self) -> Snapshot {
         let machines = self.nodes.iter().map(|&node| Some(node)).chain([None]);
         let carried = |machine| self.network.carried(machine).map(|carried| (machine, carried));
         Snapshot { moved: self.network.moved(), links: machines.filter_map(carried).collect() }
     }
 
-    /// What was carried since `before`, in this time.
+    /// Traffic since `before`, a period of `seconds`.
     pub fn outcome(&self, before: &Snapshot, seconds: f64) -> NetworkOutcome {
         let after = self.snapshot();
         let link = |((machine, before), (_, after)): (&(Option<NodeId>, Carried), &(_, Carried))| {
@@ -70,7 +69,7 @@ impl Nodes {
                 node: machine.map(|node| node.to_string()),
                 sent_bytes: sent.0,
                 received_bytes: received.0,
-                // A transfer counts when it begins.
+                // A transfer is counted at its beginning.
                 send_utilisation: (sent.0 as f64 / most).min(1.0),
                 receive_utilisation: (received.0 as f64 / most).min(1.0),
             }
@@ -85,7 +84,7 @@ impl Nodes {
 /// Reads `RATE[,latency=TIME][,host=RATE]`, as in `10Gbit,latency=50us`.
 ///
 /// # Errors
-/// Names the part that is wrong, and what would be right.
+/// Names the wrong part and the remedy.
 pub fn parse_network(text: &str) -> Result<Params> {
     let wrong = |why: String| Error::setup(format!("--network {text}: {why}; use {SHAPE}"));
     let mut parts = text.split(',').map(str::trim);
@@ -104,7 +103,7 @@ pub fn parse_network(text: &str) -> Result<Params> {
     Ok(Params { rate, latency: latency.unwrap_or(Nanos::ZERO), host })
 }
 
-/// A number of bits per second.
+/// Reads a number of bits per second.
 fn rate(text: &str) -> std::result::Result<Rate, String> {
     let parsed = UNITS.iter().find_map(|(unit, factor)| {
         let split = text.len().checked_sub(unit.len()).filter(|&at| text.is_char_boundary(at))?;
@@ -123,13 +122,13 @@ fn latency_of(text: &str) -> std::result::Result<Nanos, String> {
     fits.then_some(latency).ok_or_else(|| format!("a latency of {latency}: use at most {LONGEST}"))
 }
 
-/// Decimal, as networks count.
+/// Decimal, as usual for networks.
 const UNITS: [(&str, f64); 2] = [("Mbit", 1e6), ("Gbit", 1e9)];
-/// In bytes per second: less, and a request would take longer than any deadline; …
+/// Slowest rate in bytes per second: below, a request would take longer than any deadline.
 const SLOWEST: f64 = 125_000.0;
-/// … and more is faster than any memory.
+/// Fastest rate in bytes per second: faster than any memory.
 const FASTEST: f64 = 1.25e12;
-/// Once round the world and back takes less.
+/// Longest latency: a round trip of the world takes less.
 const LONGEST: Nanos = Nanos::from_secs(1);
 const SHAPE: &str = "--network RATE[,latency=TIME][,host=RATE], as in --network 10Gbit,latency=50us";
 

@@ -1,11 +1,11 @@
-//! What a reader of an outcome should know before believing it, in sentences.
+//! Notes on an outcome, in sentences: caveats for the reader.
 
 use crate::outcome::{LinkOutcome, Outcome};
 use crate::rig::Kind;
 use braid_base::DeviceClass;
 
-/// The notes of an outcome, beside those of its load. `unwritten` pieces of reads met extents that hold
-/// nothing.
+/// The notes of an outcome, beside those of its load. `unwritten` is the number of pieces of reads in extents
+/// without data.
 pub(crate) fn notes(outcome: &Outcome, kinds: &[Kind], is_open_loop: bool, unwritten: u64) -> Vec<String> {
     let larger = |(kind, device): (&Kind, _)| larger_than_its_model(kind, device);
     let mut notes: Vec<String> =
@@ -35,7 +35,7 @@ fn larger_than_its_model(kind: &Kind, id: &str) -> Option<String> {
         .then(|| format!("{id} has {size}, and {model} is a device of {capacity}, whose timing it has"))
 }
 
-/// That a link is what the devices wait for.
+/// Note on a link that limits the devices.
 fn full(link: &LinkOutcome) -> Option<String> {
     let (verb, most) = match link.send_utilisation >= link.receive_utilisation {
         true => ("sends", link.send_utilisation),
@@ -47,7 +47,7 @@ fn full(link: &LinkOutcome) -> Option<String> {
     })
 }
 
-/// Of a policy that is a rule of where data lies: that some lies elsewhere.
+/// Note on a policy with a placement rule, if some data lies elsewhere.
 fn spill(outcome: &Outcome) -> Option<String> {
     let of_class = |class: DeviceClass| outcome.devices.iter().filter(move |device| device.is(class));
     let on = |class| of_class(class).map(|device| device.data_share).sum::<f64>();
@@ -69,7 +69,7 @@ fn spill(outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// What a static split (`d0=20%,d1=80%`) puts on the SSDs.
+/// Share of data that a static split (`d0=20%,d1=80%`) puts on the SSDs.
 fn share_of_ssds(outcome: &Outcome, shares: &str) -> Option<f64> {
     let share = |id: &str| {
         let found = shares.split(',').find_map(|share| share.strip_prefix(id)?.strip_prefix('='));
@@ -79,8 +79,8 @@ fn share_of_ssds(outcome: &Outcome, shares: &str) -> Option<f64> {
     ssds.map(|device| share(&device.device)).sum::<Option<f64>>().map(|percent| percent / 100.0)
 }
 
-/// The share of the time from which on a link is a limit.
+/// Utilisation from which on a link is a limit.
 const FULL: f64 = 0.9;
 
-/// The share of the data by which a rule may be missed: whole extents do not split exactly.
+/// Tolerated deviation from a placement rule, as a share of the data: whole extents do not split exactly.
 const SPILL: f64 = 0.01;

@@ -1,4 +1,4 @@
-//! What comes out of a simulation: plain data, the same for the same setup, with units in its names.
+//! Results of a simulation: plain data, the same for the same setup, with units in the names.
 
 use crate::block_costs::CostCurves;
 use braid_base::{Bytes, DeviceClass};
@@ -8,15 +8,15 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::ops::Range;
 
-/// What a simulation measured, from the end of the warm-up on.
+/// Measurements of a simulation, from the end of the warm-up on.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Outcome {
     /// The policy with all its settings.
     pub policy: String,
-    /// The policy that placed what was filled before the load began, with all its settings; none if nothing
-    /// was. `listed` if the setup lists what lies on SSDs.
+    /// The policy that placed the prefilled data, with all its settings; `None` if nothing was prefilled.
+    /// `listed` if the setup lists the ranges on SSDs.
     pub prefill_policy: Option<String>,
-    /// The workload as it was given, or the trace's file.
+    /// The workload as given, or the trace's file.
     pub load: String,
     /// The seed.
     pub seed: u64,
@@ -24,16 +24,16 @@ pub struct Outcome {
     pub volume_bytes: u64,
     /// The unit of placement.
     pub extent_bytes: u64,
-    /// Time of the simulation that was measured.
+    /// Measured time of the simulation.
     pub measured_seconds: f64,
-    /// Time of the simulation before that.
+    /// Time of the simulation before measuring.
     pub warm_up_seconds: f64,
-    /// Requests that began before it.
+    /// Requests begun before measuring.
     pub warm_up_requests: u64,
-    /// Time that clients of a closed loop waited by themselves before requests, or computed, all together;
-    /// with the time before a shared processor was free.
+    /// Total time that clients of a closed loop waited by themselves before requests, or computed, including
+    /// waits for a shared processor.
     pub think_seconds: f64,
-    /// Bytes that guests read and wrote, per second.
+    /// Bytes read and written by guests, per second.
     pub throughput_bytes_per_second: f64,
     /// Reads and writes per second.
     pub requests_per_second: f64,
@@ -47,112 +47,111 @@ pub struct Outcome {
     pub flush: Operation,
     /// Discards.
     pub discard: Operation,
-    /// What the clients' programmes count themselves; none if the load has no such programme.
+    /// Counts of the clients' programmes; `None` if the load has no such programme.
     pub programme: Option<Programme>,
     /// Time from the load's beginning, warm-up included, after which throughput stayed within a tenth of the
-    /// measured mean; none if it was not there at the end.
+    /// measured mean. `None` if throughput was not within a tenth at the end.
     pub settled_seconds: Option<f64>,
-    /// Requests beyond the volume's end that were left out.
+    /// Requests beyond the volume's end, left out.
     pub dropped_requests: u64,
-    /// Records of the trace that could not be read.
+    /// Unreadable records of the trace.
     pub bad_records: u64,
-    /// How the trace's addresses lie in the volume; none under a workload.
+    /// Layout of the trace's addresses in the volume; `None` under a workload.
     pub trace: Option<TraceOutcome>,
-    /// Share of reads that the memory cache served.
+    /// Share of reads served by the memory cache.
     pub cache_hit_ratio: f64,
-    /// Pieces of reads that the memory cache served.
+    /// Pieces of reads served by the memory cache.
     pub cache_hits: u64,
-    /// Pieces of reads that it did not serve.
+    /// Pieces of reads not served by the memory cache.
     pub cache_misses: u64,
-    /// What happened behind the scenes.
+    /// Background work.
     pub background: Background,
     /// Data that has a home.
     pub mapped_bytes: u64,
-    /// Bytes of the volume that a copy lacked, on average over the ends of all intervals.
+    /// Bytes of the volume missing from a copy, on average over the ends of all intervals.
     pub behind_mean_bytes: f64,
-    /// The most that a copy lacked at the end of an interval.
+    /// Most bytes missing from a copy at the end of an interval.
     pub behind_highest_bytes: u64,
-    /// How unevenly reads and writes came; none unless the setup says `burstiness`.
+    /// Burstiness of reads and writes; `None` unless the setup says `burstiness`.
     #[serde(skip)]
     pub burstiness: Option<Burstiness>,
-    /// Which blocks cost how much; none unless the setup says `block_costs`.
+    /// Cost of blocks; `None` unless the setup says `block_costs`.
     #[serde(skip)]
     pub block_costs: Option<CostCurves>,
-    /// The extents that have their homes on SSDs at the end, in order; none unless the setup says
-    /// `list_homes`.
+    /// Extents with homes on SSDs at the end, in order; `None` unless the setup says `list_homes`.
     #[serde(skip)]
     pub ssd_homes: Option<Vec<Range<Bytes>>>,
-    /// Reads and writes by the time at which they came; none unless the setup says `batches`.
+    /// Reads and writes by arrival time; empty unless the setup says `batches`.
     #[serde(skip)]
     pub batches: Vec<Batch>,
     /// Memory of the map.
     pub map_memory_bytes: u64,
-    /// Memory of the policy, about.
+    /// Memory of the policy, approximately.
     pub policy_memory_bytes: u64,
-    /// Bytes that were read and compared with the last write; zero unless the setup says `verify`.
+    /// Bytes read and compared with the last write; zero unless the setup says `verify`.
     pub verified_bytes: u64,
     /// The devices, by id.
     pub devices: Vec<DeviceOutcome>,
-    /// What the network carried; none if all devices are the host's.
+    /// Traffic of the network; `None` if all devices are the host's.
     pub network: Option<NetworkOutcome>,
-    /// What to know before believing it: sentences.
+    /// Caveats for the reader, in sentences.
     pub notes: Vec<String>,
-    /// When the policy went on in another of its modes.
+    /// Switches of the policy between its modes.
     pub mode_switches: Vec<ModeSwitch>,
-    /// How it changed over time: intervals of equal length, but for the last.
+    /// Development over time: intervals of equal length, except the last.
     pub intervals: Vec<Interval>,
 }
 
-/// A policy goes on in another of its modes.
+/// A switch of the policy to another of its modes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ModeSwitch {
-    /// When, from the beginning of the load, warm-up included.
+    /// Time from the beginning of the load, warm-up included.
     pub seconds: f64,
-    /// The policy in that mode.
+    /// The policy in the new mode.
     pub policy: String,
 }
 
-/// Reads and writes that came within a time.
+/// Reads and writes that arrived within a period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
-    /// How many have completed.
+    /// Completed requests.
     pub requests: u64,
     /// The sum of their latencies.
     pub latency_ns_sum: u64,
 }
 
-/// What joins nodes, and what it carried.
+/// The network between nodes, and its traffic.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct NetworkOutcome {
-    /// Bytes of moves that went from one machine to another.
+    /// Bytes of moves between machines.
     pub moved_bytes: u64,
-    /// The links of nodes that have devices, then that of the host, if it has a rate.
+    /// Links of the nodes with devices, then the host's link, if the host has a rate.
     pub links: Vec<LinkOutcome>,
 }
 
-/// What a machine's link carried.
+/// Traffic of a machine's link.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct LinkOutcome {
     /// The node; none for the host.
     pub node: Option<String>,
-    /// Bytes that the machine sent, moves included.
+    /// Bytes sent by the machine, moves included.
     pub sent_bytes: u64,
-    /// Bytes that it received.
+    /// Bytes received.
     pub received_bytes: u64,
-    /// Share of the time in which it sent.
+    /// Share of the time spent sending.
     pub send_utilisation: f64,
-    /// Share of the time in which it received.
+    /// Share of the time spent receiving.
     pub receive_utilisation: f64,
 }
 
-/// What there is to say of a trace that was simulated.
+/// Facts about a simulated trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct TraceOutcome {
-    /// The address space of its devices, one after another.
+    /// Address space of the trace's devices, one after another.
     pub span_bytes: u64,
-    /// The extents that it touches, if they were numbered without gaps: the address space of the simulation.
+    /// Size of the touched extents, if numbered without gaps: the address space of the simulation.
     pub compacted_bytes: Option<u64>,
-    /// How often it was played; the last time was measured.
+    /// Number of times that the trace was played; the last time was measured.
     pub passes: u32,
 }
 
@@ -161,7 +160,7 @@ pub struct TraceOutcome {
 pub struct Operation {
     /// Requests completed.
     pub requests: u64,
-    /// Bytes read or written by them.
+    /// Bytes read or written by the requests.
     pub bytes: u64,
     /// From arrival to completion.
     pub latency: Distribution,
@@ -171,43 +170,43 @@ pub struct Operation {
     pub service: Distribution,
 }
 
-/// What the clients' programmes count themselves: a page cache answers some of their operations, gathers
-/// others, and forgets others again, so that the volume sees less.
+/// Counts of the clients' programmes. The volume sees less: a page cache answers some operations, gathers
+/// some, and drops some.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Programme {
-    /// Operations that were complete.
+    /// Completed operations.
     pub operations: u64,
-    /// Bytes read or written by them.
+    /// Bytes read or written by the operations.
     pub programme_bytes: u64,
-    /// From the end of the client's last operation to its own: computing, the wait for a processor, and the
-    /// requests that it had to wait for, if there were any. In JSON flat: `operation_ns_mean` and so on.
+    /// From the end of the client's last operation to the end of the operation: computing, the wait for a
+    /// processor, and waits for requests, if any. In JSON flat: `operation_ns_mean` and so on.
     #[serde(flatten, serialize_with = "serialize_operation")]
     pub operation: Distribution,
-    /// Nine of ten operations take at most so long: the limit of TPC-C is one on this.
+    /// 90th percentile of an operation's time: the percentile limited by TPC-C.
     pub operation_ns_p90: u64,
 }
 
-/// Times in nanoseconds. Mean and maximum are exact, percentiles within one per cent.
+/// Times in nanoseconds. Mean and maximum are exact, percentiles within 1 per cent.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Distribution {
     /// The mean.
     pub mean: f64,
-    /// Half are at most so long.
+    /// 50th percentile.
     pub p50: u64,
-    /// 95 of 100.
+    /// 95th percentile.
     pub p95: u64,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99: u64,
-    /// 999 of 1000.
+    /// 99.9th percentile.
     pub p999: u64,
     /// The longest.
     pub max: u64,
 }
 
-/// Bytes moved behind the scenes, by cause.
+/// Bytes moved in the background, by cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Background {
-    /// Extents that got a new home.
+    /// Extents moved to a new home.
     pub migrations: u64,
     /// Migrations that gave way to a write or found no room.
     pub migrations_stopped: u64,
@@ -233,12 +232,12 @@ pub struct Background {
     pub map_written_bytes: u64,
 }
 
-/// What a device did.
+/// Work of a device.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DeviceOutcome {
-    /// Its id in the volume.
+    /// Id of the device in the volume.
     pub device: String,
-    /// The node that it is on; none for the host.
+    /// Node of the device; `None` for the host.
     pub node: Option<String>,
     /// `ssd` or `hdd`.
     pub class: String,
@@ -246,15 +245,15 @@ pub struct DeviceOutcome {
     pub model: String,
     /// Its size.
     pub size_bytes: u64,
-    /// Share of the time in which it had a request.
+    /// Share of the time with a request on the device.
     pub utilisation: f64,
-    /// Requests that it had on average, background included.
+    /// Mean number of requests on the device, background included.
     pub queue_depth_mean: f64,
-    /// Its share of the guests' requests that reached a device.
+    /// Share of the guests' requests that reached a device.
     pub requests_share: f64,
-    /// Its share of the guests' bytes that reached a device.
+    /// Share of the guests' bytes that reached a device.
     pub bytes_share: f64,
-    /// Its share of the data, by extent, at the end.
+    /// Share of the data, by extent, at the end.
     pub data_share: f64,
     /// Guests' reads.
     pub guest_read_requests: u64,
@@ -268,39 +267,39 @@ pub struct DeviceOutcome {
     pub background_bytes: u64,
     /// All bytes read.
     pub device_read_bytes: u64,
-    /// All bytes written: what wears an SSD.
+    /// All bytes written: the wear of an SSD.
     pub device_written_bytes: u64,
-    /// All bytes written, in sizes of the device per day.
+    /// All bytes written, in device sizes per day.
     pub drive_writes_per_day: f64,
-    /// Bytes programmed into its flash, those of collection and merges included; none for a model without
-    /// flash, or while nothing is.
+    /// Bytes programmed into flash, including collection and merges; `None` for a model without flash, or if
+    /// nothing was programmed.
     pub flash_written_bytes: Option<u64>,
-    /// Bytes programmed for each byte written: the write amplification.
+    /// Bytes programmed for each byte written: write amplification.
     pub write_amplification: Option<f64>,
-    /// Blocks of its flash erased.
+    /// Flash blocks erased.
     pub erases: Option<u64>,
     /// Flushes.
     pub flushes: u64,
     /// Response times of guests' requests. In JSON flat: `response_ns_mean` and so on.
     #[serde(flatten, serialize_with = "serialize_response")]
     pub response: Distribution,
-    /// What the policy says of it at the end: names with units, and numbers.
+    /// The policy's figures for the device at the end: names with units, and numbers.
     #[serde(serialize_with = "serialize_pairs")]
     pub policy_figures: Vec<(String, f64)>,
 }
 
-/// What happened in an interval.
+/// Activity in an interval.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Interval {
-    /// Its beginning, from the end of the warm-up.
+    /// Beginning of the interval, from the end of the warm-up.
     pub start_seconds: f64,
-    /// Its length.
+    /// Length of the interval.
     pub length_seconds: f64,
-    /// Reads and writes that completed.
+    /// Completed reads and writes.
     pub requests: u64,
     /// Reads and writes per second.
     pub requests_per_second: f64,
-    /// Bytes of them, per second.
+    /// Bytes of the reads and writes, per second.
     pub throughput_bytes_per_second: f64,
     /// Mean time from arrival to completion.
     pub latency_ns_mean: f64,
@@ -310,27 +309,27 @@ pub struct Interval {
     pub devices: Vec<IntervalDevice>,
 }
 
-/// What a device did in an interval.
+/// Activity of a device in an interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct IntervalDevice {
-    /// Its share of the guests' requests that reached a device.
+    /// Share of the guests' requests that reached a device.
     pub requests_share: f64,
-    /// Its share of the guests' bytes that reached a device.
+    /// Share of the guests' bytes that reached a device.
     pub bytes_share: f64,
-    /// Its share of the data at the end of the interval.
+    /// Share of the data at the end of the interval.
     pub data_share: f64,
     /// Guests' bytes, per second.
     pub throughput_bytes_per_second: f64,
-    /// Mean response time of guests' requests; zero if there was none.
+    /// Mean response time of guests' requests; zero if there was no request.
     pub response_ns_mean: f64,
-    /// Share of the time in which it had a request.
+    /// Share of the time with a request on the device.
     pub utilisation: f64,
-    /// Requests that it had on average.
+    /// Mean number of requests on the device.
     pub queue_depth_mean: f64,
 }
 
 impl DeviceOutcome {
-    /// What kind of device it is.
+    /// True if the device is of this class.
     pub fn is(&self, class: DeviceClass) -> bool {
         self.class == class.to_string()
     }

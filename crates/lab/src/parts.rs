@@ -1,4 +1,4 @@
-//! A load of several workloads on one volume, each for a time of its own: how phases that change are made.
+//! Loads of several workloads on one volume, each for a time of its own: loads with phases.
 
 use crate::rig::Need;
 use crate::source::{Arrivals, Source};
@@ -7,16 +7,16 @@ use braid_base::{Arrival, Bytes, Nanos};
 use braid_workload::{Load, Step};
 use std::ops::Range;
 
-/// A part that is ready to be started.
+/// A part that is ready to start.
 pub(crate) struct TimedSource {
-    /// When its clients begin. Arrivals have times of the whole load.
+    /// When its clients begin. Arrivals have times relative to the whole load.
     pub from: Nanos,
     /// When its clients end.
     pub until: Nanos,
     pub source: Source,
 }
 
-/// All parts of a load, and what is known of it beforehand.
+/// All parts of a load, with the needs known beforehand.
 pub(crate) struct OpenedParts {
     pub sources: Vec<TimedSource>,
     pub need: Need,
@@ -26,7 +26,7 @@ pub(crate) struct OpenedParts {
 /// Opens all parts.
 ///
 /// # Errors
-/// A part that cannot be: a workload that is none, or one that says itself what is not measured.
+/// If a part is not a valid workload, or declares requests of its own that are not measured.
 pub(crate) fn open(parts: &[Part]) -> Result<OpenedParts> {
     if parts.is_empty() {
         return Err(Error::setup("a load of no parts: give at least one workload"));
@@ -80,7 +80,7 @@ fn source(part: &Part, load: Load) -> Source {
     }
 }
 
-/// Ranges in order, those that meet or overlap as one.
+/// Sorts ranges, and joins ranges that meet or overlap.
 fn joined(mut ranges: Vec<Range<Bytes>>) -> Vec<Range<Bytes>> {
     ranges.sort_by_key(|range| (range.start, range.end));
     let mut joined: Vec<Range<Bytes>> = Vec::new();
@@ -120,7 +120,7 @@ mod tests {
         assert!(whole.iter().all(within));
         let moved = arrivals(&Part { offset: GIB, ..load.clone() });
         assert!(whole.iter().zip(&moved).all(|(a, b)| b.request.offset == a.request.offset + GIB));
-        // The same places are popular, and other requests are made.
+        // The same places are popular, but the requests differ.
         let later = arrivals(&Part { skip: 100, ..load.clone() });
         assert_eq!(
             later[..500].iter().map(|a| a.request).collect::<Vec<_>>(),

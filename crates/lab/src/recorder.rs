@@ -1,5 +1,5 @@
-//! What guests saw: response times by kind of request, with the wait for admission apart from the time in the
-//! volume; and what their programmes count themselves.
+//! Measurements of guests: response times by kind of request, with the wait for admission apart from the time
+//! in the volume; and counts of the guests' programmes.
 
 use crate::Result;
 use crate::block_costs::{BlockCosts, CostCurves};
@@ -10,82 +10,82 @@ use braid_base::{Bytes, Nanos, Op};
 use braid_engine::Latency;
 use braid_trace::measure::{Burstiness, BurstinessCounting};
 
-/// What guests saw from a moment on.
+/// Measurements of guests from a moment on.
 #[derive(Default)]
 pub(crate) struct Recorder {
-    /// Nothing that completes before counts.
+    /// Completions before this time do not count.
     from: Nanos,
     kinds: [Kind; 4],
     programme: Programme,
-    /// What was read and written before `from`: by requests, and by programmes.
+    /// Bytes read and written before `from`: by requests, and by programmes.
     moved_before: [Bytes; 2],
-    /// When reads and writes arrived, if that is measured.
+    /// Arrival times of reads and writes, if measured.
     arrivals: Option<BurstinessCounting>,
-    /// What each block cost, if that is measured.
+    /// Cost of each block, if measured.
     costs: Option<BlockCosts>,
-    /// Reads and writes by the time at which they came, if that is measured.
+    /// Reads and writes by arrival time, if measured.
     batches: Option<Batches>,
-    /// A file that gets every request, if that is asked for.
+    /// Log of every request, if wanted.
     log: Option<RequestLog>,
 }
 
-/// Reads and writes by the time at which they came.
+/// Reads and writes by arrival time.
 struct Batches {
-    /// When each batch begins, in rising order. Requests that come before the first are in none.
+    /// Start of each batch, in rising order. Requests that arrive before the first start are in no batch.
     from: Vec<Nanos>,
     sums: Vec<Batch>,
 }
 
-/// Operations of the clients' programmes, those included that no request was made for.
+/// Operations of the clients' programmes, including operations without a request.
 #[derive(Default)]
 pub(crate) struct Programme {
     pub bytes: Bytes,
-    /// From the end of the operation before to its own.
+    /// From the end of the preceding operation to the end of the operation.
     pub latency: Latency,
 }
 
-/// What became of the requests of one kind.
+/// Requests of one kind.
 #[derive(Default)]
 pub(crate) struct Kind {
     pub requests: u64,
     pub bytes: Bytes,
-    /// From arrival to completion, of requests that were admitted at once.
+    /// From arrival to completion, of requests admitted at once.
     direct: Latency,
-    /// Of those that were not: the whole, and its two parts.
+    /// For delayed requests: the whole time, and its two parts.
     delayed: Latency,
     queued: Latency,
     served: Latency,
 }
 
 impl Recorder {
-    /// Nothing yet; whether arrivals are to be counted, and the costs of blocks.
+    /// An empty recorder that counts arrivals and costs of blocks, if wanted.
     pub fn new(arrivals: bool, costs: bool) -> Recorder {
         let (arrivals, costs) = (arrivals.then(BurstinessCounting::default), costs.then(BlockCosts::default));
         Recorder { arrivals, costs, ..Recorder::default() }
     }
 
-    /// The same, with sums for batches of requests: when each batch begins, in rising order.
+    /// Adds sums for batches of requests; `from` is the start of each batch, in rising order.
     pub fn with_batches(self, from: Vec<Nanos>) -> Recorder {
         let sums = vec![Batch::default(); from.len()];
         Recorder { batches: (!from.is_empty()).then_some(Batches { from, sums }), ..self }
     }
 
-    /// Writes every request that is measured to a file, too.
+    /// Also writes every measured request to a file.
     pub fn log_to(&mut self, log: RequestLog) {
         self.log = Some(log);
     }
 
-    /// Writes what is left of the log.
+    /// Writes the rest of the log.
     pub fn finish_log(&mut self) -> Result<()> {
         self.log.as_mut().map_or(Ok(()), RequestLog::finish)
     }
 
-    /// The sums of the batches; none if none are measured.
+    /// Sums of the batches; empty if batches are not measured.
     pub fn batches(&self) -> Vec<Batch> {
         self.batches.as_ref().map(|batches| batches.sums.clone()).unwrap_or_default()
     }
 
-    /// Forgets everything but batches and how much was moved in all, and counts from `now` on.
+    /// Drops everything except batches, the log and the total of bytes moved, and counts from `now` on.
     pub fn restart(&mut self, now: Nanos) {
         let moved_before = self.moved();
         let (batches, mut log) = (self.batches.take(), self.log.take());
@@ -106,14 +106,14 @@ impl Recorder {
         [requests + self.totals().1, programmes + self.programme.bytes]
     }
 
-    /// Bytes read and written since the load began, as the clients' programmes count them, or else as the
-    /// volume does.
+    /// Bytes read and written since the load began, as counted by the clients' programmes, or by the volume
+    /// if there are none.
     pub fn progress(&self) -> Bytes {
         let [requests, programmes] = self.moved();
         if programmes > Bytes::ZERO { programmes } else { requests }
     }
 
-    /// An operation of a client's programme is complete.
+    /// Counts a completed operation of a client's programme.
     pub fn record_operation(&mut self, ended: Ended) {
         if ended.at >= self.from {
             self.programme.bytes += ended.bytes;
@@ -121,12 +121,12 @@ impl Recorder {
         }
     }
 
-    /// Operations of the clients' programmes; none if clients have none.
+    /// Operations of the clients' programmes; `None` if no operation was recorded.
     pub fn programme(&self) -> Option<&Programme> {
         (!self.programme.latency.is_empty()).then_some(&self.programme)
     }
 
-    /// A request arrives now. Times do not run backwards.
+    /// Counts the arrival of a request. Times do not run backwards.
     #[inline]
     pub fn arrive(&mut self, op: Op, at: Nanos) {
         if let Some(arrivals) = self.arrivals.as_mut().filter(|_| matches!(op, Op::Read | Op::Write)) {
@@ -134,7 +134,7 @@ impl Recorder {
         }
     }
 
-    /// A read or write has taken so long.
+    /// Counts the latency of a read or write for its blocks.
     #[inline]
     pub fn add_cost(&mut self, op: Op, offset: Bytes, len: Bytes, latency: Nanos) {
         if let Some(costs) = self.costs.as_mut().filter(|_| matches!(op, Op::Read | Op::Write)) {
@@ -142,17 +142,17 @@ impl Recorder {
         }
     }
 
-    /// Which blocks cost how much, if that is measured.
+    /// Cost of blocks, if measured.
     pub fn costs(&self) -> Option<CostCurves> {
         self.costs.as_ref().map(BlockCosts::finish)
     }
 
-    /// How unevenly requests arrived, if that is measured.
+    /// Burstiness of arrivals, if measured.
     pub fn burstiness(&self) -> Option<Burstiness> {
         self.arrivals.as_ref().map(BurstinessCounting::finish)
     }
 
-    /// A request has completed that arrived, was admitted, and is done at these times.
+    /// Counts a completed request by its times of arrival, admission and completion.
     #[inline]
     pub fn record(
         &mut self,
@@ -184,7 +184,7 @@ impl Recorder {
         }
     }
 
-    /// What became of the requests of one kind.
+    /// Requests of one kind.
     pub fn kind(&self, op: Op) -> &Kind {
         &self.kinds[place(op)]
     }

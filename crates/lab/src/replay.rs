@@ -1,27 +1,27 @@
-//! A trace as the requests of a load: played once or several times in a row, without gaps that are too long,
-//! in its own addresses or in those of its touched extents.
+//! Replay of a trace as a load: played once or several times in a row, with long gaps cut, in the trace's
+//! addresses or compacted to the touched extents.
 
 use crate::{Error, ErrorKind, Result, Trace};
 use braid_base::{Arrival, Nanos};
 use braid_trace::{Compaction, Reader, Record, TraceFile};
 
-/// The requests of a trace, each at its time.
+/// Requests of a trace, each at its time.
 pub(crate) struct Replay {
     file: TraceFile,
     reader: Reader<'static>,
     compaction: Option<Compaction>,
-    /// Passes after this one.
+    /// Passes after the current pass.
     left: u32,
     longest_gap: Nanos,
-    /// The time of the last request, in the trace and in the load.
+    /// Time of the last request, in the trace and in the load.
     in_trace: Nanos,
     in_load: Nanos,
 }
 
 impl Replay {
-    /// From the beginning of the trace, in the compacted address space where there is one.
+    /// Starts at the beginning of the trace, in the compacted address space if there is one.
     pub fn new(trace: &Trace, file: TraceFile, compaction: Option<Compaction>) -> Result<Replay> {
-        // An empty trace is as empty when it is played again.
+        // An empty trace has nothing to repeat.
         let left = if file.survey().tally.records == 0 { 0 } else { trace.repeat - 1 };
         Ok(Replay {
             reader: file.reader()?,

@@ -1,4 +1,4 @@
-//! A line for each measured request, in a file: to plot distributions with other tools.
+//! Log of measured requests in a file, a line each: for plots of distributions with other tools.
 //!
 //! The file is CSV with a heading. Lines are in the order in which requests complete, times in virtual
 //! nanoseconds from the beginning of the load.
@@ -9,26 +9,26 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// What a line has.
+/// Columns of a line.
 const HEADING: &str = "arrival_ns,operation,offset_bytes,length_bytes,queue_ns,service_ns";
 
-/// A file of requests.
+/// Log file of requests.
 pub(crate) struct RequestLog {
     path: PathBuf,
     out: BufWriter<File>,
-    /// When the load began.
+    /// Start of the load.
     origin: Nanos,
-    /// Whether requests are measured yet.
+    /// True once requests are measured.
     has_begun: bool,
-    /// The first failure: what comes after it is not written.
+    /// First failure: later lines are not written.
     failure: Option<io::Error>,
 }
 
 impl RequestLog {
-    /// A new file with a heading, for a load that begins at `origin`.
+    /// Creates a file with a heading, for a load that begins at `origin`.
     ///
     /// # Errors
-    /// A file that cannot be written.
+    /// If the file cannot be written.
     pub fn create(path: &Path, origin: Nanos) -> Result<RequestLog> {
         let create = || {
             let mut out = BufWriter::new(File::create(path)?);
@@ -38,12 +38,12 @@ impl RequestLog {
         Ok(RequestLog { path: path.to_owned(), out, origin, has_begun: false, failure: None })
     }
 
-    /// From now on requests are measured.
+    /// Starts logging: from now on requests are measured.
     pub fn begin(&mut self) {
         self.has_begun = true;
     }
 
-    /// A request that arrived, was admitted, and is done at these times.
+    /// Logs a request by its times of arrival, admission and completion.
     pub fn add(&mut self, op: Op, offset: Bytes, len: Bytes, arrived: Nanos, admitted: Nanos, done: Nanos) {
         if self.failure.is_some() || !self.has_begun {
             return;
@@ -62,10 +62,10 @@ impl RequestLog {
         self.failure = line.err();
     }
 
-    /// Writes what is left.
+    /// Writes buffered lines.
     ///
     /// # Errors
-    /// The first failure of all.
+    /// The first failure of the log.
     pub fn finish(&mut self) -> Result<()> {
         match self.failure.take().map_or_else(|| self.out.flush(), Err) {
             Ok(()) => Ok(()),
@@ -113,7 +113,7 @@ mod tests {
         let took = rows.iter().map(|row| number(row, 4) + number(row, 5)).sum::<u64>() as f64;
         let mean = took / rows.len() as f64;
         assert!((mean / outcome.all.latency.mean - 1.0).abs() < 0.01, "{mean} {}", outcome.all.latency.mean);
-        // Completions come in order.
+        // Completions are in order.
         let ends: Vec<u64> =
             rows.iter().map(|row| [0, 4, 5].map(|place| number(row, place)).iter().sum()).collect();
         assert!(ends.is_sorted());

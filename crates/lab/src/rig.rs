@@ -1,8 +1,8 @@
 //! The devices and the volume of a simulation, filled and ready.
 //!
-//! Making, filling and opening the volume takes no time of the simulation: the devices' timing is off until
-//! the load begins. After the fill the volume is closed and opened anew, so that the policy starts as after
-//! any restart: with the data in place, and without a memory of how it came there.
+//! Creating, filling and opening the volume takes no simulated time: the devices' timing is off until the
+//! load begins. After the fill the volume is closed and reopened, so the policy starts as after any restart:
+//! with the data in place, and without a memory of the fill.
 
 use crate::fill;
 use crate::network::Nodes;
@@ -23,52 +23,52 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// A device of a simulation: a model's timing over something without bytes.
+/// A simulated device: a model's timing over storage without bytes.
 pub(crate) type Simulated = Rc<Emulated<World, Rc<Hollow>>>;
 
-/// The same with the way to it, as the volume sees it.
+/// A simulated device with its network path, as seen by the volume.
 pub(crate) type Reached = Networked<World, Simulated>;
 
-/// How often it looks whether a disk is an image of the volume.
+/// Interval between checks for the first image of the volume on a disk.
 const LOOK: Nanos = Nanos::from_millis(100);
 
-/// The policy by which a volume is made, and with which it is opened, before one without a name takes charge.
+/// Policy of the volume's creation and opening, before a policy without a name becomes active.
 const UNTIL_MADE: &str = "stripe";
 
 /// A volume, and handles to its devices.
 pub(crate) struct Rig {
     pub volume: Volume<World, Reached>,
     pub devices: Vec<Simulated>,
-    /// The nodes that they are on, if there are any.
+    /// Nodes of the devices, if any.
     pub nodes: Option<Nodes>,
-    /// What each device is.
+    /// Description of each device.
     pub kinds: Vec<Kind>,
-    /// The policy that placed what was filled, with its settings.
+    /// The policy that placed the prefilled data, with its settings.
     pub filled_by: Option<String>,
 }
 
-/// What a device is.
+/// Description of a device.
 pub(crate) struct Kind {
     pub class: DeviceClass,
     /// The model's own name.
     pub model: String,
     pub spec: Spec,
     pub size: Bytes,
-    /// The size of the real device.
+    /// Size of the real device.
     pub capacity: Bytes,
-    /// Where it is; none for the host.
+    /// Node of the device; `None` for the host.
     pub node: Option<NodeId>,
 }
 
-/// What the load needs of a volume, as far as it is known beforehand.
+/// Needs of the load, as far as known beforehand.
 pub(crate) struct Need {
-    /// Where its requests end.
+    /// End of the load's addresses.
     pub span: Option<Bytes>,
-    /// What it takes to be written.
+    /// Ranges that the load expects to be written.
     pub filled: Option<Vec<Range<Bytes>>>,
-    /// How much data there is: what shares of it are taken of.
+    /// Amount of data: the base of shares.
     pub data: Option<Bytes>,
-    /// The model of each device, if names do not tell.
+    /// Model of each device, if not found by name.
     pub specs: Option<Vec<Spec>>,
 }
 
@@ -81,10 +81,10 @@ pub(crate) struct Sized {
 }
 
 impl Sized {
-    /// The devices of a setup, for a load that needs so much.
+    /// Devices of a setup, for a load with these needs.
     ///
     /// # Errors
-    /// Devices that cannot be.
+    /// If the devices are invalid.
     pub fn of(setup: &Setup, need: &Need) -> Result<Sized> {
         let (kinds, specs): (Vec<DeviceSetup>, Vec<Spec>) = models(setup, need)?.into_iter().unzip();
         let options = options(setup, need, &kinds)?;
@@ -93,8 +93,8 @@ impl Sized {
     }
 }
 
-/// Makes the devices and the volume, fills it, and leaves it open with the devices' timing on. `prepare` may
-/// break a device.
+/// Creates the devices and the volume, fills the volume, and leaves it open with the devices' timing on.
+/// `prepare` may break a device.
 pub(crate) async fn build(
     world: &World,
     setup: &Setup,
@@ -142,7 +142,7 @@ pub(crate) async fn build(
     let mut volume = open(world, &reached, setup).await?;
     let ranges = fill::ranges(setup, need.filled.as_deref(), volume.size());
     let filled_by = fill::fill(&volume, setup, ranges, verifier, gauge).await?;
-    // The first copy is no part of what is measured.
+    // The first copy to the image disk is not measured.
     while !options.layouts.is_empty() && volume.status().epoch.is_none() {
         world.sleep(LOOK).await;
     }
@@ -156,19 +156,19 @@ pub(crate) async fn build(
     Ok(Rig { volume, devices, nodes, kinds, filled_by })
 }
 
-/// The node of each device; none for the host.
+/// Node of each device; `None` for the host.
 fn places(setup: &Setup) -> Vec<Option<NodeId>> {
     setup.devices.iter().flat_map(|kind| (0..kind.count).map(|number| kind.node(number))).collect()
 }
 
-/// Each device with its model; the setup names the model by its own name.
+/// Each device with its model. The returned setups use the model's own name.
 fn models(setup: &Setup, need: &Need) -> Result<Vec<(DeviceSetup, Spec)>> {
     if let Some(specs) = &need.specs {
         return Ok(setup.devices.iter().cloned().zip(specs.iter().cloned()).collect());
     }
     let mut models = Vec::new();
     for kind in &setup.devices {
-        // Found once for all of a kind: a file may change meanwhile.
+        // Found once for all devices of a kind: a file may change meanwhile.
         let spec = kind.spec()?;
         let named = DeviceSetup { model: spec.name.to_string(), ..kind.clone() };
         models.extend(std::iter::repeat_n((named, spec), kind.count));
@@ -204,8 +204,8 @@ fn options(setup: &Setup, need: &Need, kinds: &[DeviceSetup]) -> Result<CreateOp
     Ok(options)
 }
 
-/// Whether a policy wants a disk that keeps addresses. What is wrong with the policy is said when the volume
-/// is made.
+/// True if a policy needs a disk that keeps addresses. Errors in the policy are reported at the volume's
+/// creation.
 fn keeps_epochs(policy: &str, kinds: &[DeviceSetup]) -> bool {
     let view = |(id, kind): (u16, &DeviceSetup)| DeviceView::empty(DeviceId(id), kind.class, u32::MAX);
     let views: Vec<DeviceView> = (0..).zip(kinds).map(view).collect();

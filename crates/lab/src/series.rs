@@ -1,6 +1,6 @@
-//! How a simulation changed over time: counters noted at equal intervals, at most a few hundred. Where the
-//! time grows beyond that, every other note is dropped and the interval doubles, so that memory does not
-//! follow the trace's length.
+//! Time series of a simulation: counters noted at equal intervals, at most a few hundred. When a run exceeds
+//! the limit, every other note is dropped and the interval doubles, so memory does not grow with the trace's
+//! length.
 
 use crate::guests::Guests;
 use crate::outcome::{Interval, IntervalDevice};
@@ -11,7 +11,7 @@ use braid_emulated::Usage;
 use braid_engine::{DeviceGlance, Glance};
 use braid_model::Counters;
 
-/// Notes, oldest first: the first stands at the end of the warm-up.
+/// Notes, oldest first: the first note is at the end of the warm-up.
 pub(crate) struct Series {
     pub interval: Nanos,
     notes: Vec<Note>,
@@ -37,15 +37,15 @@ pub(crate) struct DeviceNote {
     pub wear: Counters,
 }
 
-/// The interval of a series of unknown length, at first.
+/// Initial interval of a series of unknown length.
 const FIRST: Nanos = Nanos::from_millis(100);
-/// Notes, at most.
+/// Most notes.
 const MOST: usize = 512;
 /// Intervals of a series of known length.
 const USUAL: u64 = 200;
 
 impl Series {
-    /// An empty series, of intervals of this length, or of one that fits a simulation of `duration`.
+    /// An empty series with this interval, or with an interval that fits a simulation of `duration`.
     pub fn new(interval: Option<Nanos>, duration: Option<Nanos>) -> Series {
         let fitting = duration.map_or(FIRST, |duration| duration / USUAL);
         let interval = interval.unwrap_or(fitting).max(Nanos::from_micros(1));
@@ -75,13 +75,13 @@ impl Series {
         &self.notes[self.notes.len() - 1]
     }
 
-    /// Bytes of the volume that a copy lacked at the notes: the mean and the most.
+    /// Bytes of the volume missing from a copy at the notes: the mean and the maximum.
     pub fn behind(&self) -> (f64, u64) {
         let behind = || self.notes.iter().map(|note| note.behind.0);
         (ratio(behind().sum(), self.notes.len() as u64), behind().max().unwrap_or(0))
     }
 
-    /// What happened between the notes.
+    /// Activity between the notes.
     pub fn intervals(&self) -> Vec<Interval> {
         let begin = self.first().at;
         self.notes
@@ -93,7 +93,7 @@ impl Series {
 }
 
 impl Note {
-    /// The counters now.
+    /// Takes the counters now.
     pub fn take(now: Nanos, recorder: &Recorder, glance: &Glance, devices: &[Simulated]) -> Note {
         let (requests, bytes, time) = recorder.totals();
         let note = |(guests, simulated): (&DeviceGlance, &Simulated)| DeviceNote {
@@ -142,7 +142,7 @@ fn between(begin: Nanos, before: &Note, after: &Note) -> Interval {
     }
 }
 
-/// What each device did between two notes.
+/// Activity of each device between two notes.
 pub(crate) fn devices_between(before: &Note, after: &Note) -> Vec<IntervalDevice> {
     let pairs = || before.devices.iter().zip(&after.devices);
     let elapsed = after.at - before.at;
@@ -164,7 +164,7 @@ pub(crate) fn devices_between(before: &Note, after: &Note) -> Vec<IntervalDevice
     pairs().map(device).collect()
 }
 
-/// A part of a whole; zero if the whole is.
+/// Part divided by whole; zero if the whole is zero.
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -1,33 +1,33 @@
-//! When a run reached its equilibrium: how much was read and written, noted from the load's beginning on,
-//! warm-up included.
+//! Time to equilibrium of a run: bytes read and written, noted from the load's beginning on, warm-up
+//! included.
 //!
 //! The measure: the first time after which the throughput of every interval is within a tenth of the mean of
-//! the measured time. If the last interval is not, there is no such time. Throughput is what the clients'
-//! programmes count, if they do, and else what the volume counts.
+//! the measured time. If the last interval is outside, there is no such time. Throughput is counted by the
+//! clients' programmes, if they count, otherwise by the volume.
 //!
-//! Intervals are between a 40th and a 20th of the run, so that the time is known to that. Shorter ones would
-//! show how unsteady the load is, and not how the mean of it changes.
+//! Intervals are between a 40th and a 20th of the run: the resolution of the result. Shorter intervals would
+//! show the unsteadiness of the load rather than changes of its mean.
 
 use crate::guests::Guests;
 use braid_base::{Bytes, Nanos};
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
-/// How much was read and written up to some times, oldest first: the first is the load's beginning.
+/// Bytes read and written up to each of some times, oldest first: the first time is the load's beginning.
 pub(crate) struct Course {
     interval: Nanos,
     notes: Vec<(Nanos, Bytes)>,
 }
 
-/// Intervals of a run, at least, and half of the most.
+/// Fewest intervals of a run, and half of the most.
 const INTERVALS: usize = 20;
-/// The interval in a run of unknown length, at first.
+/// Initial interval of a run of unknown length.
 const FIRST: Nanos = Nanos::from_millis(10);
-/// How far from the mean throughput is in equilibrium.
+/// Tolerance of throughput in equilibrium around the mean.
 const TOLERANCE: f64 = 0.1;
 
 impl Course {
-    /// Of a run that begins now, and whose length may be known.
+    /// Course of a run that begins now, with a known or unknown length.
     pub fn new(now: Nanos, length: Option<Nanos>) -> Course {
         let most = 2 * INTERVALS as u64;
         let interval = length.map_or(FIRST, |length| length / most).max(Nanos::from_micros(1));
@@ -42,11 +42,12 @@ impl Course {
         self.notes[self.notes.len() - 1]
     }
 
-    /// So much was read and written up to now. If there are too many intervals, each two become one.
+    /// Notes the bytes read and written up to now. If there are too many intervals, pairs of intervals are
+    /// joined.
     fn push(&mut self, now: Nanos, moved: Bytes) {
         self.notes.push((now, moved));
         if self.notes.len() > 2 * INTERVALS + 1 {
-            // The odd one: its time is part of the next one.
+            // The odd note is dropped: its time is part of the next interval.
             self.notes.pop();
             let mut place = 0;
             self.notes.retain(|_| {
@@ -57,8 +58,7 @@ impl Course {
         }
     }
 
-    /// The time from the beginning to the equilibrium of a run that has ended with this mean, in bytes per
-    /// second.
+    /// Time from the beginning to the equilibrium of a finished run with this mean, in bytes per second.
     pub fn settled(&self, mean: f64) -> Option<Nanos> {
         let near = |rate: f64| (rate - mean).abs() <= TOLERANCE * mean;
         let is_settled = |pair: &&[(Nanos, Bytes)]| {
@@ -88,7 +88,7 @@ pub(crate) async fn keep<D: Device>(guests: Rc<Guests<D>>) {
 mod tests {
     use super::*;
 
-    /// A run with these rates, each for a second, in bytes per second.
+    /// A run with these rates in bytes per second, each for a second.
     fn run(rates: &[u64]) -> Course {
         let mut course = Course::new(Nanos::from_secs(7), Some(Nanos::from_secs(40)));
         let mut moved = 0;
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn long_runs_have_few_intervals_and_the_same_equilibrium() {
-        // A byte in a nanosecond, and twice that after 100 s.
+        // One byte per nanosecond, and two after 100 s.
         let moved = |at: Nanos| Bytes(at.0 + at.0.saturating_sub(Nanos::from_secs(100).0));
         let mut course = Course::new(Nanos::ZERO, None);
         while course.last().0 < Nanos::from_secs(1000) {

@@ -1,4 +1,4 @@
-//! What shall be simulated: plain data, so that a sweep is a list of it.
+//! Setup of a simulation: plain data, so a sweep is a list of setups.
 
 use crate::{DeviceSetup, MadePolicy};
 use braid_base::{Arrival, Bytes, KIB, Nanos};
@@ -11,23 +11,23 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// One simulation: devices, volume, load, and what is measured of it. The same setup gives the same outcome.
+/// One simulation: devices, volume, load, and measurements. The same setup gives the same outcome.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Setup {
-    /// What the volume is made of.
+    /// Devices of the volume.
     pub devices: Vec<DeviceSetup>,
-    /// What joins the nodes that devices are on; none if they are all on the host.
+    /// Network between the devices' nodes; `None` if all devices are on the host.
     pub network: Option<Params>,
     /// The policy, as `name,key=value,…`.
     pub policy: String,
-    /// The policy that is in charge in its place.
+    /// Active policy instead of `policy`, for a policy without a name.
     pub made_policy: Option<MadePolicy>,
-    /// Which client asks for what, and when.
+    /// The load.
     pub load: Load,
     /// Seed of workload, devices and schedule.
     pub seed: u64,
-    /// The volume's size; none for what the load needs, or, under a trace that is not compacted, all that the
-    /// devices hold.
+    /// Size of the volume. `None` for the size that the load needs, or, under a trace that is not compacted,
+    /// for the whole capacity of the devices.
     pub size: Option<Bytes>,
     /// The unit of placement.
     pub extent_size: Bytes,
@@ -37,77 +37,77 @@ pub struct Setup {
     pub copies: u8,
     /// Extents in the memory cache; 0 for none.
     pub cache_extents: usize,
-    /// When a read brings all of its extent into the memory cache.
+    /// When a read brings its whole extent into the memory cache.
     pub readahead: Readahead,
-    /// Memory for what is read ahead of streams; 0 for none.
+    /// Memory for read-ahead of streams; 0 for none.
     pub ahead: Bytes,
     /// A write-back cache of protected memory between guests and volume; 0 for none.
     pub dram: Bytes,
-    /// What holds bytes before the load begins.
+    /// Ranges that hold bytes before the load begins.
     pub prefill: Prefill,
-    /// The policy that places what is prefilled, [`crate::OWN`] for the one that is simulated; none for the
-    /// same for all that are compared (`fill.rs` says which), but for those that are themselves a rule of
-    /// where data lies.
+    /// The policy that places prefilled data, or [`crate::OWN`] for the simulated policy. `None` for the
+    /// neutral placement common to all compared policies (see `fill.rs`), except policies that are a
+    /// placement rule.
     pub prefill_policy: Option<String>,
-    /// Whole extents that lie on SSDs before the load begins, in order; what else is prefilled lies on disks,
-    /// and `prefill_policy` has no say. For baselines that know beforehand what is worth an SSD.
+    /// Whole extents on SSDs before the load begins, in order. Other prefilled data is on disks, and
+    /// `prefill_policy` is ignored. For baselines that know beforehand which data deserves an SSD.
     pub prefill_ssd: Option<Vec<Range<Bytes>>>,
-    /// How far the load runs before anything is measured.
+    /// Length of the warm-up, before measuring.
     pub warm_up: WarmUp,
-    /// For how long it is measured then; none for until the load ends.
+    /// Measured time after the warm-up; `None` for until the load ends.
     pub duration: Option<Nanos>,
-    /// After how many requests the load ends, warm-up included; none for as many as it has.
+    /// Requests after which the load ends, warm-up included; `None` for all requests of the load.
     pub requests: Option<u64>,
-    /// Open loop: how much faster than written requests come. 1 is as written.
+    /// Open loop: speed-up of arrivals over the written times. 1 is as written.
     pub speed: f64,
-    /// Open loop: requests in the volume at the same time, at most. More wait outside, which counts as queue
-    /// time.
+    /// Open loop: most requests in the volume at the same time. Further requests wait outside, which counts
+    /// as queue time.
     pub outstanding: usize,
-    /// What becomes of requests beyond the volume's end.
+    /// Handling of requests beyond the volume's end.
     pub beyond: Beyond,
-    /// Closed loop: processors that all clients share while they think, as the processes of a machine; none
-    /// for one for each client.
+    /// Closed loop: processors shared by all thinking clients, as by the processes of a machine; `None` for a
+    /// processor for each client.
     pub processors: Option<usize>,
-    /// Whether every read is verified, by a tag of 8 bytes for each block of the volume and of the devices.
+    /// True to verify every read, by a tag of 8 bytes for each block of the volume and of the devices.
     pub verify: bool,
-    /// Whether the burstiness of the requests' arrivals is measured, in up to 64 MiB of memory.
+    /// True to measure the burstiness of arrivals, in up to 64 MiB of memory.
     pub burstiness: bool,
-    /// Whether it is measured which blocks cost how much, in some 100 bytes for each block that is accessed.
+    /// True to measure the cost of blocks, in some 100 bytes for each accessed block.
     pub block_costs: bool,
-    /// Whether the outcome lists which extents have their homes on SSDs at the end.
+    /// True to list the extents with homes on SSDs at the end.
     pub list_homes: bool,
-    /// A file that gets a line for each request that is measured.
+    /// File that receives a line for each measured request.
     pub request_log: Option<PathBuf>,
-    /// Length of an interval of the time series; none for one that fits.
+    /// Length of an interval of the time series; `None` for a length that fits.
     pub interval: Option<Nanos>,
-    /// When each batch of requests begins whose latencies are summed up apart, from the beginning of the
-    /// load, in rising order; none for no batches. What comes before the first is in none.
+    /// Starts of batches of requests with separate sums of latencies, from the beginning of the load, in
+    /// rising order; empty for no batches. Requests before the first start are in no batch.
     pub batches: Vec<Nanos>,
 }
 
-/// Which client asks for what, and when.
+/// A load: requests and their times.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Load {
     /// A generated workload, as `name,key=value,…`.
     Workload(String),
-    /// A recorded one.
+    /// A recorded load.
     Trace(Trace),
-    /// Several generated workloads on the same volume, each for a time of its own.
+    /// Several generated workloads on the same volume, each for a period.
     Parts(Vec<Part>),
-    /// Requests in memory, each at a time of its own.
+    /// Requests in memory, each with its own time.
     Recorded(Arc<Recorded>),
 }
 
-/// Requests in memory, each at a time of its own, and what the volume holds before.
+/// Requests in memory, each with its own time, and the volume's contents beforehand.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recorded {
-    /// What to call them.
+    /// Name of the load.
     pub name: String,
     /// The requests, in order of time.
     pub arrivals: Vec<Arrival>,
-    /// Where requests end.
+    /// End of the requests' addresses.
     pub span: Bytes,
-    /// What holds data before the load begins: ranges in order, without overlap.
+    /// Ranges that hold data before the load begins, in order, without overlap.
     pub filled: Vec<Range<Bytes>>,
 }
 
@@ -116,23 +116,23 @@ pub struct Recorded {
 pub struct Part {
     /// The workload, as `name,key=value,…`.
     pub workload: String,
-    /// Its seed. Two parts with one seed and the same span prefer the same places.
+    /// Seed of the workload. Two parts with the same seed and span prefer the same places.
     pub seed: u64,
-    /// When it begins, from the beginning of the load.
+    /// Start of the part, from the beginning of the load.
     pub from: Nanos,
-    /// When it ends; `Nanos::MAX` for when the workload ends.
+    /// End of the part; `Nanos::MAX` for the end of the workload.
     pub until: Nanos,
-    /// So many of its first requests are left out in an open loop, and so many of its first clients in a
-    /// closed loop: another part makes them.
+    /// Number of first requests (open loop) or first clients (closed loop) to leave out: another part makes
+    /// them.
     pub skip: u64,
-    /// Where its first byte is in the volume.
+    /// Address in the volume of the workload's first byte.
     pub offset: Bytes,
-    /// Whether what it uses holds data before the load begins.
+    /// True if the ranges used by the part hold data before the load begins.
     pub is_filled: bool,
 }
 
 impl Part {
-    /// A workload from the beginning to the end of the load.
+    /// A part that runs a workload from the beginning to the end of the load.
     pub fn whole(workload: impl Into<String>, seed: u64) -> Part {
         let workload = workload.into();
         Part {
@@ -150,37 +150,37 @@ impl Part {
 /// A recorded load.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Trace {
-    /// The file; or its parts, to be merged by time: a folder of files, or files joined by `+`.
+    /// The file, or its parts to be merged by time: a folder of files, or files joined by `+`.
     pub path: PathBuf,
-    /// How it is read. Its layout is not used: devices lie one after another.
+    /// Options of the reader. The layout is not used: devices lie one after another.
     pub options: Options,
-    /// Whether the extents that it touches are numbered without the gaps between them, in order of address.
+    /// True if the touched extents are numbered without gaps, in order of address.
     pub compact: bool,
-    /// How often it is played, each time after the last request of the time before. Only the last time is
-    /// measured.
+    /// Number of times that the trace is played, each time after the last request of the time before. Only
+    /// the last time is measured.
     pub repeat: u32,
-    /// The longest time between two requests; longer ones are cut to it.
+    /// Longest time between two requests; longer gaps are cut to this length.
     pub max_gap: Option<Nanos>,
-    /// How many clients replay it, each taking the next request when its last one is complete: closed loop.
-    /// None for the times of the trace: open loop.
+    /// Closed loop: number of clients that replay the trace, each taking the next request when its last
+    /// request is complete. `None` for the times of the trace: open loop.
     pub clients: Option<usize>,
-    /// How long a client waits before each request.
+    /// Wait of a client before each request.
     pub think: Nanos,
 }
 
-/// How far a load runs before anything is measured.
+/// Length of a load's warm-up, before measuring.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum WarmUp {
-    /// For so long.
+    /// Until this time has passed.
     Time(Nanos),
-    /// Until so many requests have begun.
+    /// Until this number of requests has begun.
     Requests(u64),
-    /// Until this share of the load's requests have begun, 0.5 for half of them.
+    /// Until this share of the load's requests has begun, 0.5 for half.
     Share(f64),
 }
 
 impl WarmUp {
-    /// None at all.
+    /// No warm-up.
     pub const NONE: WarmUp = WarmUp::Time(Nanos::ZERO);
 }
 
@@ -214,40 +214,40 @@ impl fmt::Display for WarmUp {
     }
 }
 
-/// What holds bytes before the load begins. What was never written reads as zeros without touching a device.
+/// Ranges that hold bytes before the load begins. Unwritten ranges read as zeros without touching a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Prefill {
     /// Nothing.
     None,
-    /// What the workload says: usually all that it uses. Under a trace, all the extents that it touches, or,
-    /// where it is not compacted, all up to the end of its last device.
+    /// The ranges that the workload declares, usually all used ranges. Under a trace, all touched extents,
+    /// or, if the trace is not compacted, everything up to the end of its last device.
     Used,
     /// The whole volume.
     All,
 }
 
-/// What becomes of requests beyond the volume's end.
+/// Handling of requests beyond the volume's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beyond {
-    /// They end the simulation with an error.
+    /// Such a request ends the simulation with an error.
     Refuse,
-    /// Their address is taken modulo the volume's size.
+    /// The address is taken modulo the volume's size.
     Wrap,
-    /// They are left out and counted.
+    /// Such requests are left out and counted.
     Drop,
 }
 
 impl Recorded {
-    /// How much data the volume holds before.
+    /// Amount of data in the volume beforehand.
     pub fn data(&self) -> Bytes {
         self.filled.iter().fold(Bytes::ZERO, |sum, range| sum + (range.end - range.start))
     }
 }
 
 impl Setup {
-    /// The usual: extents of 128 KiB, blocks of 4 KiB, one copy, 100 extents of memory cache, filled as the
-    /// workload says, no warm-up, measured until the load ends, seed 1, reads not verified.
+    /// Defaults: extents of 128 KiB, blocks of 4 KiB, one copy, 100 extents of memory cache, filled as the
+    /// workload declares, no warm-up, measured until the load ends, seed 1, reads not verified.
     pub fn new(devices: Vec<DeviceSetup>, policy: impl Into<String>, load: Load) -> Setup {
         Setup {
             devices,
@@ -286,7 +286,7 @@ impl Setup {
 }
 
 impl Trace {
-    /// The usual: told by content, compacted, played once at its own times; a line that cannot be read is
+    /// Defaults: format detected by content, compacted, played once at its own times. Unreadable lines are
     /// counted.
     pub fn new(path: impl Into<PathBuf>) -> Trace {
         let options = Options::default();
@@ -296,8 +296,8 @@ impl Trace {
 }
 
 impl Load {
-    /// The load with this many clients that each wait so long before a request; a workload takes both as its
-    /// settings. A trace for which only the wait is given has one client. Others stay as they are.
+    /// The load with this number of clients and this wait before a request. A workload takes both as its
+    /// settings. A trace with a wait only has one client. Other loads are unchanged.
     pub fn with_clients(self, clients: Option<u32>, think: Option<Nanos>) -> Load {
         match self {
             Load::Workload(mut text) => {

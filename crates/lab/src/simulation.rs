@@ -1,4 +1,4 @@
-//! One simulation: build, warm up, measure, and put together what came out.
+//! One simulation: build, warm up, measure, and assemble the outcome.
 
 use crate::guard::{self, Kept};
 use crate::guests::Guests;
@@ -28,15 +28,15 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-/// A simulation that has ended.
+/// A finished simulation.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Run {
-    /// What came out: the same on every machine.
+    /// The outcome: the same on every machine.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// How long the machine took, filling the volume included: not the same twice.
+    /// Wall-clock time, including the fill of the volume: differs between runs.
     pub wall_seconds: f64,
-    /// Requests begun, warm-up included, for each second of that after the filling.
+    /// Requests begun, warm-up included, per second of wall-clock time after the fill.
     pub requests_per_wall_second: f64,
 }
 
@@ -49,7 +49,7 @@ pub fn simulate(setup: &Setup) -> Result<Run> {
     run(setup, &Arc::default())
 }
 
-/// As [`simulate`], showing how far it is.
+/// As [`simulate`], reporting progress to `gauge`.
 pub(crate) fn run(setup: &Setup, gauge: &Arc<Gauge>) -> Result<Run> {
     run_on(setup, gauge, |_| ())
 }
@@ -73,7 +73,7 @@ pub(crate) fn run_on(setup: &Setup, gauge: &Arc<Gauge>, prepare: impl Fn(&Hollow
 struct Measured {
     outcome: Outcome,
     begun: u64,
-    /// When the volume was filled.
+    /// When the fill of the volume ended.
     filled: Instant,
 }
 
@@ -179,7 +179,7 @@ async fn measure(
     Ok(Measured { outcome, begun: guests.begun(), filled })
 }
 
-/// What comes before that which is measured.
+/// The warm-up: everything before measuring.
 #[derive(Clone, Copy)]
 enum Ahead {
     Time(Nanos),
@@ -188,7 +188,7 @@ enum Ahead {
 }
 
 impl Ahead {
-    /// Under a load of this many requests, of which some are not to be measured.
+    /// Warm-up under a load of `all` requests; `not_measured` of them precede the measured part.
     fn of(setup: &Setup, all: Option<u64>, not_measured: u64) -> Result<Ahead> {
         let requests = match setup.warm_up {
             _ if not_measured > 0 => not_measured,
@@ -214,7 +214,7 @@ impl Ahead {
         }
     }
 
-    /// The time of the whole, where that is known.
+    /// Total time of the run, if known.
     fn time(self, duration: Nanos) -> Option<Nanos> {
         match self {
             Ahead::Time(time) => Some(time + duration),
@@ -249,7 +249,7 @@ fn fewest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.into_iter().chain(other).min()
 }
 
-/// Lets the load run until `moment`; whether it ended before.
+/// Runs the load until `moment`; returns true if the load ended before.
 async fn within(guests: &Guests<Reached>, moment: impl Future<Output = ()>) -> Result<bool> {
     let (mut end, mut moment) = (pin!(guests.end()), pin!(moment));
     poll_fn(|cx| {
@@ -344,7 +344,7 @@ fn put_together(
     }
 }
 
-/// The extents that have their homes on SSDs now, neighbours as one range.
+/// Extents with homes on SSDs now, neighbours joined to one range.
 fn ssd_homes(setup: &Setup, guests: &Guests<Reached>, kinds: &[DeviceKind]) -> Result<Vec<Range<Bytes>>> {
     let (mut homes, mut at): (Vec<Range<Bytes>>, Bytes) = (Vec::new(), Bytes::ZERO);
     while at < guests.volume.size() {
@@ -392,7 +392,7 @@ fn background(before: &BackgroundStats, after: &BackgroundStats) -> Background {
     }
 }
 
-/// What a device did; its shares are filled in by the caller.
+/// Work of a device; its shares are filled in by the caller.
 fn device_outcome(
     kind: &DeviceKind,
     (before, after): (&DeviceStatus, &DeviceStatus),
@@ -400,7 +400,7 @@ fn device_outcome(
     seconds: f64,
 ) -> DeviceOutcome {
     let (b, a) = (&before.stats, &after.stats);
-    // What the policy does not know yet is no number.
+    // Figures unknown to the policy are not finite, and are left out.
     let known = after.figures.iter().filter(|(_, value)| value.is_finite());
     let (usage_before, usage) = (&first.usage, &last.usage);
     let written_bytes = (usage.written_bytes - usage_before.written_bytes).0;

@@ -1,9 +1,9 @@
-//! Sizes of devices that are given as a share of the load's data.
+//! Sizes of devices given as a share of the load's data.
 //!
-//! Such a device has exactly as many slots for data as the share says, in whole extents, rounded up. What the
-//! volume keeps on it for itself (journal, map, table of the cache) comes on top, and depends on the sizes of
-//! all devices: so sizes begin too large, and shrink by what is too much until nothing is. Each step leaves
-//! at most a little too much, for smaller devices never need more metadata.
+//! Such a device has exactly as many data slots as the share demands, in whole extents, rounded up. The
+//! volume's metadata on the device (journal, map, table of the cache) comes on top, and depends on the sizes
+//! of all devices. Sizes therefore begin too large, and shrink by the excess until there is none. Each step
+//! leaves at most a little excess, because smaller devices never need more metadata.
 
 use crate::rig::Need;
 use crate::{DeviceSetup, Error, Result, Setup, Size};
@@ -14,10 +14,10 @@ use braid_runtime::Geometry;
 use braid_sim::{Hollow, Payload};
 use std::rc::Rc;
 
-/// The size of each device.
+/// Returns the size of each device.
 ///
 /// # Errors
-/// A share that is less than a volume can use of a device, or devices that do not fit together.
+/// If a share is less than a volume can use of a device, or the devices do not fit together.
 pub(crate) fn sizes(
     setup: &Setup,
     kinds: &[DeviceSetup],
@@ -66,7 +66,7 @@ pub(crate) fn sizes(
     Err(Error::setup("no sizes of the devices were found that hold the shares asked for: give them in bytes"))
 }
 
-/// The slots that a device shall have; none where its size is given in bytes.
+/// Slots wanted for a device; `None` if its size is given in bytes.
 fn wanted_slots(kind: &DeviceSetup, setup: &Setup, need: &Need) -> Result<Option<u64>> {
     let Size::Share(share) = kind.size else { return Ok(None) };
     let DeviceSetup { class, size, .. } = kind;
@@ -86,9 +86,9 @@ fn wanted_slots(kind: &DeviceSetup, setup: &Setup, need: &Need) -> Result<Option
     }
 }
 
-/// What a size begins with beyond its data: so many extents, and bytes.
+/// Initial size beyond the data: a number of extents, and bytes.
 const ROOM_FOR_METADATA: (u64, Bytes) = (64, Bytes(256 * MIB.0));
-/// A volume keeps four slots spare on each device, and uses one.
+/// Fewest slots: a volume keeps four slots spare on each device, and uses one.
 const FEWEST_SLOTS: u64 = 5;
-/// Steps after which sizes are given up. Two to four are usual.
+/// Steps after which the search for sizes fails. Two to four are usual.
 const MOST_STEPS: usize = 32;

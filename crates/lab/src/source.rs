@@ -1,4 +1,4 @@
-//! Where requests come from: a generated workload or a trace.
+//! Sources of requests: a generated workload or a trace.
 
 use crate::parts::{self, OpenedParts, TimedSource};
 use crate::replay::Replay;
@@ -10,20 +10,20 @@ use braid_workload::Client;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Requests, in the way in which they come.
+/// Requests, by the way in which they arrive.
 pub(crate) enum Source {
-    /// At times of their own.
+    /// Requests with times of their own.
     Open(Arrivals),
-    /// By clients that each have their own.
+    /// Requests of clients, each with its own sequence.
     Closed(Vec<Client>),
-    /// By clients that take them one after the other from the same trace.
+    /// Requests of a trace, taken in sequence by clients.
     Shared { requests: Box<dyn Iterator<Item = Result<Request>>>, clients: usize, think: Nanos },
-    /// Several of these, each for a time of its own.
+    /// Several sources, each for a period.
     Parts(Vec<TimedSource>),
 }
 
 impl Source {
-    /// Whether requests come at times of their own, of some part at least.
+    /// True if the requests of at least one part come at times of their own.
     pub fn is_open_loop(&self) -> bool {
         match self {
             Source::Open(_) => true,
@@ -41,29 +41,29 @@ pub(crate) enum Arrivals {
 }
 
 impl Arrivals {
-    /// There are none.
+    /// No arrivals.
     pub fn none() -> Arrivals {
         Arrivals::Recorded(Box::new(std::iter::empty()))
     }
 }
 
-/// A source, and what is known of it beforehand.
+/// A source, and facts known beforehand.
 pub(crate) struct Opened {
     pub source: Source,
     pub need: Need,
-    /// Where requests begin that are for metadata of a file system, in order.
+    /// Ranges in which requests for metadata of a file system begin, in order.
     pub metadata: Vec<Range<Bytes>>,
-    /// What to call it.
+    /// Name of the load.
     pub name: String,
-    /// How many requests it has, where that is known.
+    /// Number of requests, if known.
     pub requests: Option<u64>,
-    /// Of these, how many come before those that are to be measured.
+    /// Number of requests before the measured requests.
     pub not_measured: u64,
-    /// Records of a trace that could not be read.
+    /// Unreadable records of a trace.
     pub bad_lines: u64,
-    /// What a reader of the outcome should know of it.
+    /// Caveats about the load for the reader of the outcome.
     pub notes: Vec<String>,
-    /// What there is to say of a trace.
+    /// Facts about a trace.
     pub trace: Option<TraceOutcome>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
     }
 }
 
-/// The requests of a load that is in memory.
+/// Requests of a load in memory.
 fn open_recorded(recorded: &Arc<Recorded>) -> Opened {
     let Recorded { name, arrivals, span, filled } = &**recorded;
     let (shared, count) = (recorded.clone(), arrivals.len());
@@ -137,8 +137,8 @@ fn open_recorded(recorded: &Arc<Recorded>) -> Opened {
     }
 }
 
-/// Reads a trace once through, so that its devices are laid one after another and its gaps are known, and
-/// opens it anew.
+/// Reads a trace once through to lay out its devices one after another and find its gaps, then reopens the
+/// trace.
 fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
     let Trace { path, options, repeat, .. } = trace;
     if *repeat == 0 {
@@ -161,7 +161,7 @@ fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
     let survey = file.survey().clone();
     let data = compaction.as_ref().map(Compaction::span);
     let compaction = compaction.filter(|_| trace.compact);
-    // A volume has an extent at least, even under an empty trace.
+    // A volume has at least one extent, even under an empty trace.
     let span = compaction.as_ref().map(|compaction| compaction.span().max(setup.extent_size));
     let arrivals = Replay::new(trace, file, compaction)?;
     let source = match trace.clients {
@@ -174,7 +174,7 @@ fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
     Ok(Opened {
         source,
         need: Need { span, filled: Some(vec![Bytes::ZERO..span.unwrap_or(survey.span)]), data, specs: None },
-        // No format of traces says which requests these are.
+        // No trace format marks metadata requests.
         metadata: Vec::new(),
         name: path.display().to_string(),
         requests: Some(survey.tally.records.saturating_mul(u64::from(*repeat))),
@@ -189,7 +189,7 @@ fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
     })
 }
 
-/// What a reader of the outcome should know of a trace.
+/// Caveats about a trace for the reader of the outcome.
 fn notes(trace: &Trace, survey: &Survey) -> Vec<String> {
     let name = trace.path.display();
     let (tally, events) = (survey.tally, survey.events);

@@ -1,5 +1,5 @@
-//! Runs experiments: the declarations become setups (`plan.rs`), the setups are simulated on all cores with
-//! as many seeds as a verdict needs (`run.rs`), the values of each seed are kept in a folder (`kept.rs`), and
+//! Runs experiments. Declarations become setups (`plan.rs`); the setups are simulated on all cores with as
+//! many seeds as a verdict needs (`run.rs`). The values of each seed are kept in a folder (`kept.rs`), and
 //! all seeds become tables.
 
 use crate::Outcome;
@@ -18,61 +18,61 @@ use plan::Lengths;
 pub use plan::plan;
 pub use run::{News, Work, most_seeds, study, work};
 
-/// An experiment that has been run: plain data, the same on every machine.
+/// A finished experiment: plain data, the same on every machine.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Study {
     /// The experiment's id.
     pub id: String,
-    /// What it shows.
+    /// Title of the experiment.
     pub title: String,
     /// The paper.
     pub paper: String,
-    /// Its authors.
+    /// Authors of the paper.
     pub authors: String,
-    /// The year in which it was published.
+    /// Year of publication.
     pub year: u16,
-    /// The place in it.
+    /// Place in the paper.
     pub place: String,
-    /// Seed of all simulations: the first of several, which follow each other.
+    /// First seed of all simulations; further seeds follow consecutively.
     pub seed: u64,
-    /// How many there are.
+    /// Number of seeds.
     pub seeds: u32,
-    /// How many a verdict takes at least.
+    /// Fewest seeds for a verdict.
     pub seeds_needed: u32,
-    /// Whether it was shortened: its numbers are not worth comparing then.
+    /// True if the runs were shortened: the numbers are not worth comparing.
     pub quick: bool,
-    /// Seconds before measuring, and measured ones; under phases the length of the run.
+    /// Seconds before measuring; under phases a part of the run's length.
     pub warm_up_seconds: f64,
     /// Seconds measured.
     pub measured_seconds: f64,
-    /// What runs from left to right.
+    /// The horizontal axis.
     pub axis: String,
-    /// The places on it.
+    /// Places on the axis.
     pub axis_values: Vec<u32>,
-    /// What was simulated, by series.
+    /// Simulated systems, by series.
     pub series: Vec<Simulated>,
     /// A table for each measure.
     pub tables: Vec<Table>,
-    /// Assumed parameters of loads, which each seed draws: `{name}` in a load.
+    /// Assumed parameters of loads, drawn by each seed: `{name}` in a load.
     pub jitter: Vec<Jitter>,
-    /// The paper's rows of single devices: unless all come out, no claim about a policy is judged.
+    /// The paper's rows of single devices. Unless all are reproduced, no claim about a policy is judged.
     pub baselines: Vec<Number>,
-    /// What the paper says, beside ours.
+    /// Claims of the paper, beside our numbers.
     pub claims: Vec<Judged>,
-    /// Which values the paper gives in numbers.
+    /// Values that the paper gives in numbers.
     pub published: String,
-    /// Which of the paper's own results went into the models: all else is predicted.
+    /// Results of the paper used to calibrate the models; everything else is predicted.
     pub calibrated: Vec<String>,
-    /// Where the paper itself says otherwise elsewhere.
+    /// Places in which the paper contradicts itself.
     pub contradictions: Vec<String>,
-    /// What is not as in the paper, in this experiment.
+    /// Differences from the paper, in this experiment.
     pub differs: Vec<String>,
-    /// What is not as in the paper, in all experiments of that paper.
+    /// Differences from the paper, in all experiments of the paper.
     pub differs_in_all: Vec<String>,
 }
 
 impl Study {
-    /// Its seeds, for people.
+    /// The seeds in words, for people.
     pub fn seeds_shown(&self) -> String {
         match self.seeds {
             1 => format!("seed {}", self.seed),
@@ -80,7 +80,7 @@ impl Study {
         }
     }
 
-    /// Which part of each run was measured.
+    /// The measured part of each run, in words.
     pub fn measured_shown(&self) -> String {
         match self.measured_seconds > 0.0 {
             true => format!("{} s measured after {} s", self.measured_seconds, self.warm_up_seconds),
@@ -89,37 +89,38 @@ impl Study {
     }
 }
 
-/// What a series was.
+/// A simulated series.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Simulated {
-    /// What it is called.
+    /// Name of the series.
     pub label: String,
-    /// Its devices, the network that joins their nodes, and the memory before them, as on the command line.
+    /// The devices, the network between their nodes, and the memory before them, as on the command line.
     pub device_arguments: Vec<String>,
-    /// Required copies of everything.
+    /// Required copies of all data.
     pub copies: u8,
-    /// Its policy, `{x}` for the place on the axis.
+    /// The policy, with `{x}` for the place on the axis.
     pub policy: String,
-    /// Its load, likewise.
+    /// The load, with `{x}` for the place on the axis.
     pub load: String,
-    /// The series of which it is another setting.
+    /// The series with another setting of the same system, if this is a variant.
     pub variant_of: Option<String>,
 }
 
-/// What was measured of one kind.
+/// Values of one measure.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Table {
-    /// What it is called.
+    /// Name of the measure.
     pub measure: String,
-    /// Its unit.
+    /// Unit of the measure.
     pub unit: String,
-    /// Whether more is better.
+    /// True if more is better.
     pub more_is_better: bool,
-    /// For each series a value at each place: the mean over all seeds that have one, if any has.
+    /// A value for each series and place: the mean over all seeds with a value; `None` if no seed has a
+    /// value.
     pub values: Vec<Vec<Option<f64>>>,
-    /// Half the width of the 95 % confidence interval of each of these.
+    /// Half the width of the 95 % confidence interval of each value.
     pub half_widths: Vec<Vec<f64>>,
-    /// In how many seeds there is no value: the run did not reach what is measured.
+    /// Number of seeds without a value: the run did not reach the measured state.
     pub seeds_without: Vec<Vec<u32>>,
     /// The paper's values.
     pub paper_values: Vec<PaperValue>,
@@ -141,12 +142,12 @@ impl Table {
     }
 }
 
-/// A value that the paper gives.
+/// A value given by the paper.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct PaperValue {
-    /// Of which series, from 0 on.
+    /// Index of the series, from 0 on.
     pub series_index: usize,
-    /// At which place.
+    /// Place on the axis.
     pub axis_value: u32,
     /// The value, or the lower end of a range.
     pub low: f64,
@@ -154,23 +155,23 @@ pub struct PaperValue {
     pub high: f64,
 }
 
-/// How experiments are run.
+/// Options for running experiments.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
-    /// Seed of workloads and devices: the first one.
+    /// First seed of workloads and devices.
     pub seed: u64,
-    /// How many seeds, from the first one on.
+    /// Number of seeds, from the first seed on.
     pub seeds: Seeds,
-    /// Whether runs are shortened, to see that they work.
+    /// True to shorten runs, as a check that experiments work.
     pub quick: bool,
-    /// Simulations at the same time; none for one on each core.
+    /// Simulations at the same time; `None` for one on each core.
     pub threads: Option<usize>,
 }
 
-/// How many seeds an experiment is run with.
+/// Number of seeds of an experiment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seeds {
-    /// So many; at least one counts.
+    /// A fixed number; at least one seed is run.
     Fixed(u32),
     /// Three, then five, then ten, until no verdict is undecided, and fewer if an experiment takes long
     /// ([`most_seeds`]). The number of seeds depends on the verdicts and on the declared time of the
@@ -211,7 +212,7 @@ fn tables(experiment: &Experiment, values: Values) -> Vec<Table> {
     experiment.measures.iter().zip(values).map(table).collect()
 }
 
-/// The means of what all seeds gave.
+/// Means over all seeds.
 fn means(seeds: &[Vec<Table>]) -> Vec<Table> {
     let mean = |number: usize| {
         let mut table = seeds[0][number].clone();
@@ -262,7 +263,7 @@ fn put_together(experiment: &Experiment, how: How, seeds: &[Vec<Table>]) -> Stud
     }
 }
 
-/// A study in which nothing has run, for tests of what is the same in all studies.
+/// A study without runs, for tests of properties common to all studies.
 #[cfg(test)]
 pub(crate) fn unrun(experiment: &Experiment, how: How) -> Study {
     let nothing = vec![vec![None; experiment.axis.places().len()]; experiment.series.len()];
@@ -270,7 +271,7 @@ pub(crate) fn unrun(experiment: &Experiment, how: How) -> Study {
     put_together(experiment, how, &[tables(experiment, values)])
 }
 
-/// The values that the paper gives of a measure.
+/// The paper's values of a measure.
 fn published(experiment: &Experiment, measure: Measure) -> Vec<PaperValue> {
     let tests = experiment.claims.iter().flat_map(|claim| claim.tests);
     let value = |test: &Test| {
@@ -286,7 +287,7 @@ fn published(experiment: &Experiment, measure: Measure) -> Vec<PaperValue> {
     tests.filter_map(value).collect()
 }
 
-/// What a series is, as on the command line.
+/// A series, as on the command line.
 pub fn simulated(series: &Series) -> Simulated {
     let devices = series.devices.iter().map(|(class, text)| format!("--{class} {text}"));
     Simulated {

@@ -1,5 +1,5 @@
-//! Many simulations on all cores: each in a world of its own on one thread, so that how many run beside it
-//! cannot change what comes out.
+//! Many simulations on all cores: each in a world of its own on one thread, so the number of simultaneous
+//! simulations cannot change the outcome.
 
 use crate::simulation::{Run, run};
 use crate::{Error, Result, Setup};
@@ -9,41 +9,41 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// How far a sweep is.
+/// Progress of a sweep.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Progress {
-    /// Simulations that have ended.
+    /// Finished simulations.
     pub finished: usize,
-    /// Simulations in all.
+    /// Total number of simulations.
     pub total: usize,
     /// Requests begun, of all simulations together.
     pub requests: u64,
     /// Simulated time, of all simulations together.
     pub simulated: Nanos,
-    /// The part that is done, 0 to 1; none if a load's length is not known.
+    /// Completed share, 0 to 1; `None` if the length of a load is unknown.
     pub share: Option<f64>,
-    /// Since the sweep began.
+    /// Time since the sweep began.
     pub elapsed: Duration,
 }
 
-/// How far one simulation is, for other threads to look at.
+/// Progress of one simulation, shared with other threads.
 #[derive(Default)]
 pub(crate) struct Gauge {
     requests: AtomicU64,
     simulated: AtomicU64,
-    /// What is expected; zero if that is not known.
+    /// Expected totals; zero if unknown.
     all_requests: AtomicU64,
     all_simulated: AtomicU64,
     ended: AtomicBool,
-    /// Whether it shall end early.
+    /// True if the simulation is to end early.
     stopped: AtomicBool,
 }
 
-/// How often progress is shown.
+/// Interval between reports of progress.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Runs simulations on `threads` threads, or as many as there are cores where that is none. Results come in
-/// the order of the setups. `progress` is called about ten times a second.
+/// Runs simulations on `threads` threads; `None` for as many as there are cores. Results are in the order of
+/// the setups. `progress` is called about ten times a second.
 pub fn sweep(
     setups: &[Setup],
     threads: Option<usize>,
@@ -55,8 +55,8 @@ pub fn sweep(
     })
 }
 
-/// As [`sweep`], until `progress` breaks it: simulations that run then end within a few thousand requests,
-/// with an error of kind `Stopped`, and no more begin.
+/// As [`sweep`], until `progress` breaks the sweep. Running simulations then end within a few thousand
+/// requests, with an error of kind `Stopped`, and no further simulation begins.
 pub fn sweep_while(
     setups: &[Setup],
     threads: Option<usize>,
@@ -67,7 +67,7 @@ pub fn sweep_while(
     results.into_iter().map(|result| result.expect("every simulation came to an end")).collect()
 }
 
-/// As [`sweep_while`], and gives the result of each simulation when the simulation has ended, with its place.
+/// As [`sweep_while`], and reports each result with its place at the end of the simulation.
 pub(crate) fn sweep_each(
     setups: &[Setup],
     threads: Option<usize>,
@@ -123,24 +123,24 @@ fn look(gauges: &[Arc<Gauge>], elapsed: Duration) -> Progress {
 }
 
 impl Gauge {
-    /// How far the simulation is.
+    /// Reports the progress of the simulation.
     pub fn show(&self, requests: u64, simulated: Nanos) {
         self.requests.store(requests, Relaxed);
         self.simulated.store(simulated.0, Relaxed);
     }
 
-    /// Whether the simulation shall end early.
+    /// True if the simulation is to end early.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Relaxed)
     }
 
-    /// How far it will go.
+    /// Sets the expected totals.
     pub fn expect(&self, requests: Option<u64>, simulated: Option<Nanos>) {
         self.all_requests.store(requests.unwrap_or(0), Relaxed);
         self.all_simulated.store(simulated.map_or(0, |time| time.0), Relaxed);
     }
 
-    /// The part that is done. One that has not begun counts as of known length.
+    /// Completed share. A simulation that has not begun counts as of known length.
     fn share(&self) -> Option<f64> {
         if self.ended.load(Relaxed) {
             return Some(1.0);

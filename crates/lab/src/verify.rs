@@ -1,17 +1,17 @@
-//! Whether every read returned the last write, or one that ran at the same time.
+//! Verification that every read returned the last write, or a concurrent write.
 //!
 //! Writes are numbered when they begin. A write stamps each sector with its number and a hash of the block's
-//! place, so that a sector that comes from elsewhere is found out too. Of each sector the verifier remembers
-//! only the *newest* write: of those that have completed, the one that began last. What a read found there is
-//! right if
+//! address, so a misplaced sector is detected, too. For each sector the verifier remembers only the *newest*
+//! write: of the completed writes, the write that began last. The write found by a read in a sector is right
+//! if
 //!
-//! - it is the newest, as it was when the read began;
-//! - or it is newer: then it had not completed when the read began, so the two ran at the same time;
-//! - or it is older, but was still running when the newest began: of two writes that overlap in time, either
-//!   may stay.
+//! - it is the newest write at the beginning of the read;
+//! - or it is newer: then it had not completed when the read began, so write and read were concurrent;
+//! - or it is older, but was still running when the newest began: of two overlapping writes, either may
+//!   remain.
 //!
-//! The last case needs those pairs remembered; they are rare, and forgotten once something newer completes
-//! there.
+//! The last case requires remembering such pairs of writes. Pairs are rare, and are forgotten once a newer
+//! write of the sector completes.
 
 use braid_base::{Bytes, KIB, SECTOR};
 use braid_runtime::Buf;
@@ -20,25 +20,25 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::fmt;
 
-/// What every sector of the volume should read as.
+/// Expected content of every sector of the volume.
 #[derive(Default)]
 pub(crate) struct Verifier {
-    /// The number of the last write that began; the first one is 1.
+    /// Number of the last write that began; the first write is 1.
     begun: u64,
     /// By sector: the number of the newest write, with `ZEROS` if it wrote zeros.
     newest: SectorTags,
     running: Vec<Write>,
-    /// Discards that completed, as long as a read may have seen them half-way.
+    /// Completed discards, as long as a read may have seen them half-way.
     zeroed: Vec<Write>,
-    /// By block: writes that were running when a newer one began.
+    /// By block: writes that were running when a newer write began.
     overlaps: HashMap<u64, Vec<Overlap>, FixedState>,
-    /// For each read that runs: how many writes had begun before it.
+    /// For each running read: the number of writes begun before the read.
     reads: Vec<u64>,
-    /// Sectors that were compared.
+    /// Compared sectors.
     verified: u64,
 }
 
-/// A write or discard that began.
+/// A write or discard that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
     number: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Write {
     zeros: bool,
 }
 
-/// A read that runs: what was the newest at its beginning.
+/// A running read, with the newest writes at its beginning.
 pub(crate) struct Read {
     offset: Bytes,
     begun: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Read {
 
 /// By sector, the newest write when a read began.
 enum Newest {
-    /// All the same: nearly always, and nothing to allocate.
+    /// The same for all sectors: the usual case, without an allocation.
     One(u64),
     Each(Vec<u64>),
 }
@@ -67,7 +67,7 @@ struct Overlap {
     zeros: bool,
 }
 
-/// A sector that read as something else than it should.
+/// A sector with unexpected content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mismatch {
     sector: Bytes,
@@ -84,18 +84,18 @@ enum Found {
 
 /// Marks a write of zeros in `newest`.
 const ZEROS: u64 = 1 << 63;
-/// Bits of a tag that hold the write's number; the block's place is above.
+/// Bits of a tag that hold the write's number; the hash of the block's address is above.
 const NUMBER_BITS: u32 = 40;
 const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 const BLOCK: Bytes = Bytes(4 * KIB.0);
 
 impl Verifier {
-    /// Says that a request at `offset` will begin soon.
+    /// Announces a request at `offset`.
     pub fn expect(&self, offset: Bytes) {
         self.newest.expect(offset);
     }
 
-    /// A write of a whole number of sectors begins: stamps what it writes.
+    /// Begins a write of a whole number of sectors, and stamps its data.
     pub fn begin_write(&mut self, offset: Bytes, from: &Buf) -> Write {
         let write = self.begin(offset, from.len(), false);
         from.with_bytes_mut(|bytes| {
@@ -112,7 +112,7 @@ impl Verifier {
         write
     }
 
-    /// A discard begins: zeros.
+    /// Begins a discard: a write of zeros.
     pub fn begin_discard(&mut self, offset: Bytes, len: Bytes) -> Write {
         self.begin(offset, len, true)
     }
@@ -134,7 +134,7 @@ impl Verifier {
         write
     }
 
-    /// A write or discard has completed.
+    /// Completes a write or discard.
     pub fn end_write(&mut self, write: Write) {
         let place = self.running.iter().position(|w| w.number == write.number);
         self.running.swap_remove(place.expect("a write that ends has begun"));
@@ -150,7 +150,7 @@ impl Verifier {
         }
     }
 
-    /// Marks the sectors of one block, but those where something newer has completed already.
+    /// Marks the sectors of one block, except sectors with a newer completed write.
     fn complete_in_block(&mut self, start: Bytes, end: Bytes, number: u64, mark: u64) {
         let is_newer = |newest: u64| newest & !ZEROS > number;
         let newer = |at: Bytes| is_newer(self.newest.get(at));
@@ -181,7 +181,7 @@ impl Verifier {
         }
     }
 
-    /// A read of a whole number of sectors begins.
+    /// Begins a read of a whole number of sectors.
     pub fn begin_read(&mut self, offset: Bytes, len: Bytes) -> Read {
         self.reads.push(self.begun);
         let newest = self.newest.of_all(offset, len).map_or_else(
@@ -194,10 +194,10 @@ impl Verifier {
         Read { offset, begun: self.begun, newest }
     }
 
-    /// A read has completed with these bytes.
+    /// Compares the bytes of a completed read.
     ///
     /// # Errors
-    /// The first sector that is none of what it may be.
+    /// The first sector with content other than allowed.
     pub fn end_read(&mut self, read: &Read, into: &Buf) -> Result<(), Mismatch> {
         let place = self.reads.iter().position(|&begun| begun == read.begun);
         self.reads.swap_remove(place.expect("a read that ends has begun"));
@@ -211,7 +211,7 @@ impl Verifier {
                     Newest::One(newest) => *newest,
                     Newest::Each(newest) => newest[place],
                 };
-                // A write that is right in one sector is right in the others of its block, too.
+                // A write that is right in one sector is right in the other sectors of its block, too.
                 if found == 0 || at.is_aligned(BLOCK) || right != Some((found, newest)) {
                     self.compare(at, found, newest)?;
                     right = Some((found, newest));
@@ -226,7 +226,7 @@ impl Verifier {
         result
     }
 
-    /// Bytes that were compared.
+    /// Compared bytes.
     pub fn verified(&self) -> Bytes {
         SECTOR * self.verified
     }
@@ -257,14 +257,14 @@ impl Verifier {
         }
     }
 
-    /// Whether a write that `fits` was running when the newest one of a sector began.
+    /// True if a write that `fits` was running when the newest write of a sector began.
     fn overlapped(&self, at: Bytes, newest: u64, fits: impl Fn(&Overlap) -> bool) -> bool {
         let overlaps = self.overlaps.get(&(at / BLOCK));
         overlaps.is_some_and(|all| all.iter().any(|overlap| overlap.newer == newest && fits(overlap)))
     }
 }
 
-/// What a write stamps a sector with: the same for all sectors of a block, and never zero.
+/// Stamp of a write in a sector: the same for all sectors of a block, and never zero.
 fn tag(number: u64, at: Bytes) -> u64 {
     let place = (at / BLOCK).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> NUMBER_BITS;
     place << NUMBER_BITS | number
@@ -301,7 +301,7 @@ mod tests {
             Place { verifier: Verifier::default(), arena: Arena::new(Bytes(1 << 20)) }
         }
 
-        /// Begins a write; gives it and the bytes that it leaves.
+        /// Begins a write; returns the write and its bytes.
         fn write(&mut self, offset: Bytes, len: Bytes) -> (Write, Vec<u8>) {
             let buf = self.arena.try_alloc(len).unwrap();
             let write = self.verifier.begin_write(offset, &buf);
@@ -314,7 +314,7 @@ mod tests {
             self.verifier.end_read(read, &buf)
         }
 
-        /// Reads these bytes in no time.
+        /// Reads these bytes in zero time.
         fn reads(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), Mismatch> {
             let read = self.verifier.begin_read(offset, Bytes::of_len(bytes.len()));
             self.finds(&read, bytes)

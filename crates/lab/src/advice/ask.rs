@@ -1,5 +1,5 @@
-//! Runs what a question needs: all policies at the present size of the SSD, then the present and the best one
-//! at others.
+//! Runs the simulations for a question: all policies at the present size of the SSD, then the present and the
+//! best policy at other sizes.
 
 use super::choice::{Candidate, Choice, choose};
 use super::curve::{factors, knee, scaled};
@@ -14,18 +14,18 @@ use braid_base::{Bytes, DeviceClass, Nanos};
 use serde::Serialize;
 use std::ops::ControlFlow;
 
-/// What advice is asked for.
+/// A question for advice.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Question {
     /// The recorded load.
     pub window: Window,
-    /// The devices there are.
+    /// The existing devices.
     pub devices: Vec<DeviceSetup>,
     /// The present policy.
     pub present_policy: String,
-    /// Policies to compare it with; none for all.
+    /// Policies to compare with the present policy; empty for all.
     pub policies: Vec<String>,
-    /// The volume in use; none for one to be made.
+    /// The volume in use; `None` for a new volume.
     pub volume: Option<InUse>,
     /// Other models of SSDs, by name or file.
     pub other_ssds: Vec<String>,
@@ -35,36 +35,36 @@ pub struct Question {
     pub copies: u8,
     /// Extents in the memory cache.
     pub cache_extents: usize,
-    /// What an SSD may be given to write in its life; none if that is not known.
+    /// Bytes that may be written to an SSD in its life; `None` if unknown.
     pub endurance: Option<Bytes>,
-    /// Whether other sizes of the SSD are tried.
+    /// True to try other sizes of the SSD.
     pub sizes: bool,
     /// Seed of the devices.
     pub seed: u64,
-    /// Simulations at the same time; none for one on each core.
+    /// Simulations at the same time; `None` for one on each core.
     pub threads: Option<usize>,
 }
 
-/// What was found.
+/// Answer to a question.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Advice {
     /// The recording.
     pub load: String,
-    /// Its requests.
+    /// Requests of the recording.
     pub recorded_requests: u64,
-    /// From its first request to its last.
+    /// Seconds from the first recorded request to the last.
     pub recorded_seconds: f64,
-    /// Requests that were simulated: its last ones.
+    /// Simulated requests: the last requests of the recording.
     pub simulated_requests: u64,
-    /// Their time before the part that is measured.
+    /// Seconds of the simulated requests before the measured part.
     pub warm_up_seconds: f64,
-    /// Their time in the part that is measured.
+    /// Seconds of the measured part.
     pub measured_seconds: f64,
-    /// Reads and writes in that part.
+    /// Reads and writes in the measured part.
     pub measured_requests: u64,
-    /// Records that could not be read.
+    /// Unreadable records.
     pub bad_records: u64,
-    /// Extents that the recording touches.
+    /// Bytes of the extents touched by the recording.
     pub touched_extents_bytes: u64,
     /// The seed.
     pub seed: u64,
@@ -74,41 +74,41 @@ pub struct Advice {
     pub rows: Vec<Row>,
     /// Policies that do not fit.
     pub unfit_policies: Vec<Unfit>,
-    /// What is advised.
+    /// The recommendation.
     pub choice: Choice,
     /// Other sizes of the SSD.
     pub curves: Vec<SizeCurve>,
 }
 
-/// What a policy would give.
+/// Forecast for a policy.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
     /// The policy.
     pub policy: String,
-    /// Simulations of it: more than one of the present policy and of the fastest.
+    /// Number of simulations: more than one for the present policy and the fastest policies.
     pub run_count: usize,
     /// Mean latency of the measured reads and writes.
     pub latency_ns_mean: f64,
-    /// The lower end of its 95 % confidence interval; none if the recording is too short for one.
+    /// Lower end of the mean's 95 % confidence interval; `None` if the recording is too short for an
+    /// interval.
     pub latency_ns_low: Option<f64>,
-    /// The upper end.
+    /// Upper end of the interval.
     pub latency_ns_high: Option<f64>,
-    /// 99 of 100 reads and writes take at most so long.
+    /// 99th percentile of the latency of reads and writes.
     pub latency_ns_p99: u64,
-    /// By how much the mean exceeds that of the present policy, with its interval; none of the present policy
-    /// itself.
+    /// Mean latency minus the present policy's; `None` for the present policy itself.
     pub difference_ns_mean: Option<f64>,
-    /// Its lower end.
+    /// Lower end of the difference's interval.
     pub difference_ns_low: Option<f64>,
-    /// Its upper end.
+    /// Upper end of the difference's interval.
     pub difference_ns_high: Option<f64>,
-    /// Whether requests were done about as fast as they came.
+    /// True if requests completed about as fast as they arrived.
     pub keeps_up: bool,
-    /// What the SSD that is written most would be given to write in a day.
+    /// Bytes per day written to the most written SSD.
     pub ssd_written_bytes_per_day: f64,
-    /// The same in sizes of that SSD.
+    /// The same in sizes of the SSD.
     pub drive_writes_per_day: f64,
-    /// How long it lasts then; none if its endurance is not known, or nothing is written.
+    /// Life of the SSD at this rate, in days; `None` if its endurance is unknown, or nothing is written.
     pub ssd_life_days: Option<f64>,
     #[serde(skip)]
     pub(crate) difference: Option<Estimate>,
@@ -119,7 +119,7 @@ pub struct Row {
 pub struct Unfit {
     /// The policy.
     pub policy: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -132,45 +132,44 @@ pub struct SizeCurve {
     pub ssd_models: String,
     /// Sizes, rising.
     pub points: Vec<SizePoint>,
-    /// All SSDs together at the size from which on larger ones gain less than a tenth; none if the largest
-    /// one still gains.
+    /// Knee: size of all SSDs together from which on larger SSDs gain less than a tenth. `None` if the
+    /// largest size still gains.
     pub knee_bytes: Option<u64>,
 }
 
 /// A size of the SSDs.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct SizePoint {
-    /// All SSDs together.
+    /// Size of all SSDs together.
     pub ssd_bytes: u64,
-    /// In parts of the present size.
+    /// Ratio to the present size.
     pub size_factor: f64,
     /// Mean latency.
     pub latency_ns_mean: f64,
-    /// The lower end of its interval.
+    /// Lower end of the mean's interval.
     pub latency_ns_low: Option<f64>,
-    /// The upper end.
+    /// Upper end of the interval.
     pub latency_ns_high: Option<f64>,
-    /// 99 of 100 take at most so long.
+    /// 99th percentile of the latency.
     pub latency_ns_p99: u64,
 }
 
-/// Policies that only say where new data goes: to a volume in use they do nothing.
+/// Policies that only decide the place of new data: on a volume in use they do nothing.
 const RULES: [&str; 4] = ["static", "stripe", "ssd-only", "hdd-only"];
-/// Without a volume in use, the disks alone and half of the data on the SSDs are of interest, too.
+/// Additional rows without a volume in use: the disks alone, and half of the data on the SSDs.
 const BASELINES: [&str; 2] = ["hdd-only", "static,ssd=50%"];
-/// Policies beside the present one that are simulated more than once.
+/// Policies beside the present policy that are simulated more than once.
 const FINALISTS: usize = 3;
-/// How often these are.
+/// Runs of the present policy and of each finalist.
 pub(super) const RUNS: usize = 5;
-/// A simulation ends at so many times its measured time: what takes longer does not keep up.
+/// Limit of a simulation, as a multiple of its measured time: a longer run does not keep up.
 const LONGEST: u64 = 3;
-/// Requests are done as fast as they come if the last one is done so soon after it came, as a share of the
-/// measured time, and a time.
+/// Allowed delay of the last request for a policy that keeps up: a share of the measured time, plus seconds.
 const LATE: (f64, f64) = (0.02, 0.5);
-/// A policy for which the size of the SSD does not matter.
+/// A policy independent of the size of the SSD.
 const NO_SSD: &str = "hdd-only";
 
-/// Answers a question, until `progress`, which is called about ten times a second, breaks it.
+/// Answers a question. `progress` is called about ten times a second, and may stop the run.
 ///
 /// # Errors
 /// `Setup` if devices and recording do not fit together, or the present policy cannot be simulated. `Stopped`
@@ -233,12 +232,12 @@ pub(super) fn sweep(
     sweep_while(setups, question.threads, progress)
 }
 
-/// A policy that was simulated.
+/// A simulated policy.
 struct Ran {
     policy: String,
-    /// Of the first run.
+    /// Outcome of the first run.
     outcome: Outcome,
-    /// The batches of each run.
+    /// Batches of each run.
     runs: Vec<Vec<Batch>>,
 }
 
@@ -248,7 +247,7 @@ impl Ran {
     }
 }
 
-/// The present policy, then the fastest others, of which one may be advised.
+/// The present policy, then the fastest other policies: candidates for the recommendation.
 fn finalists(question: &Question, ran: &[Ran], present: usize) -> Vec<usize> {
     let mut others: Vec<usize> = (0..ran.len()).filter(|&place| place != present).collect();
     let falls_behind = |place: usize| !keeps_up(&question.window, &ran[place].outcome);
@@ -284,7 +283,7 @@ fn repeat(
     Ok(())
 }
 
-/// The present policy, then the others.
+/// The present policy, then the other policies.
 fn policies(question: &Question) -> Vec<String> {
     let name = |policy: &str| policy.split(',').next().unwrap_or_default().to_owned();
     let others: Vec<String> = match question.policies.as_slice() {
@@ -301,7 +300,7 @@ fn policies(question: &Question) -> Vec<String> {
         }
         given => given.to_vec(),
     };
-    // What a volume says of itself has all its settings: a policy with the usual ones is the same.
+    // A volume reports its policy with all settings: a policy with default settings is the same.
     let mut policies = vec![question.present_policy.clone()];
     for other in others {
         let is_new = !policies.iter().any(|known| is_same(known, &other, &question.devices));
@@ -310,7 +309,7 @@ fn policies(question: &Question) -> Vec<String> {
     policies
 }
 
-/// Whether two policies have the same settings.
+/// True if two policies have the same settings.
 fn is_same(one: &str, other: &str, devices: &[DeviceSetup]) -> bool {
     let classes = devices.iter().flat_map(|kind| std::iter::repeat_n(kind.class, kind.count));
     let view = |(id, class): (usize, DeviceClass)| {
@@ -336,7 +335,7 @@ pub(crate) fn setup(
         block_size: question.block_size,
         copies: question.copies,
         cache_extents: question.cache_extents,
-        // A list says where the home is, and not where the second copy is.
+        // A list gives the place of the home, but not of the second copy.
         prefill_ssd: beginning.on_ssd.clone().filter(|_| question.copies == 1),
         warm_up: WarmUp::Time(warm_up - left_out),
         duration: Some((window.length() - warm_up + Nanos::from_millis(1)) * LONGEST),
@@ -385,13 +384,13 @@ fn candidate(row: &Row) -> Candidate<'_> {
     }
 }
 
-/// Whether the last request was done soon after it came.
+/// True if the last request completed soon after its arrival.
 pub(crate) fn keeps_up(window: &Window, outcome: &Outcome) -> bool {
     let asked = (window.length() - window.warm_up()).as_secs_f64();
     outcome.measured_seconds <= asked * (1.0 + LATE.0) + LATE.1
 }
 
-/// The present and the advised policy at other sizes, and the advised one on other models.
+/// The present and the recommended policy at other sizes, and the recommended policy on other models.
 fn curves(
     question: &Question,
     choice: &Choice,
@@ -418,7 +417,7 @@ fn curves(
     let mut curves = Vec::new();
     for (policy, _) in asked {
         let (mut points, mut models) = (Vec::new(), String::new());
-        // By place: a zip would take a result more than there are factors.
+        // By index: a zip would take one result more than there are factors.
         for &factor in &factors {
             let Some(result) = results.next() else { break };
             match result {

@@ -1,56 +1,54 @@
-//! Change, keep, or not enough to tell. A change costs moves and attention: it is advised only if the gain is
-//! worth them, and greater than its uncertainty.
+//! Choice between change, keep and undecided. A change costs moves and attention: it is recommended only if
+//! the gain is large enough, and greater than its uncertainty.
 
 use crate::estimate::Estimate;
 use serde::Serialize;
 
-/// What is advised.
+/// A recommendation.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Choice {
-    /// Whether to change.
+    /// Change, keep or undecided.
     pub ruling: Ruling,
-    /// The policy that is advised; the present one unless the ruling is to change.
+    /// The recommended policy: the present policy unless the ruling is to change.
     pub advised_policy: String,
-    /// Of a change: how much less the mean latency is expected to be. Of `undecided`: of the policy that may
-    /// be better.
+    /// Expected reduction of the mean latency by a change; for `undecided`, by the policy that may be better.
     pub gain_ns_mean: Option<f64>,
-    /// The lower end of the 95 % confidence interval of the gain.
+    /// Lower end of the 95 % confidence interval of the gain.
     pub gain_ns_low: Option<f64>,
-    /// Its upper end.
+    /// Upper end of the interval.
     pub gain_ns_high: Option<f64>,
-    /// Of `undecided`: the policy that may be better.
+    /// For `undecided`: the policy that may be better.
     pub undecided_policy: Option<String>,
 }
 
-/// What to do.
+/// Ruling of a recommendation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ruling {
     /// Another policy is better: the interval of its gain is above zero.
     Change,
-    /// None is better by enough.
+    /// No policy is better by enough.
     Keep,
-    /// One may be better by enough, and the recording is too short to tell.
+    /// A policy may be better by enough, but the recording is too short to tell.
     Undecided,
 }
 
-/// The least gain that is worth a change, as a share of the present latency.
+/// Least worthwhile gain, as a share of the present latency.
 const WORTH: f64 = 0.05;
-/// A row that the choice looks at.
+/// A candidate for the choice.
 pub(crate) struct Candidate<'a> {
     pub policy: &'a str,
     pub mean: f64,
-    /// Its mean latency less that of the present policy; none if that is not known or it is the present
-    /// policy.
+    /// Mean latency minus the present policy's; `None` if unknown, or for the present policy itself.
     pub difference: Option<Estimate>,
     pub keeps_up: bool,
 }
 
-/// Chooses from rows of which one is the present policy.
+/// Chooses among candidates, including the present policy.
 pub(crate) fn choose(candidates: &[Candidate], present: usize) -> Choice {
     let now = &candidates[present];
     let others = candidates.iter().enumerate().filter(|(place, _)| *place != present).map(|(_, other)| other);
-    // What does not keep up is never advised in place of what does.
+    // A policy that does not keep up is never recommended instead of a policy that keeps up.
     let mut better: Vec<&Candidate> = others
         .filter(|other| other.keeps_up || !now.keeps_up)
         .filter(|other| now.mean - other.mean >= WORTH * now.mean && now.mean > 0.0)

@@ -1,19 +1,18 @@
-//! Latency over the size of the SSD: which sizes are tried, and where a larger one stops to pay.
+//! Latency over the size of the SSD: the sizes to try, and the size above which more does not pay.
 
 use crate::{DeviceSetup, Size};
 use braid_base::{Bytes, DeviceClass, MIB};
 
-/// Sizes that are of interest, in parts of the data: below, next to nothing lies on the SSD, and above, all
-/// does.
+/// Interesting sizes, as a share of the data: below, next to nothing is on the SSD; above, all data is.
 const OF_INTEREST: std::ops::RangeInclusive<f64> = 0.04..=1.3;
-/// Doublings and halvings of the present size, at most.
+/// Most doublings and halvings of the present size.
 const MOST_DOUBLINGS: i32 = 20;
 
-/// A size is large enough if its latency is at most this many times the lowest of the curve.
+/// Factor of the lowest latency of the curve up to which a size is large enough.
 const NEAR: f64 = 1.1;
 
-/// Parts and multiples of the present size that are tried, rising: those of interest, the next larger one,
-/// and the present size.
+/// Factors of the present size to try, rising: the interesting sizes, the next larger size, and the present
+/// size.
 pub(crate) fn factors(devices: &[DeviceSetup], data: Bytes) -> Vec<f64> {
     let ssds = devices.iter().filter(|device| device.class == DeviceClass::Ssd);
     let share = |device: &DeviceSetup| match device.size {
@@ -29,7 +28,7 @@ pub(crate) fn factors(devices: &[DeviceSetup], data: Bytes) -> Vec<f64> {
     if present > 0.0 { all.filter(is_tried).collect() } else { Vec::new() }
 }
 
-/// The devices, with SSDs so many times as large, of another model if one is named.
+/// The devices, with the size of SSDs multiplied by `factor`, and with another model if given.
 pub(crate) fn scaled(devices: &[DeviceSetup], factor: f64, model: Option<&str>) -> Vec<DeviceSetup> {
     let scale = |device: &DeviceSetup| {
         if device.class != DeviceClass::Ssd {
@@ -46,8 +45,8 @@ pub(crate) fn scaled(devices: &[DeviceSetup], factor: f64, model: Option<&str>) 
     devices.iter().map(scale).collect()
 }
 
-/// The place of the smallest size from which on larger ones gain less than a tenth, of latencies by rising
-/// size; none if the largest still gains.
+/// Index of the smallest size from which on larger sizes gain less than a tenth, given latencies by rising
+/// size. `None` if the largest size still gains.
 pub(crate) fn knee(latencies: &[f64]) -> Option<usize> {
     let lowest = latencies.iter().copied().fold(f64::INFINITY, f64::min);
     let place = latencies.iter().position(|&latency| latency <= lowest * NEAR)?;

@@ -1,4 +1,4 @@
-//! The pictures: policies as points with their intervals, and latency over the size of the SSD.
+//! Plots: policies as points with their intervals, and latency over the size of the SSD.
 
 use super::ask::{Row, SizeCurve};
 use crate::report::{COLOURS, GRID, INK};
@@ -16,10 +16,10 @@ const LINE: i32 = 22;
 const NAMES: i32 = 300;
 /// Radius of a mark.
 const MARK: i32 = 4;
-/// An axis by factors of ten begins so much below the lowest value.
+/// Factor of the lowest value at which a logarithmic axis begins.
 const BELOW: f64 = 0.8;
 
-/// Each policy's mean latency with its interval, on an axis by factors; the present one stands out.
+/// Each policy's mean latency with its interval, on a logarithmic axis; the present policy is emphasised.
 pub(crate) fn rows(rows: &[Row], present: &str) -> String {
     let height = 60 + rows.len() as i32 * LINE;
     let ends = rows.iter().flat_map(|row| {
@@ -53,7 +53,7 @@ pub(crate) fn rows(rows: &[Row], present: &str) -> String {
     })
 }
 
-/// Latency over the size of the SSDs, both by factors; the knee has a ring.
+/// Latency over the size of the SSDs, on logarithmic axes; the knee has a ring.
 pub(crate) fn curves(curves: &[SizeCurve]) -> String {
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let latencies = points().map(|point| point.latency_ns_mean / 1e6);
@@ -120,7 +120,7 @@ pub(crate) fn svg(
     text
 }
 
-/// The ends of an axis by factors, around these values; none if there is none above zero.
+/// Ends of a logarithmic axis around these values; `None` if no value is above zero.
 pub(crate) fn span(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let is_drawn = |value: &f64| value.is_finite() && *value > 0.0;
     let ends = values
@@ -129,7 +129,7 @@ pub(crate) fn span(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     (ends.1 > 0.0).then_some((ends.0 * BELOW, ends.1 / BELOW))
 }
 
-/// 1, 2 and 5 times powers of ten within; of many powers, these alone.
+/// 1, 2 and 5 times the powers of ten in the range; only the powers if there are many.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
     let steps: &[f64] = if powers.clone().count() > 4 { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -145,14 +145,14 @@ fn millis(ns: f64) -> String {
     number(ns / 1e6)
 }
 
-/// Three digits.
+/// Formats a number with three digits.
 pub(crate) fn number(value: f64) -> String {
     let places = (2 - value.abs().max(1e-9).log10().floor() as i32).clamp(0, 5) as usize;
     let text = format!("{value:.places$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A policy as far as there is room.
+/// A policy, shortened to the available room.
 fn short(policy: &str) -> String {
     const ROOM: usize = 40;
     match policy.char_indices().nth(ROOM) {

@@ -1,48 +1,47 @@
-//! How sure a mean latency is, and the difference of two: from batches of requests that came one after
-//! another.
+//! Confidence intervals of a mean latency, and of the difference of two, from batches of consecutive
+//! requests.
 //!
-//! Two things make what comes differ from the forecast. The load does: its part is told from batches. And a
-//! policy that learns may end in one of several layouts, by chance, and stay there: its part is told from
-//! *runs* that begin at other requests on devices of another seed, and measure the same batches. (`equi` has
-//! 0.95 or 1.25 ms under a Zipf load of 1 MiB units, whichever batch is looked at.)
+//! Two causes make the future differ from the forecast. The first is the load: its part is estimated from
+//! batches. The second is a learning policy, which may end in one of several layouts by chance, and stay
+//! there. Its part is estimated from *runs* that begin at other requests on devices of another seed, and
+//! measure the same batches. (`equi` has 0.95 or 1.25 ms under a Zipf load of 1 MiB units, in every batch.)
 //!
 //! A batch's latency differs from the mean by chance and because the load changes. Neighbouring batches are
-//! alike if the load has phases, which would make an interval too narrow: so it is also made from batches of
-//! twice the length, and the wider one counts.
+//! alike if the load has phases, which would make an interval too narrow. A second interval is therefore made
+//! from batches of twice the length, and the wider of the two counts.
 
 use crate::estimate::Estimate;
 use crate::outcome::Batch;
 
-/// Batches of which an interval is made.
+/// Batches of an interval.
 pub(crate) const BATCHES: usize = 16;
-/// With fewer batches that have requests there is no interval.
+/// Fewest batches with requests for an interval.
 const FEWEST: usize = 4;
 
-/// The batches of each run.
+/// Batches of each run.
 pub(crate) type Runs = [Vec<Batch>];
 
-/// The mean latency in nanoseconds, with an interval for one further run; none if there are too few batches
+/// Mean latency in nanoseconds, with an interval for one further run; `None` if there are too few batches
 /// with requests.
 pub(crate) fn latency(runs: &Runs) -> Option<Estimate> {
     together(wider(&all(runs), &[])?, &means(runs))
 }
 
-/// By how much the mean latency of `one` exceeds that of `other`, in nanoseconds, batch by batch and run by
-/// run.
+/// Mean latency of `one` minus that of `other`, in nanoseconds, batch by batch and run by run.
 pub(crate) fn difference(one: &Runs, other: &Runs) -> Option<Estimate> {
     let by: Vec<f64> = means(one).iter().zip(means(other)).map(|(one, other)| one - other).collect();
     let runs = by.len();
     together(wider(&all(&one[..runs]), &all(&other[..runs]))?, &by)
 }
 
-/// The mean latency, whether or not there is an interval.
+/// Mean latency, with or without an interval.
 pub(crate) fn mean(runs: &Runs) -> f64 {
     mean_of(&all(runs))
 }
 
-/// The chance of the load and the chance of a run, added as what is independent.
+/// Combines the variation of the load and of runs, as independent variations.
 fn together(load: Estimate, runs: &[f64]) -> Option<Estimate> {
-    // Of one further run: as wide as the mean's, times the root of one more than there are.
+    // For one further run: the half-width of the mean, times the root of the number of runs plus one.
     let of_runs = Estimate::of(runs).half_width() * (runs.len() as f64 + 1.0).sqrt();
     let half = load.half_width().hypot(of_runs);
     Some(Estimate { mean: load.mean, low: load.mean - half, high: load.mean + half })
@@ -52,7 +51,7 @@ fn means(runs: &Runs) -> Vec<f64> {
     runs.iter().map(|batches| mean_of(batches)).collect()
 }
 
-/// The batches of all runs together.
+/// Batches of all runs together.
 fn all(runs: &Runs) -> Vec<Batch> {
     let longest = runs.iter().map(Vec::len).max().unwrap_or(0);
     let of_place = |place: usize| add(runs.iter().filter_map(move |batches| batches.get(place)));
@@ -77,7 +76,8 @@ fn wider(one: &[Batch], other: &[Batch]) -> Option<Estimate> {
     Some(merged.filter(|merged| merged.half_width() > single.half_width()).unwrap_or(single))
 }
 
-/// The mean of a ratio: what a batch's time is beyond the mean, in parts of the requests of a usual batch.
+/// Interval of the mean of a ratio: a batch's latency in excess of the mean, divided by the requests of a
+/// usual batch.
 fn of(one: &[Batch], other: &[Batch]) -> Option<Estimate> {
     let deviations = |batches: &[Batch]| {
         let usual = sums(batches).0 / batches.len().max(1) as f64;
@@ -124,7 +124,7 @@ mod tests {
         assert!((estimate.mean - 80.0).abs() < 1e-9 && estimate.half_width() > 10.0, "{estimate:?}");
     }
 
-    /// The load is slow at times under both: that says nothing of their difference.
+    /// The load is slow at times under both policies, which adds no uncertainty to the difference.
     #[test]
     fn what_both_share_is_no_uncertainty_of_their_difference() {
         let mut rng = Rng::new(3);
@@ -166,16 +166,16 @@ mod tests {
         let alike = latency(&[run(100.0), run(100.0), run(100.0)]).unwrap();
         assert_eq!((alike.mean, alike.half_width()), (100.0, 0.0));
         let apart = latency(&[run(90.0), run(120.0), run(90.0)]).unwrap();
-        // The next one may be at 120 again: 4.303 times the deviation, times the root of 1 + 1/3.
+        // The next run may be at 120 again: 4.303 times the deviation, times the root of 1 + 1/3.
         let expected = 4.303 * 300_f64.sqrt() * (4.0 / 3.0_f64).sqrt();
         assert!(
             (apart.mean - 100.0).abs() < 1e-9 && (apart.half_width() - expected).abs() < 0.1,
             "{apart:?}"
         );
-        // What each run has in common with its pair is no uncertainty.
+        // Variation common to a pair of runs is no uncertainty.
         let difference = difference(&[run(95.0), run(125.0)], &[run(90.0), run(120.0)]).unwrap();
         assert!((difference.mean - 5.0).abs() < 1e-9 && difference.half_width() < 1e-9, "{difference:?}");
-        // With another number of runs, those count that both have.
+        // With different numbers of runs, only the common runs count.
         let one = super::difference(&[run(95.0)], &[run(90.0), run(120.0)]).unwrap();
         assert!((one.mean - 5.0).abs() < 1e-9, "{one:?}");
     }

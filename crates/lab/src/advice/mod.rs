@@ -1,4 +1,4 @@
-//! Advice: what a recorded load would get from each policy and from other sizes of the SSD, with its
+//! Advice: forecasts for a recorded load under each policy and with other sizes of the SSD, with their
 //! uncertainty, and whether to change anything.
 //!
 //! ```text
@@ -10,16 +10,16 @@
 //! plan_page.rs its page
 //! ```
 //!
-//! **What is simulated.** At most the last so many requests of the recording, at their own times (open loop).
-//! The first half of them warms up; the second half is measured, in batches of equally many requests. All
-//! rows get the same requests, so two rows are compared batch by batch: what makes a batch slow under both
-//! does not count as uncertainty. The present policy and the fastest others are run several times, which
-//! begin at other requests on devices of another seed: a policy that learns may end in one of several
-//! layouts.
+//! **Simulated part.** A limited number of the last requests of the recording, at their own times (open
+//! loop). The first half is the warm-up; the second half is measured, in batches of equally many requests.
+//! All rows get the same requests, so two rows are compared batch by batch: slowness of a batch under both
+//! does not count as uncertainty. The present policy and the fastest other policies are run several times.
+//! These runs begin at other requests on devices of another seed, because a learning policy may end in one of
+//! several layouts.
 //!
-//! **What it does not know.** Requests came as fast as the volume answered when it was recorded. Programs
-//! that wait for answers would ask for more of a faster volume, and for less of a slower one. A forecast also
-//! takes for granted that the load stays as it was.
+//! **Limits.** The recorded requests arrived as fast as the recorded volume answered. Programs that wait for
+//! answers would ask a faster volume for more, and a slower volume for less. A forecast also assumes that the
+//! load does not change.
 
 mod ask;
 mod choice;

@@ -1,11 +1,10 @@
-//! The page of an advice: what to do, then the pictures, then the tables behind them. It needs nothing but
-//! itself.
+//! Page of an advice: the recommendation, then the plots, then their tables. The page is self-contained.
 
 use super::ask::{Advice, Row, SizePoint};
 use super::draw::{self, number};
 use crate::report::{STYLE, escaped};
 
-/// One page; `sentences` say what is advised, and `command` what to type.
+/// A page; `sentences` are the recommendation, and `command` is the command to type.
 pub fn page(advice: &Advice, sentences: &[String], command: Option<&str>) -> String {
     let mut body = format!("<h1>Advice for {}</h1>\n", escaped(&advice.load));
     sentences.iter().for_each(|sentence| body += &format!("<p>{}</p>\n", escaped(sentence)));
@@ -44,7 +43,7 @@ pub fn page(advice: &Advice, sentences: &[String], command: Option<&str>) -> Str
     document("advice", &body)
 }
 
-/// A whole page.
+/// A complete HTML document.
 pub(crate) fn document(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\

@@ -1,9 +1,9 @@
-//! The cheapest devices that hold a target under a recorded load, the next cheapest, and what would change
-//! the choice.
+//! Plan: the cheapest devices that meet a target under a recorded load, the runner-up, and changes that would
+//! alter the choice.
 //!
-//! Each mix of devices is simulated once under each policy that is asked for. From the cheapest on, those
-//! that hold the target are simulated again, from later requests on and on devices of another seed: a mix
-//! holds if all of its runs do.
+//! Each mix of devices is simulated once under each requested policy. From the cheapest on, mixes that meet
+//! the target are simulated again, from later requests on and on devices of another seed. A mix meets the
+//! target if all of its runs do.
 
 use super::ask::{Question, RUNS, keeps_up, setup, sweep};
 use super::prices::{Mix, Prices};
@@ -14,45 +14,45 @@ use braid_base::{Bytes, DeviceClass, Nanos};
 use serde::Serialize;
 use std::ops::ControlFlow;
 
-/// What is to be planned.
+/// A question for a plan.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlanQuestion {
-    /// The load; of its devices, volume and sizes nothing is used.
+    /// The load; its devices, volume and sizes are ignored.
     pub usual: Question,
-    /// What devices cost.
+    /// Prices of devices.
     pub prices: Prices,
     /// The target.
     pub slo: Slo,
-    /// What the volume has to hold; the touched extents if that is less.
+    /// Bytes that the volume has to hold; the touched extents if larger.
     pub data: Bytes,
 }
 
-/// What was found.
+/// Answer: a plan.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Plan {
     /// The recording.
     pub load: String,
-    /// Its last requests, which were simulated.
+    /// Simulated requests: the last requests of the recording.
     pub simulated_requests: u64,
-    /// Their time before the part that is measured.
+    /// Seconds of the simulated requests before the measured part.
     pub warm_up_seconds: f64,
-    /// Their time in it.
+    /// Seconds of the measured part.
     pub measured_seconds: f64,
-    /// What the volume has to hold.
+    /// Bytes that the volume has to hold.
     pub data_bytes: u64,
     /// The target's statistic: `p99`.
     pub target_statistic: String,
-    /// What it has to be below.
+    /// Upper limit of the statistic, exclusive.
     pub target_ns: u64,
-    /// What prices are in.
+    /// Currency of prices.
     pub currency: String,
-    /// The cheapest mix that holds; none if none does.
+    /// The cheapest mix that meets the target; `None` if no mix does.
     pub cheapest: Option<Priced>,
-    /// The next cheapest that holds.
+    /// The next cheapest mix that meets the target.
     pub runner_up: Option<Priced>,
-    /// Under more load.
+    /// Results under more load.
     pub faster: Vec<Faster>,
-    /// With other prices.
+    /// Results with other prices.
     pub dearer: Vec<Dearer>,
     /// All mixes, the cheapest first, each with its best policy.
     pub mixes: Vec<Priced>,
@@ -60,73 +60,73 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// A mix and what it gives.
+/// A mix with its price and results.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Priced {
     /// The devices, in words.
     pub mix: String,
-    /// Its devices, as arguments of `braid simulate`.
+    /// The devices as arguments of `braid simulate`.
     pub device_arguments: Vec<String>,
-    /// What it costs.
+    /// Price of the mix.
     pub price: f64,
     /// The policy.
     pub policy: String,
-    /// What the target is about: the worst of its runs. None if it cannot be simulated.
+    /// The target's statistic: the worst of the mix's runs. `None` if the mix cannot be simulated.
     pub target_statistic_ns: Option<f64>,
-    /// Mean latency, of the first run.
+    /// Mean latency of the first run.
     pub latency_ns_mean: Option<f64>,
-    /// Whether all runs hold the target and keep up.
+    /// True if all runs meet the target and keep up.
     pub holds: bool,
-    /// How often it was simulated.
+    /// Number of simulations.
     pub run_count: usize,
-    /// Why it was not.
+    /// Why the mix was not simulated.
     pub why: Option<String>,
     #[serde(skip)]
     number: usize,
 }
 
-/// What holds under more load.
+/// Results under more load.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Faster {
-    /// How many times as fast requests come.
+    /// Factor by which requests arrive faster.
     pub load_factor: f64,
-    /// What the target is about, of the cheapest mix.
+    /// The target's statistic, for the cheapest mix.
     pub target_statistic_ns: f64,
-    /// Whether it still holds.
+    /// True if the cheapest mix still meets the target.
     pub holds: bool,
-    /// The cheapest mix of those that hold as recorded that does; none if none does.
+    /// The cheapest mix that meets the target both as recorded and under more load; `None` if no mix does.
     pub cheapest_mix: Option<String>,
-    /// What that costs.
+    /// Price of this mix.
     pub cheapest_price: Option<f64>,
 }
 
-/// The choice with another price.
+/// The choice if one price changes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Dearer {
-    /// The model whose price is another.
+    /// Model with the changed price.
     pub model: String,
-    /// How many times as much it costs.
+    /// Factor of the price.
     pub price_factor: f64,
-    /// The cheapest mix then.
+    /// The cheapest mix at this price.
     pub cheapest_mix: String,
-    /// What it costs then.
+    /// Price of this mix.
     pub cheapest_price: f64,
-    /// Whether it is another mix.
+    /// True if this mix differs from the choice.
     pub is_another: bool,
 }
 
-/// Mixes times policies, at most.
+/// Most combinations of mixes and policies.
 const MOST: usize = 600;
-/// Mixes that are simulated again, at most.
+/// Most mixes simulated again.
 const MOST_REPEATED: usize = 12;
-/// More load, in parts of the recorded one.
+/// Factor of more load.
 const LOAD: f64 = 1.3;
-/// Other prices.
+/// Factors of other prices.
 const PRICES: [f64; 2] = [0.8, 1.2];
 /// Policies with all homes on disks.
 const ON_DISKS: [&str; 3] = ["hystor", "cache", "hdd-only"];
 
-/// Plans, until `progress`, which is called about ten times a second, breaks it.
+/// Makes a plan. `progress` is called about ten times a second, and may stop the run.
 ///
 /// # Errors
 /// `Setup` if no mix has room, or there are too many. `Stopped` if `progress` says so. Otherwise a fault of
@@ -162,7 +162,7 @@ pub fn plan(question: &PlanQuestion, mut progress: impl FnMut(&Progress) -> Cont
         }
     }
     let mut all: Vec<Priced> = best.into_iter().flatten().collect();
-    // What is wrong with all of them is wrong with what they have in common.
+    // An error common to all mixes is an error of the question.
     if let (true, Some(why)) =
         (all.iter().all(|mix| mix.run_count == 0), all.first().and_then(|mix| mix.why.clone()))
     {
@@ -202,7 +202,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// A mix under a policy, so many times as fast, from a later request on.
+    /// Setup of a mix under a policy, `factor` times as fast, from a later request on.
     fn setup(&self, mix: &Mix, policy: &str, factor: f64, later: usize) -> Setup {
         let PlanQuestion { usual, .. } = self.question;
         let beginning = if later == 0 { self.beginning.clone() } else { self.beginning.later(later) };
@@ -222,7 +222,8 @@ impl Planner<'_> {
         }
     }
 
-    /// If less data is simulated than there is: as large a share of it on the SSDs as they would have of all.
+    /// Ranges on the SSDs if less data is simulated than exists: the same share as the SSDs would have of all
+    /// data.
     fn on_ssd(&self, mix: &Mix, policy: &str) -> Option<Vec<std::ops::Range<Bytes>>> {
         let simulated = self.beginning.load.data();
         let is_on_disks = ON_DISKS.contains(&policy.split(',').next().unwrap_or_default());
@@ -269,21 +270,21 @@ impl Planner<'_> {
     fn holds(&self, run: &Run, factor: f64) -> bool {
         let PlanQuestion { usual, slo, .. } = self.question;
         let outcome = &run.outcome;
-        // A simulation that ended early has left out the slowest.
+        // A simulation that ended early has left out the slowest requests.
         slo.of(&outcome.all.latency) < slo.limit.0 as f64
             && outcome.all.requests > 0
             && (keeps_up(&usual.window, outcome)
                 || (factor > 1.0 && outcome.measured_seconds * factor <= 1.05 * self.asked()))
     }
 
-    /// The time that is measured, as recorded.
+    /// Length of the measured part, as recorded.
     fn asked(&self) -> f64 {
         let window = &self.question.usual.window;
         (window.length() - window.warm_up()).as_secs_f64()
     }
 
-    /// Simulates the cheapest that hold again, until two are sure; gives all that still hold, the cheapest
-    /// first.
+    /// Simulates the cheapest mixes that meet the target again, until two are confirmed. Returns all mixes
+    /// that still meet the target, the cheapest first.
     fn make_sure(
         &self,
         mixes: &[Mix],
@@ -314,7 +315,7 @@ impl Planner<'_> {
         Ok(sure)
     }
 
-    /// Whether the choice holds under more load, and what does.
+    /// Results under more load: whether the choice still meets the target, and the cheapest mix that does.
     fn faster(
         &self,
         mixes: &[Mix],
@@ -342,10 +343,10 @@ impl Planner<'_> {
     }
 }
 
-/// An SSD is full but for a tenth, as in `fill.rs`.
+/// An SSD is full except for a tenth, as in `fill.rs`.
 const SSD_FILLED: f64 = 0.9;
 
-/// The choice if one model is cheaper or dearer, for each model of any mix that holds.
+/// The choice if one model is cheaper or dearer, for each model of any mix that meets the target.
 fn dearer(mixes: &[Mix], all: &[Priced], sure: &[usize]) -> Vec<Dearer> {
     let Some(&now) = sure.first() else { return Vec::new() };
     let of = |place: usize| &mixes[all[place].number];
@@ -355,7 +356,7 @@ fn dearer(mixes: &[Mix], all: &[Priced], sure: &[usize]) -> Vec<Dearer> {
     models.dedup();
     let with = |(model, factor): (&str, f64)| {
         let price = |place: usize| of(place).price_if(model, factor);
-        // Among equals the one that is the choice already.
+        // Among equal prices the present choice wins.
         let least = sure
             .iter()
             .copied()

@@ -1,4 +1,4 @@
-//! The page of a plan: what to buy, cost against the target as a picture, and all mixes.
+//! Page of a plan: the devices to buy, a plot of cost against the target, and all mixes.
 
 use super::draw::{number, span, svg};
 use super::page::{document, figure};
@@ -10,7 +10,7 @@ const SIZE: (u32, u32) = (900, 440);
 /// Radius of a mark.
 const MARK: i32 = 5;
 
-/// One page; `sentences` say what was found.
+/// A page; `sentences` are the result in words.
 pub fn plan_page(plan: &Plan, sentences: &[String]) -> String {
     let mut body = format!("<h1>Devices for {}</h1>\n", escaped(&plan.load));
     sentences.iter().for_each(|sentence| body += &format!("<p>{}</p>\n", escaped(sentence)));

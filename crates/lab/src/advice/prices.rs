@@ -1,4 +1,4 @@
-//! What devices cost, from a TOML file, and the mixes that can be bought of them.
+//! Prices of devices, from a TOML file, and the mixes that can be bought.
 //!
 //! ```toml
 //! currency = "EUR"
@@ -19,11 +19,11 @@ use crate::{DeviceSetup, Error, Result, Size};
 use braid_base::{Bytes, DeviceClass};
 use serde::Deserialize;
 
-/// What devices cost.
+/// Prices of devices.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prices {
-    /// What is paid in.
+    /// Currency of the prices.
     pub currency: String,
     /// SSDs.
     #[serde(default)]
@@ -33,7 +33,7 @@ pub struct Prices {
     hdd: Vec<Offer>,
 }
 
-/// A model of devices that can be bought.
+/// A model for sale.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Offer {
@@ -45,18 +45,18 @@ struct Offer {
     counts: Vec<usize>,
 }
 
-/// Devices that can be bought together.
+/// Devices bought together.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Mix {
     /// SSDs of one kind, disks of one kind, or both.
     pub devices: Vec<DeviceSetup>,
-    /// What each kind costs, all of its devices together.
+    /// Price of each kind, for all of its devices together.
     pub prices: Vec<f64>,
 }
 
-/// The longest file of prices.
+/// Longest file of prices, in bytes.
 pub const LONGEST_PRICES: u64 = 64 << 10;
-/// Devices of one kind in a mix, at most.
+/// Most devices of one kind in a mix.
 const MOST_DEVICES: usize = 64;
 
 fn one() -> Vec<usize> {
@@ -64,10 +64,10 @@ fn one() -> Vec<usize> {
 }
 
 impl Prices {
-    /// Reads a text.
+    /// Reads prices from a text.
     ///
     /// # Errors
-    /// Says what is wrong in it, and what would be right.
+    /// Names the error and the remedy.
     pub fn parse(text: &str) -> Result<Prices> {
         let prices: Prices =
             toml::from_str(text).map_err(|error| Error::setup(error.to_string().trim().to_owned()))?;
@@ -82,8 +82,8 @@ impl Prices {
         Ok(prices)
     }
 
-    /// All mixes with room for so much data: of each kind of SSD or none, and each kind of disk or none; the
-    /// cheapest first.
+    /// All mixes with room for `data`, the cheapest first: one kind of SSD or none, and one kind of disk or
+    /// none.
     pub fn mixes(&self, data: Bytes) -> Vec<Mix> {
         let of = |offers: &[Offer], class| {
             let all = offers.iter().flat_map(|offer| offer.kinds(class)).map(Some);
@@ -142,7 +142,7 @@ impl Offer {
         }
     }
 
-    /// Each size and count, with what it costs.
+    /// Each size and count, with its price.
     fn kinds(&self, class: DeviceClass) -> Vec<Kind> {
         let sizes = self.sizes.iter().filter_map(|size| size.parse::<Bytes>().ok());
         let kind = |size: Bytes| {
@@ -166,16 +166,16 @@ impl Offer {
     }
 }
 
-/// Of the bytes of devices, what holds data: the rest is spare and metadata.
+/// Share of a device's bytes for data: the rest is spare and metadata.
 const ROOM: f64 = 0.95;
 
 impl Mix {
-    /// What it costs.
+    /// Price of the mix.
     pub fn price(&self) -> f64 {
         self.prices.iter().sum()
     }
 
-    /// The same if devices of a model cost so many times as much.
+    /// Price of the mix if the price of a model is multiplied by `factor`.
     pub fn price_if(&self, model: &str, factor: f64) -> f64 {
         let of = |(device, price): (&DeviceSetup, &f64)| {
             if device.model == model { price * factor } else { *price }
@@ -183,7 +183,7 @@ impl Mix {
         self.devices.iter().zip(&self.prices).map(of).sum()
     }
 
-    /// In words: `1 × sata-ssd of 500 GB, 2 × exos-x20 of 20 TB`.
+    /// The mix in words: `1 × sata-ssd of 500 GB, 2 × exos-x20 of 20 TB`.
     pub fn name(&self) -> String {
         let of = |device: &DeviceSetup| {
             let size = bytes(device).0 as f64 / 1e9;
@@ -193,7 +193,7 @@ impl Mix {
         self.devices.iter().map(of).collect::<Vec<_>>().join(" + ")
     }
 
-    /// All SSDs together.
+    /// Bytes of all SSDs together.
     pub fn ssd_bytes(&self) -> u64 {
         let ssds = self.devices.iter().filter(|device| device.class == DeviceClass::Ssd);
         ssds.map(|device| bytes(device).0.saturating_mul(device.count as u64)).sum()

@@ -9,7 +9,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slo {
     statistic: Statistic,
-    /// What it has to be below.
+    /// Upper limit, exclusive.
     pub limit: Nanos,
 }
 
@@ -31,7 +31,7 @@ const NAMES: [(&str, Statistic); 5] = [
 ];
 
 impl Slo {
-    /// What the target is about, of these latencies, in nanoseconds.
+    /// The target's statistic of these latencies, in nanoseconds.
     pub fn of(&self, latency: &Distribution) -> f64 {
         match self.statistic {
             Statistic::Mean => latency.mean,
@@ -42,7 +42,7 @@ impl Slo {
         }
     }
 
-    /// Its name: `p99`.
+    /// Name of the statistic: `p99`.
     pub fn name(&self) -> &'static str {
         NAMES.iter().find(|(_, statistic)| *statistic == self.statistic).map_or("", |(name, _)| name)
     }

@@ -1,9 +1,9 @@
-//! What the volume holds, and where, before the load begins.
+//! Contents and layout of the volume before the load begins.
 //!
-//! A volume in use begins as it is: requests at their own addresses, its present layout as far as it is
-//! known, and data that the recording does not touch beside the data that it does. Other sizes of the SSD,
-//! and a recording without a volume, begin anew: the touched extents lie one after another, and the usual
-//! neutral policy places them (`fill.rs`).
+//! A volume in use begins in its present state: requests at their own addresses, the present layout as far as
+//! known, and untouched data beside the touched data. Other sizes of the SSD, and a recording without a
+//! volume, begin anew: the touched extents are contiguous, and the usual neutral policy places the data
+//! (`fill.rs`).
 
 use super::window::Window;
 use crate::{Error, Recorded, Result};
@@ -14,39 +14,38 @@ use std::sync::Arc;
 /// A volume in use.
 #[derive(Clone, PartialEq, Debug)]
 pub struct InUse {
-    /// Its size.
+    /// Size of the volume.
     pub size: Bytes,
     /// Data that has a home.
     pub mapped: Bytes,
-    /// Of that, on SSDs.
+    /// Mapped data on SSDs.
     pub on_ssd: Bytes,
-    /// Which of the touched extents ([`Window::touched`]) have their homes on SSDs, by number, in order; none
-    /// if it is not known.
+    /// Touched extents ([`Window::touched`]) with homes on SSDs, by number, in order; `None` if unknown.
     pub touched_on_ssd: Option<Vec<u64>>,
-    /// Which of the touched extents hold nothing, by number, in order: reading them takes no time.
+    /// Touched extents without data, by number, in order: reading them takes no time.
     pub touched_empty: Vec<u64>,
-    /// Whether its policy chooses among modes, of which the question has the present one: then the others
-    /// need no advice.
+    /// True if the policy chooses among modes; the question has the present mode. The other modes then need
+    /// no advice.
     pub chooses_mode: bool,
 }
 
-/// Where a load begins.
+/// Initial state of a load.
 #[derive(Clone)]
 pub(crate) struct Beginning {
     pub load: Arc<Recorded>,
-    /// The time of the recording that is left out before it.
+    /// Recorded time left out before the load.
     pub left_out: Nanos,
     pub size: Option<Bytes>,
     pub on_ssd: Option<Vec<Range<Bytes>>>,
 }
 
-/// A run begins at another one of so many parts of the requests.
+/// Number of parts of the requests: further runs begin at other parts.
 const PARTS: usize = 40;
-/// Extents without requests that are simulated, at most: each costs a write before the load begins.
+/// Most extents without requests in a simulation: each costs a write before the load begins.
 const MOST_COLD: u64 = 1 << 18;
 
 impl Beginning {
-    /// Anew, with the touched extents one after another, and behind them what else there is of so much data.
+    /// A new volume: the touched extents are contiguous, followed by the rest of `data`.
     pub fn anew(window: &Window, data: Bytes) -> Beginning {
         let cold = cold(window, data);
         let span = window.extent * (window.extents + cold);
@@ -59,10 +58,10 @@ impl Beginning {
         }
     }
 
-    /// As the volume is now.
+    /// The volume in its present state.
     ///
     /// # Errors
-    /// `Setup` if the recording is not one of this volume.
+    /// `Setup` if the recording is not of this volume.
     pub fn now(window: &Window, volume: &InUse) -> Result<Beginning> {
         let Window { name, extent, .. } = window;
         let elsewhere = |why: String| {
@@ -90,7 +89,7 @@ impl Beginning {
         Ok(Beginning { load, left_out: Nanos::ZERO, size: Some(volume.size), on_ssd: listed })
     }
 
-    /// The same, a little later: `number` times a fortieth of the requests are left out.
+    /// The same, a little later: `number` fortieths of the requests are left out.
     pub fn later(&self, number: usize) -> Beginning {
         let arrivals = &self.load.arrivals[number * self.load.arrivals.len() / PARTS..];
         let left_out = arrivals.first().map_or(Nanos::ZERO, |first| first.at);
@@ -104,16 +103,16 @@ fn recorded(window: &Window, arrivals: &[Arrival], span: Bytes, filled: Vec<Rang
     Arc::new(Recorded { name: window.name.clone(), arrivals: arrivals.to_vec(), span, filled })
 }
 
-/// How many extents with data, and without requests, are simulated.
+/// Number of simulated extents with data and without requests.
 fn cold(window: &Window, data: Bytes) -> u64 {
     (data / window.extent).saturating_sub(window.extents).min(MOST_COLD)
 }
 
-/// So many extents of a volume that are not among these, in order, from everywhere alike.
+/// Picks `count` untouched extents of a volume, in order, evenly spread.
 fn untouched(touched: &[u64], extents: u64, count: u64) -> Vec<u64> {
     let free = extents.saturating_sub(touched.len() as u64);
     let count = count.min(free);
-    // The n-th of the free ones, found by walking both lists.
+    // The n-th free extent, found by walking both lists.
     let (mut found, mut passed) = (Vec::with_capacity(count as usize), 0);
     for number in 0..count {
         let rank = (u128::from(number) * u128::from(free) / u128::from(count)) as u64;
@@ -160,7 +159,7 @@ mod tests {
     fn a_volume_in_use_begins_with_its_layout_and_data_that_nobody_asks_for() {
         let begun = begun(Some(vec![8, 16]), vec![72]);
         let (filled, on_ssd) = (extents(&begun.load.filled), extents(&begun.on_ssd.unwrap()));
-        // 20 others beside the touched ones, of which one holds nothing.
+        // 20 untouched extents beside the touched extents, one of them without data.
         assert_eq!((filled.len(), begun.size), (29, Some(Bytes(100 << 17))));
         assert!([0, 8, 64].iter().all(|extent| filled.contains(extent)) && !filled.contains(&72));
         // Of twelve extents on SSDs two are touched.

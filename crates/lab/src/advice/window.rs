@@ -1,5 +1,5 @@
-//! The part of a recording that is simulated: its last requests, in memory, so that many simulations read the
-//! file once.
+//! Simulated part of a recording: its last requests, in memory, so that many simulations need to read the
+//! file only once.
 
 use crate::{Error, Result};
 use braid_base::{Arrival, Bytes, Nanos, Op};
@@ -8,40 +8,41 @@ use hashbrown::HashSet;
 use std::collections::VecDeque;
 use std::path::Path;
 
-/// The last requests of a recording, and what the whole of it touches.
+/// The last requests of a recording, and the extents touched by the whole recording.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Window {
-    /// The recording's file.
+    /// File of the recording.
     pub(crate) name: String,
-    /// The unit in which it was looked at.
+    /// Unit of touched extents.
     pub(crate) extent: Bytes,
-    /// The requests where they lie on the recorded device; the first comes at time zero.
+    /// Requests at their addresses on the recorded device; the first comes at time zero.
     pub(crate) placed: Vec<Arrival>,
-    /// The same among the touched extents, which lie one after another.
+    /// The same requests with touched extents made contiguous.
     pub(crate) compacted: Vec<Arrival>,
-    /// Extents that the whole recording touches.
+    /// Number of extents touched by the whole recording.
     pub(crate) extents: u64,
-    /// Their numbers on the recorded device, in order; none if there are several devices or too many extents.
+    /// Numbers of the touched extents on the recorded device, in order; `None` if there are several devices
+    /// or too many extents.
     touched: Option<Vec<u64>>,
     /// Requests of the whole recording.
     pub(crate) recorded_requests: u64,
-    /// From its first request to its last.
+    /// Time from the first recorded request to the last.
     pub(crate) recorded: Nanos,
-    /// Records that could not be read.
+    /// Unreadable records.
     pub(crate) bad_records: u64,
 }
 
-/// Requests of a window, at least: below that nothing can be told.
+/// Fewest requests of a window for a forecast.
 const FEWEST: usize = 64;
-/// Extents that are known by number, at most: 32 MiB of memory, 512 GiB of extents of 128 KiB.
+/// Most extents known by number: 32 MiB of memory, 512 GiB of extents of 128 KiB.
 const MOST_KNOWN: usize = 1 << 22;
 
 impl Window {
     /// Reads the last `most` requests of a recording.
     ///
     /// # Errors
-    /// `Trace` if it cannot be read. `Setup` if it has too few requests, none that reads or writes, or all at
-    /// one moment.
+    /// `Trace` if the recording cannot be read. `Setup` if there are too few requests, no reads and writes,
+    /// or all requests at one moment.
     pub fn read(path: &Path, options: &Options, extent: Bytes, most: usize) -> Result<Window> {
         let name = path.display().to_string();
         let (file, compaction) = TraceFile::open_touched(path, options, extent)?;
@@ -82,13 +83,13 @@ impl Window {
         Ok(window)
     }
 
-    /// The extents that the recording touches, by number on the recorded device, in order; none if it has
-    /// several devices, or touches too many extents.
+    /// Extents touched by the recording, by number on the recorded device, in order; `None` if there are
+    /// several devices or too many touched extents.
     pub fn touched(&self) -> Option<&[u64]> {
         self.touched.as_deref()
     }
 
-    /// Where its requests end.
+    /// End of the requests' addresses.
     pub fn end(&self) -> Bytes {
         self.placed
             .iter()
@@ -97,25 +98,25 @@ impl Window {
             .unwrap_or_default()
     }
 
-    /// From its first request to its last.
+    /// Time from the first request to the last.
     pub(crate) fn length(&self) -> Nanos {
         self.placed.last().map_or(Nanos::ZERO, |last| last.at)
     }
 
-    /// When the part begins that is measured: half of the reads and writes come before.
+    /// Start of the measured part: half of the reads and writes come before.
     pub(crate) fn warm_up(&self) -> Nanos {
         let times = self.times();
         times.get(times.len() / 2).copied().unwrap_or_default()
     }
 
-    /// Reads and writes of the part that is measured.
+    /// Reads and writes of the measured part.
     pub(crate) fn measured_requests(&self) -> u64 {
         let times = self.times();
         (times.len() - times.len() / 2) as u64
     }
 
-    /// When batches of equally many reads and writes begin, in the part that is measured. Of requests of one
-    /// moment, all are in one batch.
+    /// Starts of batches of equally many reads and writes, in the measured part. Simultaneous requests are in
+    /// the same batch.
     pub(crate) fn batches(&self, count: usize) -> Vec<Nanos> {
         let times = self.times();
         let measured = &times[times.len() / 2..];
@@ -153,10 +154,10 @@ fn changed(name: &str) -> Error {
     Error::new(crate::ErrorKind::Trace, format!("{name} has changed while it was read: try again"))
 }
 
-/// Notes the extents of a request; gives up if there are too many.
+/// Records the extents of a request; `touched` becomes `None` if there are too many.
 fn note(touched: &mut Option<HashSet<u64>>, arrival: &Arrival, extent: Bytes) {
     let (Some(known), request) = (touched.as_mut(), arrival.request) else { return };
-    // A discard makes no extent: what it names may be as large as the volume.
+    // A discard touches no extent: its range may be as large as the volume.
     if !matches!(request.op, Op::Read | Op::Write) || request.len == Bytes::ZERO {
         return;
     }
@@ -200,7 +201,7 @@ pub(crate) mod tests {
         assert_eq!((window.placed.len(), window.recorded_requests, window.extents), (100, 1000, 10));
         assert_eq!((window.placed[0].at, window.warm_up()), (Nanos::ZERO, Nanos::from_millis(50)));
         assert_eq!((window.length(), window.measured_requests()), (Nanos::from_millis(99), 50));
-        // 900 asks for the first of ten extents, 1 MiB apart; compacted they are neighbours.
+        // 900 asks for the first of ten extents, 1 MiB apart; compacted, the extents are neighbours.
         assert_eq!(window.placed[3].request.offset, Bytes(3 << 20));
         assert_eq!(window.compacted[3].request.offset, Bytes(3 * (128 << 10)));
         assert_eq!(window.touched().unwrap()[..3], [0, 8, 16]);

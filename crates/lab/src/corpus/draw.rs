@@ -1,7 +1,7 @@
-//! The cells of a corpus, drawn from a seed with integers alone, so that they are the same on every machine.
+//! Cells of a corpus, drawn from a seed with integers only, so the cells are the same on every machine.
 //!
 //! Each cell has random numbers of its own, from the seed, the name of its load and its number among the
-//! cells of that load: a load that is added leaves all other cells as they are.
+//! cells of the load. Adding a load therefore leaves all other cells unchanged.
 
 use super::loads::{GENERATED, PHASES, Phase};
 use super::traces::{self, Given, Pace};
@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 
 /// Cells of each generated load.
 const OF_A_LOAD: u64 = 4;
-/// Cells of each way in which a load changes: half of them in open loop, half in closed loop.
+/// Cells of each kind of changing load: half in open loop, half in closed loop.
 const OF_A_CHANGE: u64 = 10;
-/// The SSD's room for data, in per cent of it.
+/// The SSD's room for data, in per cent of the data.
 pub const SSD_PERCENT: [u32; 14] = [3, 5, 8, 10, 15, 20, 25, 35, 50, 65, 80, 95, 105, 115];
-/// The least of it for a trace that touches little.
+/// Least room for a trace that touches little data.
 const LEAST_OF_A_SMALL_TRACE: u32 = 10;
 /// Models of SSDs: SATA, NVMe, and old ones.
 pub const SSDS: [&str; 5] = ["sata-ssd", "nvme-ssd", "x25-m", "x25-e", "memoright-gt"];
 /// Models of disks.
 pub const DISKS: [&str; 4] = ["barracuda-7200.12", "exos-x20", "mba3073", "cheetah-15k5"];
-/// How many disks there are.
+/// Most disks of a cell.
 pub const MOST_DISKS: u64 = 4;
-/// What lies where before: on the disks as often as all others together.
+/// Initial layouts: all on the disks as often as all other layouts together.
 pub const BEGINNINGS: [Beginning; 8] = [
     Beginning::OnDisks,
     Beginning::OnDisks,
@@ -35,11 +35,11 @@ pub const BEGINNINGS: [Beginning; 8] = [
     Beginning::LeftBy("wardrop"),
     Beginning::LeftBy("exclusive,page=1MiB,period=5s"),
 ];
-/// One cell in so many has a memory cache before the volume.
+/// One in this many cells has a memory cache before the volume.
 const WITH_CACHE: u64 = 12;
-/// Extents of that cache, as in `braid simulate`.
+/// Extents of the memory cache, as in `braid simulate`.
 const CACHE_EXTENTS: usize = 100;
-/// A request of a trace that is repeated at most so often in a cell, half of them to warm up.
+/// Most requests of a trace in a cell, half of them for warm-up.
 const MOST_OF_A_TRACE: u64 = 60_000;
 
 /// Random choices.
@@ -55,8 +55,8 @@ impl Draw {
     }
 }
 
-/// All cells of a seed, of both halves: generated loads, loads that change, the known traces in a folder, and
-/// traces that were given.
+/// All cells of a seed, of both halves: generated loads, changing loads, the known traces in a folder, and
+/// given traces.
 pub fn cells(seed: u64, folder: &Path, given: &[PathBuf]) -> Vec<Cell> {
     let draw = |load: &str, number: u64| Draw(Rng::new(hash(&format!("{seed} {load} {number}"))));
     let mut cells = Vec::new();
@@ -116,7 +116,7 @@ enum Kind {
     Change { recovery_from: Nanos },
 }
 
-/// What a cell runs on.
+/// Hardware of a cell.
 struct Hardware {
     ssd: &'static str,
     disk: &'static str,
@@ -160,7 +160,7 @@ impl Hardware {
     }
 }
 
-/// Cells that were drawn alike have a number in their names: the half of a cell follows from its name.
+/// Adds a number to the names of cells that were drawn alike: the half of a cell follows from its name.
 fn tell_apart(cells: &mut [Cell]) {
     let mut seen = std::collections::BTreeMap::<String, u32>::new();
     for cell in cells {

@@ -1,9 +1,8 @@
-//! Results of a corpus in a file, a line for each row of a cell, so that a run that was stopped goes on where
-//! it was.
+//! Results of a corpus in a file, with a line for each row of a cell, so that a stopped run can continue.
 //!
-//! The first line names the build that made them: results of another one are refused, for they are of other
-//! policies. A last line without an end is of a run that was stopped while it wrote, and is left out. Files
-//! of several runs may be put behind each other: each head is looked at. A result is of a row in a cell, so
+//! The first line names the build that made the results: results of another build are refused, because they
+//! are of other policies. A last line without a newline comes from a run stopped while writing, and is left
+//! out. Files of several runs may be concatenated: each head is checked. A result is of a row in a cell, so
 //! runs of other rows and cells share a file.
 
 use super::{Cell, Row, RowRun};
@@ -14,7 +13,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Results that are known, and a place for more.
+/// Known results, and a file for further results.
 #[derive(Default)]
 pub struct Kept {
     known: BTreeMap<String, RowRun>,
@@ -33,15 +32,15 @@ struct Line {
 }
 
 impl Kept {
-    /// Nothing is known, and nothing is kept.
+    /// No known results, and no file.
     pub fn nothing() -> Kept {
         Kept::default()
     }
 
-    /// The results in a file, which is made if it is not there. `build` tells builds apart.
+    /// Opens the results in a file, which is created if missing. `build` identifies the build.
     ///
     /// # Errors
-    /// A file that cannot be read or written, is of another build, or is not of this kind.
+    /// If the file cannot be read or written, is of another build, or is not of this kind.
     pub fn open(path: &Path, build: &str) -> Result<Kept> {
         let cannot = |error: std::io::Error| cannot(path, &error);
         let mut file = File::options().read(true).append(true).create(true).open(path).map_err(cannot)?;
@@ -93,7 +92,7 @@ impl Kept {
     }
 }
 
-/// What a result is of. The names of a cell has all that was drawn but the seed; a trace may have changed.
+/// Key of a result. The name of a cell has all drawn properties except the seed; a trace may have changed.
 fn key(cell: &Cell, row: &Row, quick: bool) -> String {
     let trace = cell.trace().and_then(|path| path.metadata().ok()).map_or(0, |there| there.len());
     format!("{}; seed {}; trace {trace} B; quick {quick}; {}", cell.name, cell.seed, row.name)

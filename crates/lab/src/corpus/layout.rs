@@ -1,5 +1,4 @@
-//! What lies on the SSD before the load of a cell begins, as ranges of whole extents: the same for all rows,
-//! whatever policy they have.
+//! Initial layout of a cell: ranges of whole extents on the SSD, the same for all rows and policies.
 
 use super::{Beginning, Cell, in_cell};
 use crate::fill::OWN;
@@ -7,14 +6,14 @@ use crate::{Result, Setup, WarmUp, simulate};
 use braid_base::{Bytes, Rng};
 use std::ops::Range;
 
-/// Slots that a volume keeps spare on a device, and uses itself.
+/// Slots that a volume keeps spare on a device, or uses itself.
 pub(crate) const SPARE: u64 = 5;
-/// A neutral beginning leaves one slot in so many of the SSD free: policies want room for a cache or for
+/// A neutral layout leaves one in this many slots of the SSD free: policies want room for a cache or for
 /// moves.
 const FREE: u64 = 10;
 
-/// Extents that an SSD with room for this share, in per cent, holds of so many, and how many a neutral
-/// beginning puts there.
+/// Extents that fit an SSD with room for this share of `extents`, in per cent; and the number that a neutral
+/// layout puts there.
 pub fn room(extents: u64, ssd_percent: u32) -> (u64, u64) {
     let slots = (extents * u64::from(ssd_percent)).div_ceil(100);
     let most = slots.saturating_sub(SPARE).min(extents);
@@ -22,10 +21,10 @@ pub fn room(extents: u64, ssd_percent: u32) -> (u64, u64) {
     (most, neutral)
 }
 
-/// The ranges on the SSD when a cell of so many extents begins.
+/// Ranges on the SSD when a cell of `extents` extents begins.
 ///
 /// # Errors
-/// That of the policy which left them.
+/// Errors of the policy that left the layout.
 pub(crate) fn on_ssd(cell: &Cell, extents: u64, extent: Bytes, quick: bool) -> Result<Vec<Range<Bytes>>> {
     let (most, neutral) = room(extents, cell.ssd_percent);
     Ok(match cell.beginning {
@@ -41,7 +40,8 @@ pub(crate) fn on_ssd(cell: &Cell, extents: u64, extent: Bytes, quick: bool) -> R
     })
 }
 
-/// Runs the first half of a cell's load under a policy that also placed the data; what then lies on SSDs.
+/// Runs the first half of a cell's load under a policy that also places the data; returns the resulting
+/// ranges on SSDs.
 fn left_by(cell: &Cell, policy: &str, quick: bool) -> Result<Vec<Range<Bytes>>> {
     let mut setup =
         Setup { prefill_policy: Some(OWN.to_owned()), list_homes: true, ..cell.setup(policy, quick)? };
@@ -53,15 +53,15 @@ fn left_by(cell: &Cell, policy: &str, quick: bool) -> Result<Vec<Range<Bytes>>> 
     Ok(simulate(&setup)?.outcome.ssd_homes.unwrap_or_default())
 }
 
-/// So many extents of all, one drawn from each part of equal length: a stride of its own would meet only some
-/// of the disks.
+/// Draws `count` extents of all, one from each part of equal length. A fixed stride would meet only some of
+/// the disks.
 fn spread(count: u64, of: u64, seed: u64) -> Vec<u64> {
     let mut rng = Rng::new(seed);
     let edge = |number: u64| (u128::from(of) * u128::from(number) / u128::from(count.max(1))) as u64;
     (0..count).map(|number| rng.between(edge(number), edge(number + 1))).collect()
 }
 
-/// Extents in rising order as ranges, neighbours as one.
+/// Converts extents in rising order to ranges; neighbours are joined.
 pub(crate) fn ranges(extents: Vec<u64>, extent: Bytes) -> Vec<Range<Bytes>> {
     let mut ranges: Vec<Range<Bytes>> = Vec::new();
     for number in extents {

@@ -1,22 +1,22 @@
 //! Generated loads of the corpus with drawn settings, and loads that change at half of their time.
 //!
-//! A load in closed loop has clients that think, so that no device brings it beyond some thousand requests a
-//! second: a cell costs seconds, and not minutes, where all fits a fast SSD. The rate of one in open loop
-//! follows the number of disks: 0.3 to 2 times what they serve at random.
+//! A closed-loop load has clients with think times, so no device serves more than some thousand requests a
+//! second. A cell then takes seconds instead of minutes if all data fits a fast SSD. The rate of an open-loop
+//! load follows the number of disks: 0.3 to 2 times the disks' rate of random requests.
 
 use super::Length;
 use super::draw::Draw;
 use crate::Part;
 use braid_base::{GIB, Nanos};
 
-/// Half of the time of a load that changes: the change comes at its end.
+/// Half of the time of a changing load: the change comes at its end.
 pub const HALF: Nanos = Nanos::from_secs(120);
-/// An event, as a scan, lasts for half of the half that is judged.
+/// An event, such as a scan, lasts for half of the judged half.
 const EVENT: Nanos = Nanos::from_secs(60);
-/// Requests at random places that a disk serves in a second, about.
+/// Approximate random requests served by a disk per second.
 const OF_A_DISK: u64 = 150;
 
-/// Makes a load, with its length, for so many disks.
+/// Makes a load with its length, for a number of disks.
 pub type Make = fn(&mut Draw, u64) -> (String, Length);
 
 /// The generated loads: all of `braid-workload`.
@@ -131,16 +131,15 @@ pub const GENERATED: &[(&str, Make)] = &[
     }),
 ];
 
-/// A load that changes: its parts, and what to call it.
+/// A changing load: its parts and its name.
 pub struct Phase {
     pub text: String,
     pub parts: Vec<Part>,
-    /// From when on it is measured how long the return to a steady state takes, from the beginning of what is
-    /// judged.
+    /// Time from which on the return to a steady state is measured, from the beginning of the judged part.
     pub recovery_from: Nanos,
 }
 
-/// Makes a load that changes for so many disks, in open loop or in closed loop.
+/// Makes a changing load for a number of disks, in open loop or in closed loop.
 pub type Change = fn(&mut Draw, u64, bool) -> Phase;
 
 /// The changes.
@@ -148,7 +147,7 @@ pub const PHASES: &[(&str, Change)] = &[
     ("load x10", |d, n, open| {
         let base = Base::draw(d, n, open);
         let parts = if open {
-            // The tenfold rate is the usual one of this corpus.
+            // The tenfold rate is the usual rate of this corpus.
             let low = (base.rate / 10).max(5);
             let high = Part {
                 from: HALF,
@@ -187,7 +186,7 @@ pub const PHASES: &[(&str, Change)] = &[
     }),
     ("backup at night", |d, n, open| {
         let base = Base::draw(d, n, open);
-        // The night is calm: a fifth of the load goes on.
+        // The night is calm: a fifth of the load continues.
         let (day, night) = if open {
             (format!("rate={}", base.rate), format!("rate={}", (base.rate / 5).max(1)))
         } else {
@@ -227,7 +226,7 @@ pub const PHASES: &[(&str, Change)] = &[
     }),
 ];
 
-/// What goes on while something else changes.
+/// A load that continues while something else changes.
 struct Base {
     text: String,
     open: bool,
@@ -255,18 +254,18 @@ impl Base {
         Part::whole(format!("{},{pace}", self.text), self.seed)
     }
 
-    /// The load, called by its first part and by what comes then.
+    /// The load, named by its first part and the change.
     fn phase(&self, parts: Vec<Part>, then: &str, recovery_from: Nanos) -> Phase {
         Phase { text: format!("{}, then {then}", parts[0].workload), parts, recovery_from }
     }
 }
 
-/// Sizes of what loads use, in GiB.
+/// Sizes of the used data, in GiB.
 const SPANS: [u64; 3] = [1, 2, 3];
 /// Shares of reads, in per cent.
 const READS: [u32; 6] = [0, 30, 50, 70, 90, 100];
 const USUAL: Length = Length::Times { warm_up: HALF, measured: HALF };
-/// That of loads whose clients do not think.
+/// Length of loads whose clients do not think.
 const SHORT: Length = Length::Times { warm_up: EVENT, measured: EVENT };
 const _: () = assert!(EVENT.0 * 2 == HALF.0);
 

@@ -1,5 +1,5 @@
-//! The corpus: many cells, each a load on devices from a beginning that no policy chose, on which all
-//! policies run. It judges policies; it has no paper beside it.
+//! The corpus: many cells, each a load on devices with an initial layout chosen by no policy. All policies
+//! run on all cells. The corpus judges policies; there is no paper for comparison.
 //!
 //! ```text
 //! draw.rs     the cells, from a seed     loads.rs  generated loads, and those that change     traces.rs  real traces
@@ -8,17 +8,17 @@
 //! score.rs    ratios and their summary   picture.rs  the picture
 //! ```
 //!
-//! **What is judged** is the same for all rows of a cell: the second half of its time, or of its requests if
-//! the load is a trace. The first half warms up. In a load that changes, the change comes at the beginning of
-//! the second half and is judged with what follows.
+//! **Judged part.** The judged part is the same for all rows of a cell: the second half of the time, or of
+//! the requests if the load is a trace. The first half is the warm-up. In a changing load, the change comes
+//! at the beginning of the second half and is judged with the rest.
 //!
-//! **Tuning and published.** Cells are divided by a hash of their names. Constants may be chosen by the
-//! tuning half; the figures of the published half alone say how good a policy is.
+//! **Tuning and published.** Cells are divided by a hash of their names. Constants may be tuned on the tuning
+//! half; only the figures of the published half show how good a policy is.
 //!
 //! **No row is a proven bound.** The oracle is the best static layout by predicted costs of single requests,
-//! chosen with the knowledge of what is judged. A policy that moves data or caches blocks may be better, and
-//! so may a layout that divides a load between the devices. The bound is a cache that knows the load; in
-//! which respects it is optimistic, and in which a policy may be better, is said in `bound/`.
+//! chosen with knowledge of the judged part. A policy that moves data or caches blocks may be better, and so
+//! may a layout that divides a load between the devices. The bound is a cache that knows the load. `bound/`
+//! says in which respects the bound is optimistic, and in which a policy may be better.
 
 mod bound;
 mod draw;
@@ -47,47 +47,47 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// A load on devices, from a beginning.
+/// A load on devices, from an initial layout.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cell {
-    /// What was drawn, in words. It names no folder.
+    /// Name of the cell: its drawn properties, in words. The name contains no folder.
     pub name: String,
     /// The load.
     pub load: Load,
-    /// How much faster than written requests of an open loop come.
+    /// Open loop: speed-up of arrivals over the written times.
     pub speed: f64,
-    /// The SSD's model.
+    /// Model of the SSD.
     pub ssd: String,
-    /// Its room for data, in per cent of what the load uses.
+    /// The SSD's room for data, in per cent of the data used by the load.
     pub ssd_percent: u32,
-    /// The disks' model.
+    /// Model of the disks.
     pub disk: String,
-    /// How many disks there are.
+    /// Number of disks.
     pub disks: usize,
-    /// What lies where before the load begins.
+    /// Initial layout of data, before the load begins.
     pub beginning: Beginning,
-    /// Extents in the memory cache before the volume; 0 for none, as is usual.
+    /// Extents in the memory cache before the volume; usually 0, for none.
     pub cache_extents: usize,
-    /// How long it is.
+    /// Length of the cell.
     pub length: Length,
-    /// In a load that changes: from when on the return to a steady state is measured, from the beginning of
-    /// what is judged.
+    /// In a changing load: the time from which on the return to a steady state is measured, from the
+    /// beginning of the judged part.
     pub recovery_from: Option<Nanos>,
     /// Seed of workload and devices.
     pub seed: u64,
 }
 
-/// What lies where before the load begins. SSDs are full but for a tenth, and what they do not hold lies on
-/// the disks by turns.
+/// Initial layout of data, before the load begins. SSDs are full except for a tenth; the rest of the data is
+/// on the disks in turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beginning {
-    /// All on the disks.
+    /// All data on the disks.
     OnDisks,
     /// The lowest addresses on the SSD.
     ByAddress,
     /// Extents from the whole address space on the SSD, spread evenly.
     Striped,
-    /// The homes that another policy left, which placed the data and then had the first half of the load.
+    /// The homes left by another policy, after it placed the data and served the first half of the load.
     LeftBy(&'static str),
 }
 
@@ -104,27 +104,27 @@ impl fmt::Display for Beginning {
     }
 }
 
-/// How long a cell is: half of it is judged.
+/// Length of a cell: half of the cell is judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Length {
-    /// So long before what is judged, and so long for that.
+    /// Times of the two parts.
     Times {
-        /// Before.
+        /// Time before the judged part.
         warm_up: Nanos,
-        /// What is judged.
+        /// Time of the judged part.
         measured: Nanos,
     },
-    /// At most so many requests, or as many as the load has.
+    /// Most requests, or as many as the load has.
     Requests(u64),
 }
 
-/// Which cells.
+/// Half of the corpus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Half {
-    /// Those that constants may be chosen by.
+    /// Cells for tuning constants.
     Tuning,
-    /// Those whose figures count.
+    /// Cells for published figures.
     Published,
 }
 
@@ -139,25 +139,26 @@ impl FromStr for Half {
     }
 }
 
-/// A quick run is so much shorter.
+/// Factor by which a quick run is shorter.
 const QUICK: u64 = 20;
-/// Intervals of what is judged, by which steadiness and recovery are told.
+/// Intervals of the judged part, for judging steadiness and recovery.
 const INTERVALS: u64 = 60;
-/// Room of all disks together, in per cent of what the load uses.
+/// Room of all disks together, in per cent of the data used by the load.
 const DISKS_PERCENT: usize = 140;
 
 impl Cell {
-    /// The half that it belongs to.
+    /// Half to which the cell belongs.
     pub fn half(&self) -> Half {
         if hash(&self.name) & 1 == 0 { Half::Tuning } else { Half::Published }
     }
 
-    /// Its place in a sample: by another part of the hash than the half, so that few cells are of all kinds.
+    /// Place in a sample: from another part of the hash than the half, so that a small sample has cells of
+    /// all kinds.
     fn place_in_sample(&self) -> u64 {
         hash(&self.name).rotate_right(1)
     }
 
-    /// The trace's file, if the load is one.
+    /// File of the trace, if the load is a trace.
     pub fn trace(&self) -> Option<&Path> {
         match &self.load {
             Load::Trace(trace) => Some(&trace.path),
@@ -165,10 +166,10 @@ impl Cell {
         }
     }
 
-    /// The setup of this cell under a policy, without a beginning.
+    /// Setup of this cell under a policy, without an initial layout.
     ///
     /// # Errors
-    /// Devices that cannot be.
+    /// If the devices are invalid.
     pub(crate) fn setup(&self, policy: &str, quick: bool) -> Result<Setup> {
         let disks = DISKS_PERCENT.div_ceil(self.disks);
         let devices = vec![
@@ -197,7 +198,7 @@ impl Cell {
         })
     }
 
-    /// The load, whose parts begin and end so much earlier.
+    /// The load, with the times of its parts divided by `by`.
     fn shortened(&self, by: u64) -> Load {
         let Load::Parts(parts) = &self.load else { return self.load.clone() };
         let mut parts = parts.clone();
@@ -214,11 +215,11 @@ impl Cell {
     }
 }
 
-/// The cells of these halves whose names contain one of these parts, or so many of them: the same ones each
-/// time, whatever else the corpus has.
+/// Cells of this half whose names contain one of `parts`, at most `most`. The same sample is drawn each time,
+/// independently of other cells of the corpus.
 ///
 /// # Errors
-/// A part that no cell's name contains.
+/// If one of the parts is in no name of a cell of this half.
 pub fn sample(
     mut cells: Vec<Cell>,
     half: Option<Half>,
@@ -254,14 +255,14 @@ pub fn sample(
     Ok(cells)
 }
 
-/// FNV-1a, with its bits mixed: the same for ever, unlike the hashes of maps.
+/// FNV-1a with mixed bits: stable for ever, unlike the hashes of maps.
 pub(crate) fn hash(text: &str) -> u64 {
     let mix = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
     braid_base::Rng::new(sum).next_u64()
 }
 
-/// An error with the cell and the row that it is of.
+/// Adds the cell and the row to an error.
 fn in_cell(cell: &Cell, row: &str, error: Error) -> Error {
     Error::new(error.kind(), format!("{} under {row}: {error}", cell.name))
 }

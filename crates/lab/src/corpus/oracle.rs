@@ -1,20 +1,21 @@
-//! A static layout that knows the load: the extents that an SSD saves most lie on it from the beginning, and
-//! nothing moves.
+//! A static layout with knowledge of the load: the extents with the largest savings are on the SSD from the
+//! beginning, and nothing moves.
 //!
-//! What a request would cost each device is predicted, as if the device did nothing else: positioning, unless
-//! the request goes on within 32 KiB of the end of one of the last 64, and transfer. Positioning and rates
-//! are what the models themselves do with one request at a time, SSDs after long use. An extent is worth what
-//! its requests in the judged half cost the disk beyond what they cost the SSD.
+//! The cost of a request on each device is predicted for an otherwise idle device. The cost is positioning
+//! plus transfer; a request that continues within 32 KiB of the end of one of the last 64 needs no
+//! positioning. Positioning and rates are measured on the models with one request at a time, on SSDs after
+//! long use. The value of an extent is the cost of its requests in the judged half on the disk, minus the
+//! cost on the SSD.
 //!
-//! A write costs a disk next to nothing as long as its buffer has room, and more than a read of an SSD once
-//! it is full. Which it will be depends on the load, so there are two such layouts, one for each case
-//! ([`Writes`]). The best of these and of the cell's own layout counts: if nothing is written anew, the
+//! A write costs a disk next to nothing while the disk's buffer has room, and more than a read of an SSD once
+//! the buffer is full. Either may happen, depending on the load, so there are two layouts, one for each case
+//! ([`Writes`]). The best of these two and of the cell's own layout counts. If nothing is written anew, the
 //! oracle is never worse than an untouched layout.
 //!
-//! It is no upper bound. Costs of requests that overlap are not known beforehand, what is best for the mean
-//! may be to leave a part of the load to the disk, and a cache of blocks or moves during the load are no
-//! static layout. Of clients in closed loop only a sample of their requests is known, since how many they
-//! make depends on the policy.
+//! The oracle is no upper bound. Costs of overlapping requests are not known beforehand, and the best mean
+//! may require leaving a part of the load to the disk. A cache of blocks or moves during the load are outside
+//! a static layout. For clients in closed loop only a sample of requests is known, because their number
+//! depends on the policy.
 
 use super::layout::ranges;
 use crate::source::{self, Arrivals, Source};
@@ -27,42 +28,42 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{LazyLock, Mutex};
 
-/// What requests take a device that does nothing else, in milliseconds.
+/// Costs of requests on an otherwise idle device, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Costs {
-    /// Positioning, and a little transfer: by direction, read and write.
+    /// Positioning, and a little transfer, by direction: read and write.
     position: [f64; 2],
-    /// For each byte.
+    /// Cost of each byte, by direction.
     byte: [f64; 2],
-    /// How much more random reads complete with [`DEEP`] outstanding than with one.
+    /// Factor by which random reads complete faster with [`DEEP`] outstanding than with one.
     pub parallel: f64,
 }
 
-/// What writes cost a disk.
+/// Cost of writes on a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Writes {
-    /// As much as the SSD: its buffer has room, so only reads count.
+    /// The same as on the SSD: the disk's buffer has room, so only reads count.
     Buffered,
-    /// What it takes to write them: its buffer is full.
+    /// The cost of writing to the medium: the disk's buffer is full.
     Through,
 }
 
-/// Random requests of a measure, in bytes.
+/// Random requests of a measurement, in bytes.
 const SMALL: f64 = 4096.0;
 const DEEP: usize = 32;
-/// How a read goes on: so far behind the end of one of so many requests.
+/// Largest gap behind the end of one of the last `STREAMS` requests at which a read is sequential.
 const NEAR: Bytes = Bytes(32 << 10);
 const STREAMS: usize = 64;
-/// Requests that are looked at of all clients of a closed loop together.
+/// Most requests examined, of all clients of a closed loop together.
 const SAMPLE: u64 = 200_000;
-/// Steps of a client that are looked at for each of its requests, at most: a client may compute without end.
+/// Most steps of a client examined for each of its requests: a client may compute without end.
 const MOST_STEPS: usize = 100;
 
-/// What each model costs: measured once.
+/// Costs of each model: measured once.
 static MEASURED: LazyLock<Mutex<BTreeMap<String, Costs>>> = LazyLock::new(Mutex::default);
 
 impl Costs {
-    /// What a model does with one request at a time.
+    /// Costs of a model with one request at a time.
     pub fn of(spec: &Spec) -> Costs {
         let mut measured = MEASURED.lock().expect("no thread stops while it measures");
         *measured.entry(spec.name.to_string()).or_insert_with(|| Costs::measure(spec))
@@ -91,11 +92,11 @@ impl Costs {
     }
 }
 
-/// The extents of a setup's load that belong on an SSD with room for `most`, as ranges in order. The setup's
+/// Extents of a setup's load that belong on an SSD with room for `most`, as ranges in order. The setup's
 /// devices are an SSD and disks.
 ///
 /// # Errors
-/// A load that cannot be opened or read.
+/// If the load cannot be opened or read.
 pub(crate) fn belongs_on_ssd(
     setup: &Setup,
     extents: u64,
@@ -109,7 +110,7 @@ pub(crate) fn belongs_on_ssd(
     Ok(best(&saved.of, most, setup.extent_size))
 }
 
-/// How many extents a setup's load uses.
+/// Number of extents used by a setup's load.
 pub(crate) fn extents(setup: &Setup) -> Result<u64> {
     let need = source::open(setup)?.need;
     Ok(need.data.unwrap_or_default().0.div_ceil(setup.extent_size.0))
@@ -183,8 +184,8 @@ fn of_arrivals(
     Ok(())
 }
 
-/// Clients by turns, as they would go on: each one's requests follow each other, and those of others come
-/// between.
+/// Calls `each` with requests of the clients in turn, as in a run: requests of a client stay in sequence,
+/// with requests of other clients between.
 fn of_clients(mut clients: Vec<Client>, most: u64, each: &mut impl FnMut(&Request)) {
     let mut left = most;
     while left > 0 && !clients.is_empty() {
@@ -202,13 +203,13 @@ fn of_clients(mut clients: Vec<Client>, most: u64, each: &mut impl FnMut(&Reques
     }
 }
 
-/// What an SSD saves by each extent, in milliseconds.
+/// Savings by each extent on the SSD, in milliseconds.
 struct Saved {
     of: Vec<f64>,
     extent: Bytes,
     costs: [Costs; 2],
     writes: Writes,
-    /// Where the last requests ended, and which of these is the oldest.
+    /// Ends of the last requests, and the index of the oldest.
     ends: [Bytes; STREAMS],
     next: usize,
 }
@@ -248,7 +249,7 @@ impl Saved {
     }
 }
 
-/// The `most` extents that save most, of those that save anything: neighbours as one range.
+/// The `most` extents with the largest savings above zero; neighbours are joined.
 fn best(saved: &[f64], most: u64, extent: Bytes) -> Vec<Range<Bytes>> {
     let mut order: Vec<usize> = (0..saved.len()).filter(|&number| saved[number] > 0.0).collect();
     order.sort_by(|&a, &b| saved[b].total_cmp(&saved[a]));

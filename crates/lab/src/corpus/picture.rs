@@ -1,19 +1,19 @@
-//! The page of a corpus: one picture, the curve of each policy over the cells in the order of its own ratios,
-//! and tables.
+//! Page of a corpus: a plot with a curve for each policy over the cells, in the order of its own ratios, and
+//! tables.
 
 use super::{Half, Ran, RowScore, Scores, score};
 use crate::report::{COLOURS, GRID, INK, STYLE, escaped};
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (900, 520);
-/// Where names stand, and how far apart.
+/// Position and spacing of names.
 const NAMES: (i32, i32) = (590, 22);
-/// Ratios beyond this are drawn at the edge.
+/// Ratios above this value are drawn at the edge.
 const HIGHEST: f64 = 32.0;
-/// The policy whose curve stands out.
+/// Policy with an emphasised curve.
 const OURS: &str = "equi";
 
-/// One page: the published half before all else, and the tuning half apart from it.
+/// The page: the published half first, and the tuning half apart.
 pub fn page(ran: &Ran, seed: u64, quick: bool) -> String {
     let mut body = "<h1>The corpus: policies on many cells</h1>\n".to_owned();
     if quick {
@@ -86,7 +86,7 @@ fn line(row: &RowScore) -> String {
     )
 }
 
-/// The curves of what begins with the cell's own layout.
+/// Curves of the rows that begin with the cell's own layout.
 fn svg(scores: &Scores) -> String {
     let mut text = String::new();
     let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();

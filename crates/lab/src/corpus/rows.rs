@@ -1,4 +1,4 @@
-//! What runs in each cell.
+//! Rows that run in each cell.
 
 use crate::{Error, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -8,43 +8,42 @@ use serde::Serialize;
 /// A row of the corpus.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
-    /// What it is called.
+    /// Name of the row.
     pub name: String,
-    /// What it is.
+    /// Group of the row.
     pub group: Group,
-    /// Its policy.
+    /// Policy of the row.
     pub policy: String,
 }
 
-/// What a row is, and where it begins.
+/// Group of a row, with its initial layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
     /// A policy that begins with the cell's own layout.
     Policy,
-    /// The cell's own layout, which stays as it is; new data goes to the disks.
+    /// The cell's own layout, unchanged; new data goes to the disks.
     Untouched,
-    /// A policy that needs two copies of everything, and begins with them.
+    /// A policy that needs two copies of all data, and begins with two copies.
     Mirror,
-    /// A static split in a layout of its own from the beginning: which split is the best is known only
-    /// afterwards.
+    /// A static split, laid out by itself from the beginning: the best split is known only afterwards.
     Split,
-    /// The layout that is the best by prediction, with the knowledge of the load.
+    /// The best static layout by prediction, with knowledge of the load.
     Oracle,
-    /// A cache that knows the load, on the models of the devices.
+    /// A cache with knowledge of the load, on the models of the devices.
     Bound,
 }
 
 impl Group {
-    /// Whether it begins with the cell's own layout, and is what a ratio is taken to.
+    /// True if the row begins with the cell's own layout and counts for the best, the base of ratios.
     pub fn competes(self) -> bool {
         matches!(self, Group::Policy | Group::Untouched)
     }
 }
 
-/// Policies that begin with the cell's own layout: all that there are but `static` and `hdd-only`, which
-/// leave it untouched, and those that mirror. Caches as in the literature: write-back by both rules of
-/// eviction, and write-through. `exclusive` ranks pages once an hour, which no cell lasts: so also every ten
+/// Policies that begin with the cell's own layout: all except `static` and `hdd-only`, which leave the layout
+/// untouched, and mirroring policies. Caches as in the literature: write-back with both rules of eviction,
+/// and write-through. `exclusive` ranks pages once an hour, longer than any cell: a variant ranks every ten
 /// seconds.
 const POLICIES: [&str; 18] = [
     "equi",
@@ -70,12 +69,12 @@ const MIRRORS: [&str; 2] = ["pass", "raid1"];
 /// Splits, in per cent of the data on the SSD.
 const SPLITS: [u32; 9] = [10, 20, 30, 40, 50, 60, 70, 80, 90];
 
-/// The name of the row in which nothing moves.
+/// Name of the row in which nothing moves.
 pub(crate) const UNTOUCHED: &str = "untouched layout";
-/// The name of the oracle's row.
+/// Name of the oracle's row.
 pub(crate) const ORACLE: &str = "oracle: best static layout by prediction";
 
-/// The name of the bound's row.
+/// Name of the bound's row.
 pub(crate) const BOUND: &str = "bound: clairvoyant cache";
 
 /// All rows.
@@ -96,12 +95,12 @@ pub fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// The rows to run: those that are named here, or all rows if no text is the name of a row; and a further row
-/// for each other text, which is a policy.
+/// Rows to run: the named rows, or all rows if no text is the name of a row. Each other text is a policy,
+/// which gets a further row.
 ///
 /// # Errors
-/// A text that is neither, or is given twice; rows of which none begins with the cell's own layout, since
-/// ratios are to the best of these.
+/// If a text is neither, or is given twice; or if no row begins with the cell's own layout, because ratios
+/// are to the best of such rows.
 pub fn chosen(texts: &[String]) -> Result<Vec<Row>> {
     if let Some(twice) = texts.iter().enumerate().find(|(place, text)| texts[..*place].contains(text)) {
         return Err(Error::setup(format!("--row {0}: given twice: give each row once", twice.1)));
@@ -125,7 +124,7 @@ pub fn chosen(texts: &[String]) -> Result<Vec<Row>> {
 }
 
 impl Row {
-    /// A row of a policy that is no row of the corpus.
+    /// A row for a policy outside the corpus.
     fn of_policy(text: &str) -> Result<Row> {
         let classes = [DeviceClass::Ssd, DeviceClass::Hdd];
         let views = (0..).zip(classes).map(|(id, class)| DeviceView::empty(DeviceId(id), class, 1 << 20));
@@ -147,7 +146,7 @@ impl Row {
         Ok(row)
     }
 
-    /// Of a static split, what share of the data lies on the SSD, in per cent.
+    /// Share of data on the SSD in a static split, in per cent.
     pub(crate) fn split_percent(&self) -> Option<u64> {
         self.policy.strip_prefix("static,ssd=")?.strip_suffix('%')?.parse().ok()
     }

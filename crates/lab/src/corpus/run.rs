@@ -1,4 +1,4 @@
-//! Runs cells, one after the other, the rows of each on all cores.
+//! Runs cells in sequence, with the rows of each cell on all cores.
 
 use super::oracle::{self, Writes, belongs_on_ssd};
 use super::{Cell, Group, Half, Kept, Row, bound, in_cell, layout};
@@ -9,59 +9,59 @@ use braid_base::{DeviceClass, Nanos};
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 
-/// How cells are run.
+/// Options for running cells.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
-    /// Whether runs are a twentieth of their length: to see that they work.
+    /// True to run a twentieth of the length, as a check that runs work.
     pub quick: bool,
-    /// Simulations at the same time; none for one on each core.
+    /// Simulations at the same time; `None` for one on each core.
     pub threads: Option<usize>,
 }
 
-/// What a row did in a cell.
+/// Result of a row in a cell.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RowRun {
     /// The row.
     pub row: String,
-    /// What was measured; none if the row does not fit the cell.
+    /// Figures; `None` if the row does not fit the cell.
     pub figures: Option<Figures>,
-    /// Why it does not fit.
+    /// Why the row does not fit.
     pub unfit: Option<String>,
 }
 
-/// What was measured in the judged half. Whole numbers, so that they are read again as they were written.
+/// Figures of the judged half. Integers, so that they are read back exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Figures {
     /// Mean time of a read, write or flush.
     pub latency_ns_mean: u64,
-    /// 99 of 100 reads and writes take at most so long.
+    /// 99th percentile of reads and writes.
     pub latency_ns_p99: u64,
-    /// Bytes that guests read and wrote.
+    /// Bytes read and written by guests, per second.
     pub throughput_bytes_per_second: u64,
-    /// Bytes that the SSD was given to write.
+    /// Bytes written to the SSD.
     pub ssd_written_bytes: u64,
-    /// Whether the last two quarters of the judged half have mean latencies that differ by a fifth at most.
+    /// True if the mean latencies of the last two quarters of the judged half differ by at most a fifth.
     pub is_steady: bool,
-    /// After a change, the time until the mean latency of two intervals is within 1/0.9 of that of the last
-    /// quarter. None in a cell without a change, and if the end is not steady.
+    /// After a change, the time until the mean latency of two intervals is within 1/0.9 of the last quarter's
+    /// mean. `None` in a cell without a change, or if the end is not steady.
     pub recovery_ms: Option<u64>,
 }
 
-/// What came out of a cell.
+/// Results of a cell.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CellRun {
     /// The cell.
     pub cell: String,
-    /// The half that it belongs to.
+    /// Half to which the cell belongs.
     pub half: Half,
-    /// How long it took: not the same twice.
+    /// Time of the run: differs between runs.
     #[serde(skip)]
     pub seconds: f64,
-    /// All rows that ran, in their order.
+    /// All rows that ran, in order.
     pub runs: Vec<RowRun>,
 }
 
-/// What came out of a run.
+/// Results of a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Ran {
     /// The rows.
@@ -69,21 +69,21 @@ pub struct Ran {
     pub rows: Vec<Row>,
     /// Cells that ran.
     pub cells: Vec<CellRun>,
-    /// Cells whose trace is not there.
+    /// Cells with a missing trace.
     pub missing_cells: Vec<String>,
 }
 
-/// The most by which the mean latencies of two quarters of a steady row differ.
+/// Largest ratio of the mean latencies of two quarters in a steady row.
 const STEADY: f64 = 1.2;
-/// The share of the steady state that a return reaches.
+/// Share of the steady state that counts as recovered.
 const RECOVERED: f64 = 0.9;
 
-/// Runs rows in cells, but for rows whose results are kept. `progress` is called about ten times a second for
-/// each cell, `ended` with each cell that ran.
+/// Runs rows in cells, except rows with kept results. `progress` is called about ten times a second for each
+/// cell, `ended` with each finished cell.
 ///
 /// # Errors
-/// The first row that failed otherwise than by not fitting its cell: a fault of the engine or of a policy, or
-/// a trace that cannot be read.
+/// The first failure of a row other than not fitting its cell: a fault of the engine or of a policy, or an
+/// unreadable trace.
 pub fn run(
     cells: &[Cell],
     rows: &[Row],
@@ -124,7 +124,7 @@ fn run_cell(
             Err(error) if error.kind() == ErrorKind::Setup => Err(error.to_string()),
             begin => Ok(begin?),
         };
-        // A row may have two setups, of which the better one counts, or none.
+        // A row may have several setups, of which the best counts, or none.
         let mut setups: Vec<(usize, Setup)> = Vec::new();
         for &number in &left {
             let planned = match &begin {
@@ -168,7 +168,7 @@ fn run_cell(
     })
 }
 
-/// How rows of a cell begin.
+/// Initial state of rows in a cell.
 struct Begin<'a> {
     cell: &'a Cell,
     quick: bool,
@@ -209,7 +209,8 @@ impl<'a> Begin<'a> {
             Group::Oracle => {
                 let best = [Writes::Buffered, Writes::Through];
                 let best = best.map(|writes| belongs_on_ssd(&setup, self.extents, most, writes));
-                // An SSD that is too slow for what is put on it is worse than what was there.
+                // If the SSD is too slow for the data of the predicted layout, the cell's own layout is
+                // better.
                 let best = best.into_iter().chain([Ok(self.layout.clone())]);
                 let setups = best.map(|list| Ok(listed(&list?)));
                 Planned::Setups(setups.collect::<Result<_>>()?)
@@ -238,7 +239,7 @@ fn of_figures(cell: &Cell, row: &Row, figures: Result<Figures>) -> Result<RowRun
     }
 }
 
-/// The figures of a run.
+/// Figures of a run.
 fn figures(outcome: &Outcome, recovery_from: Option<f64>) -> Figures {
     let (all, flush) = (&outcome.all, &outcome.flush);
     let time = all.latency.mean * all.requests as f64 + flush.latency.mean * flush.requests as f64;
@@ -261,34 +262,33 @@ fn figures(outcome: &Outcome, recovery_from: Option<f64>) -> Figures {
     }
 }
 
-/// How the latency changed.
+/// Course of the latency over time.
 pub(super) struct Course {
     pieces: Vec<Piece>,
-    /// How long a piece is, as they are added to.
+    /// Present length of a piece, while requests are added.
     length: Option<Nanos>,
 }
 
-/// What completed in a part of the time.
+/// Requests completed in a piece of the time.
 #[derive(Clone, Copy, Default)]
 struct Piece {
     start: f64,
-    /// Nanoseconds that all requests took.
+    /// Total latency of the requests, in nanoseconds.
     time: f64,
     requests: u64,
 }
 
-/// Pieces of a course of unknown length: their length, at first, and how many there are at most before they
-/// are joined.
+/// Pieces of a course of unknown length: initial length, and most pieces before pairs are joined.
 const FIRST: Nanos = Nanos::from_millis(100);
 const MOST_PIECES: usize = 512;
 
 impl Course {
-    /// Nothing yet, in pieces of this length.
+    /// An empty course, in pieces of this length.
     pub fn new(length: Option<Nanos>) -> Course {
         Course { pieces: Vec::new(), length: Some(length.unwrap_or(FIRST)) }
     }
 
-    /// A request has completed so long after the beginning, and took so long.
+    /// Counts a request that completed at `at` after the beginning, with latency `took`.
     pub fn add(&mut self, at: Nanos, took: Nanos) {
         let Some(length) = &mut self.length else { return };
         while at.0 / length.0 >= MOST_PIECES as u64 {
@@ -309,7 +309,8 @@ impl Course {
         self.pieces[place].requests += 1;
     }
 
-    /// Whether it is steady at the end, and after how many milliseconds from a time on it was near that.
+    /// Returns whether the end is steady, and the milliseconds from `recovery_from` until the latency was
+    /// near the end's.
     pub fn told(&self, seconds: f64, recovery_from: Option<f64>) -> (bool, Option<u64>) {
         let within = |within: std::ops::Range<f64>| {
             mean(self.pieces.iter().filter(|piece| within.contains(&(piece.start + 1e-9))))
@@ -324,14 +325,14 @@ impl Course {
     }
 }
 
-/// The mean latency; none if nothing completed.
+/// Mean latency; `None` if nothing completed.
 fn mean<'a>(pieces: impl Iterator<Item = &'a Piece>) -> Option<f64> {
     let add = |(time, requests): (f64, u64), piece: &Piece| (time + piece.time, requests + piece.requests);
     let (time, requests) = pieces.fold((0.0, 0), add);
     (requests > 0).then(|| time / requests as f64)
 }
 
-/// When the first two pieces begin whose mean latency is that of a steady state, or near it.
+/// Start of the first two pieces with a mean latency at or near the steady state.
 fn recovered(pieces: &[&Piece], steady: f64) -> Option<f64> {
     let is_near =
         |pair: &&[&Piece]| mean(pair.iter().copied()).is_some_and(|mean| mean * RECOVERED <= steady);

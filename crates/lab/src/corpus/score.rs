@@ -1,64 +1,63 @@
-//! How good a row is over all cells: ratios of mean latencies to the best policy of each cell, and what they
-//! come to.
+//! Scores of a row over all cells: ratios of mean latencies to the best policy of each cell, and summaries.
 
 use super::{CellRun, Figures, Group, Half, Ran, Row};
 use serde::Serialize;
 
-/// What rows come to over the cells of a half.
+/// Scores of rows over the cells of a half.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Scores {
     /// The half.
     pub half: Half,
-    /// How many cells ran.
+    /// Number of cells that ran.
     pub cell_count: usize,
-    /// Rows, in the order of their geometric means, each group for itself.
+    /// Rows by group, in the order of their geometric means.
     pub rows: Vec<RowScore>,
 }
 
-/// What a row comes to. Ratios are to the best of all that begin with the cell's own layout, but for
+/// Scores of a row. Ratios are to the best row that begins with the cell's own layout, except for
 /// `mean_ratio_with_splits`; less is better.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RowScore {
     /// The row.
     pub row: String,
-    /// What it is.
+    /// Group of the row.
     pub group: Group,
-    /// In how many cells it fits.
+    /// Number of cells that the row fits.
     pub fitting_cells: usize,
-    /// Geometric mean of its ratios.
+    /// Geometric mean of the ratios.
     pub mean_ratio: f64,
-    /// Its highest ratio.
+    /// Highest ratio.
     pub worst_ratio: f64,
-    /// The cell of that.
+    /// Cell with the highest ratio.
     pub worst_cell: String,
-    /// Cells in which it takes more than 1.05 of the best.
+    /// Cells with more than 1.05 times the best.
     pub lost_cells: usize,
     /// Geometric mean of the ratios to the best of all policies and static splits.
     pub mean_ratio_with_splits: f64,
-    /// Geometric mean of the clairvoyant bound in parts of its mean latency: 1 is as good as the bound. None
-    /// if there is no cell with both.
+    /// Geometric mean of the clairvoyant bound divided by the row's mean latency: 1 is as good as the bound.
+    /// `None` if no cell has both.
     pub bound_share: Option<f64>,
-    /// Cells in which it is faster than the bound, which is no proven one.
+    /// Cells in which the row is faster than the bound, which is not proven.
     pub cells_beyond_bound: usize,
     /// Geometric mean of the ratios of the 99th percentile.
     pub p99_ratio: f64,
-    /// Geometric mean of the throughput, to the highest of the cell.
+    /// Geometric mean of the throughput, as a ratio to the highest of the cell.
     pub throughput_ratio: f64,
-    /// Bytes that the SSDs were given to write, in all cells.
+    /// Bytes written to the SSDs, in all cells.
     pub ssd_written_bytes: u64,
-    /// Cells in which it was not steady at the end.
+    /// Cells in which the row was not steady at the end.
     pub unsteady_cells: usize,
-    /// Median of the times to 90 % of the steady state, in seconds; none if there is none.
+    /// Median time to 90 % of the steady state, in seconds; `None` if there is no such time.
     pub recovery_seconds: Option<f64>,
-    /// Its ratios, rising.
+    /// Ratios, rising.
     #[serde(skip)]
     pub ratios: Vec<f64>,
 }
 
-/// A cell is lost by more than this.
+/// Ratio above which a cell is lost.
 const LOST: f64 = 1.05;
 
-/// The scores of a half; none if none of its cells ran.
+/// Scores of a half; `None` if no cell of the half ran.
 pub fn score(ran: &Ran, half: Half) -> Option<Scores> {
     let cells: Vec<&CellRun> = ran.cells.iter().filter(|cell| cell.half == half).collect();
     if cells.is_empty() {
@@ -82,20 +81,20 @@ pub fn score(ran: &Ran, half: Half) -> Option<Scores> {
     Some(Scores { half, cell_count: cells.len(), rows: scores })
 }
 
-/// The best of a cell.
+/// Best values of a cell.
 #[derive(Clone)]
 struct Bests {
     mean: f64,
     p99: f64,
     throughput: f64,
-    /// The lowest mean of all that compete and of static splits.
+    /// Lowest mean of all competing rows and static splits.
     mean_of_all: f64,
-    /// The mean of the bound.
+    /// Mean of the bound.
     bound: Option<f64>,
 }
 
 impl Bests {
-    /// None if no row fits that begins with the cell's own layout.
+    /// `None` if no row that begins with the cell's own layout fits.
     fn of(cell: &CellRun, groups: &[Group]) -> Option<Bests> {
         let of = |group: fn(Group) -> bool| {
             cell.runs.iter().zip(groups).filter(move |(_, of)| group(**of)).filter_map(|(run, _)| run.figures)
@@ -147,7 +146,7 @@ fn of_row(row: &Row, ran: &[(String, Figures, Bests)]) -> RowScore {
     }
 }
 
-/// 0 of nothing.
+/// Geometric mean; 0 of an empty list.
 fn geometric_mean(all: &[f64]) -> f64 {
     if all.is_empty() { 0.0 } else { (all.iter().map(|x| x.ln()).sum::<f64>() / all.len() as f64).exp() }
 }
@@ -157,7 +156,7 @@ mod tests {
     use super::*;
     use crate::corpus::{RowRun, rows};
 
-    /// A cell in which the first policies take so long, and nothing else fits.
+    /// A cell with these means of the first policies; no other row fits.
     fn cell(means: &[u64]) -> CellRun {
         let figures = |ns: u64| Figures {
             latency_ns_mean: ns,
@@ -179,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_row_is_judged_by_its_ratios_to_the_best_of_each_cell() {
-        // In the last cell nothing fits that a ratio is taken to. The first two have a bound.
+        // In the last cell no row fits that counts as a base of ratios. The first two cells have a bound.
         let cells = [&[100, 200][..], &[400, 100], &[100, 102], &[]].map(cell).to_vec();
         let mut ran = Ran { rows: rows(), cells, missing_cells: Vec::new() };
         let bound = ran.rows.iter().position(|row| row.group == Group::Bound).unwrap();

@@ -1,4 +1,4 @@
-//! The generator and short runs of few cells.
+//! Tests of the generator, and short runs of few cells.
 
 use super::draw::{BEGINNINGS, DISKS, MOST_DISKS, SSD_PERCENT, SSDS};
 use super::loads::{GENERATED, PHASES};
@@ -35,7 +35,7 @@ const QUICKLY: How = How { quick: true, threads: Some(2) };
 fn a_seed_gives_the_same_cells_and_another_seed_others() {
     let one = corpus(1);
     assert_eq!(one, corpus(1));
-    // Of seed 1 for ever: a change of the generator changes what figures mean.
+    // Fixed for seed 1 for ever: a change of the generator changes the meaning of figures.
     assert_eq!(
         (one[0].name.as_str(), one[0].seed),
         (
@@ -111,7 +111,7 @@ fn halves_are_alike_and_follow_from_the_name() {
     assert_eq!(few[..6], fewer[..], "a larger sample has the smaller one");
 }
 
-/// 1024 extents, 103 slots for 10 %: a tenth of these is free, five are the volume's.
+/// 1024 extents, 103 slots for 10 %: a tenth of the slots is free, five are the volume's.
 #[test]
 fn a_beginning_puts_on_the_ssd_what_fits_for_every_policy() {
     let (_, neutral) = room(1024, 10);
@@ -147,7 +147,7 @@ fn what_another_policy_left_is_what_its_run_ended_with() {
     assert!(extents > 0 && extents <= most, "{extents} of at most {most}");
 }
 
-/// Nothing overlaps and all is read: what the oracle predicts is what happens.
+/// Nothing overlaps and all data is read: the oracle's predictions come true.
 #[test]
 fn under_one_client_that_reads_the_oracle_is_better_than_what_was_there() {
     let load = "zipf,theta=1.1,unit=128KiB,clients=1,read=100%,span=128MiB,requests=endless";
@@ -163,7 +163,7 @@ fn under_one_client_that_reads_the_oracle_is_better_than_what_was_there() {
     }
 }
 
-/// What requests cost one at a time says that writes belong on this SSD, which is too slow for all of them.
+/// Costs of single requests say that writes belong on this SSD, but the SSD is too slow for all writes.
 #[test]
 fn the_oracle_is_never_worse_than_an_untouched_layout() {
     let load = "zipf,theta=1.2,unit=128KiB,rate=600,size=4KiB,read=0%,span=128MiB,requests=endless";
@@ -198,7 +198,7 @@ fn a_run_has_figures_of_all_rows_and_the_same_ones_again_from_a_file_of_another_
     let unfit = |name: &str| fresh.cells[1].runs.iter().any(|run| run.row == name && run.unfit.is_some());
     assert!(unfit("pass") && unfit("static,ssd=90%") && !unfit("static,ssd=20%") && !unfit("equi"));
     assert_eq!(shown(&with(&mut Kept::open(&path, "a build").unwrap())), shown(&fresh));
-    // It was stopped while it wrote.
+    // Stopped while writing.
     let whole = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() - 40]).unwrap();
     assert_eq!(shown(&with(&mut Kept::open(&path, "a build").unwrap())), shown(&fresh));
@@ -253,7 +253,7 @@ fn cells_are_those_whose_names_contain_a_part() {
     }
 }
 
-/// Files of two runs, one behind the other: each has a head.
+/// Concatenated files of two runs, each with a head.
 #[test]
 fn results_with_other_rows_and_cells_are_completed_and_merged() {
     let cells = [tiny(READS, 115, Beginning::OnDisks), tiny(READS, 25, Beginning::Striped)];

@@ -1,34 +1,34 @@
-//! Real traces of the corpus: which there are, and how fast they come.
+//! Real traces of the corpus, with their speeds.
 
 use std::path::{Path, PathBuf};
 
-/// A trace that the project knows, in a folder that need not be there.
+/// A trace known to the project, in a folder that may be missing.
 pub struct Known {
     pub file: &'static str,
     pub name: &'static str,
-    /// How much faster than in the file requests come as recorded: as fast as the disk of one volume can
-    /// serve. The times of `dtrs` were stretched a hundred times.
+    /// Speed-up of recorded arrivals over the file's times: as fast as the disk of one volume can serve. The
+    /// times of `dtrs` were stretched a hundred times.
     pub speed: f64,
     pub paces: &'static [Pace],
-    /// Whether it touches so little that an SSD for less than a tenth of it is smaller than a volume's
+    /// True if the trace touches so little data that an SSD for less than a tenth is smaller than a volume's
     /// smallest device.
     pub is_small: bool,
 }
 
-/// How requests of a trace come.
+/// Arrival of a trace's requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
-    /// At their own times.
+    /// At the recorded times.
     Recorded,
     /// Two to four times as fast.
     Raised,
-    /// One to sixteen clients take them one after the other.
+    /// By one to sixteen clients, each taking the next request.
     Closed,
 }
 
 const ALL: &[Pace] = &[Pace::Recorded, Pace::Raised, Pace::Closed, Pace::Closed];
 
-/// The traces. Those of ARC have no times.
+/// The known traces. The traces of ARC have no times.
 pub const KNOWN: &[Known] = &[
     small("financial1-first10000.spc.zst", "financial", 1.0),
     known("cloudphysics-sample.csv.zst", "cloudphysics", 1.0),
@@ -53,7 +53,7 @@ const fn small(file: &'static str, name: &'static str, speed: f64) -> Known {
     Known { is_small: true, ..known(file, name, speed) }
 }
 
-/// A trace with its place.
+/// A trace with its path.
 pub struct Given {
     pub name: String,
     pub path: PathBuf,
@@ -70,7 +70,7 @@ impl Known {
 }
 
 impl Given {
-    /// A trace that a user names: the cells have the name of its file, so that its folder counts for nothing.
+    /// A trace named by a user: cells are named by the file's name, independently of its folder.
     pub fn of_user(path: &Path) -> Given {
         let name =
             path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into());

@@ -1,12 +1,12 @@
-//! Whether a declaration speaks of what it has: for declarations from files. Tests hold the constants to
-//! more.
+//! Consistency check of declarations from files: everything mentioned is declared. Tests check the constants
+//! more strictly.
 
 use super::{Axis, Experiment, Quantity};
 use crate::study::{How, Seeds, plan};
 use crate::{Error, Result};
 
 impl Experiment {
-    /// Says what is wrong, if anything is.
+    /// Returns an error if the declaration is inconsistent.
     pub(super) fn check(&self) -> Result<()> {
         let wrong = |what: String| Err(Error::setup(format!("experiment {}: {what}", self.id)));
         let system = self.paper.system;
@@ -109,7 +109,7 @@ impl Experiment {
     }
 }
 
-/// A word that can be part of an id and of the name of a file.
+/// True for a word that can be part of an id and of a file's name.
 fn is_plain(word: &str) -> bool {
     !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }

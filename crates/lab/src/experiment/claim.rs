@@ -1,37 +1,36 @@
-//! What a paper says of an experiment, and how the lab tests it: claims, the numbers that they are about,
-//! their bounds, and the single-device rows that must come out before a claim about a policy is judged.
+//! Claims of a paper about an experiment, and their tests: numbers, bounds, and the single-device rows that
+//! must be reproduced before a claim about a policy is judged.
 
 use super::{Measure, text};
 use serde::{Deserialize, Serialize};
 
-/// What the paper says, and how it is tested.
+/// A claim of the paper, with its tests.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The claim, in our words.
     #[serde(deserialize_with = "text::text")]
     pub sentence: &'static str,
-    /// Where the paper says it.
+    /// Place of the claim in the paper.
     #[serde(default, deserialize_with = "text::text")]
     pub place: &'static str,
-    /// Whose claim it is.
+    /// Origin of the claim.
     #[serde(default = "text::of_paper")]
     pub origin: Origin,
-    /// All of these must hold.
+    /// Tests; all must hold.
     #[serde(deserialize_with = "text::list")]
     pub tests: &'static [Test],
-    /// Why it does not hold here, where it does not and the reason is known. Figures stand in `instead`,
-    /// which cannot go stale.
+    /// Reason why the claim fails here, if it fails and the reason is known. Figures belong in `instead`,
+    /// which cannot become stale.
     #[serde(default, deserialize_with = "text::text")]
     pub why: &'static str,
-    /// What becomes of it in another run, with one thing changed that is the reason: shown where it does not
-    /// hold.
+    /// Numbers of another run, with only the reason changed; shown if the claim fails.
     #[serde(default, deserialize_with = "text::list", skip_serializing_if = "text::is_empty")]
     pub instead: &'static [Quantity],
 }
 
 impl Claim {
-    /// The same claim in an experiment that repeats another under conditions of ours.
+    /// The same claim in an experiment that repeats another under other conditions.
     pub const fn repeated(self) -> Claim {
         match self.origin {
             Origin::Paper | Origin::Fitted => Claim { origin: Origin::Repeat, ..self },
@@ -40,37 +39,37 @@ impl Claim {
     }
 }
 
-/// Whose claim it is. Only claims of [`Origin::Paper`] say anything of the paper.
+/// Origin of a claim. Only claims of [`Origin::Paper`] count for the paper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// The paper's.
+    /// A claim of the paper.
     Paper,
-    /// The paper's, and a parameter of the lab was chosen for it: it is shown, and never judged.
+    /// A claim of the paper for which a parameter of the lab was chosen: shown, and never judged.
     Fitted,
-    /// An aim of Braid's own.
+    /// An aim of Braid.
     Aim,
-    /// The paper's, under conditions that are not in the paper: on nodes, or over a range that it leaves
-    /// open.
+    /// A claim of the paper, under conditions outside the paper: on nodes, or over a range left open by the
+    /// paper.
     Repeat,
 }
 
-/// A row of the paper without a policy: one device alone, or one beside another. Claims about a policy are
-/// judged only if each of these comes out within [`Baseline::TOLERANCE`].
+/// A row of the paper without a policy: one device alone, or compared with another. Claims about a policy are
+/// judged only if each baseline is reproduced within [`Baseline::TOLERANCE`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 pub struct Baseline {
-    /// What is compared.
+    /// Quantity compared.
     pub quantity: Quantity,
     /// The paper's number.
     pub published: f64,
 }
 
 impl Baseline {
-    /// How far ours may be from the published number, as a part of it.
+    /// Largest relative deviation of our number from the published number.
     pub const TOLERANCE: f64 = 0.15;
 
-    /// What ours must be.
+    /// Test that our number must pass.
     pub fn as_test(&self) -> Test {
         Test {
             quantity: self.quantity,
@@ -80,11 +79,11 @@ impl Baseline {
     }
 }
 
-/// An assumed parameter of the loads, which the paper does not give and the seed draws: `{name}` in a load.
+/// An assumed parameter of the loads, missing in the paper and drawn by the seed: `{name}` in a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jitter {
-    /// What stands for it in a load, between braces.
+    /// Placeholder in a load, between braces.
     #[serde(deserialize_with = "text::text")]
     pub name: &'static str,
     /// The lowest value.
@@ -93,21 +92,21 @@ pub struct Jitter {
     pub high: u32,
 }
 
-/// A number of ours beside what the paper says of it.
+/// Our number beside the paper's.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 pub struct Test {
-    /// What is compared.
+    /// Quantity compared.
     pub quantity: Quantity,
-    /// What the paper says.
+    /// The paper's value.
     #[serde(default = "text::words", skip_serializing_if = "text::is_words")]
     pub published: Published,
-    /// What ours must be for the claim to hold.
+    /// Bound that our number must meet for the claim to hold.
     pub bound: Bound,
 }
 
-/// A number that follows from an experiment's measures. Series are named by their labels, `at`, `from` and
-/// `to` are places. Where a number is an extreme, the means over all seeds say where it is.
+/// A number derived from an experiment's measures. Series are named by their labels; `at`, `from` and `to`
+/// are places. The place of an extreme is taken from the means over all seeds.
 #[expect(missing_docs, reason = "what the fields are is said once for all of them")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(tag = "number", rename_all = "kebab-case", deny_unknown_fields)]
@@ -125,14 +124,14 @@ pub enum Quantity {
         #[serde(deserialize_with = "text::text")]
         series: &'static str,
     },
-    /// The place where a series is best.
+    /// Place where a series is best.
     BestPlace {
         measure: Measure,
         #[serde(deserialize_with = "text::text")]
         series: &'static str,
     },
-    /// How much better the best value of a series between two places, these included, is than its best
-    /// elsewhere: above 1 its peak is there.
+    /// Best value of a series between two places, inclusive, relative to its best value elsewhere: above 1,
+    /// its peak is between the two places.
     Peak {
         measure: Measure,
         #[serde(deserialize_with = "text::text")]
@@ -140,7 +139,7 @@ pub enum Quantity {
         from: u32,
         to: u32,
     },
-    /// A series divided by the best of others at a place.
+    /// A series divided by the best of other series, at a place.
     Ratio {
         measure: Measure,
         #[serde(deserialize_with = "text::text")]
@@ -149,7 +148,7 @@ pub enum Quantity {
         to: &'static [&'static str],
         at: u32,
     },
-    /// As [`Quantity::Ratio`], where it is worst for the series, from a place on.
+    /// As [`Quantity::Ratio`], at the worst place for the series, from a place on.
     WorstRatio {
         measure: Measure,
         #[serde(deserialize_with = "text::text")]
@@ -158,7 +157,7 @@ pub enum Quantity {
         to: &'static [&'static str],
         from: u32,
     },
-    /// As [`Quantity::Ratio`], where it is best for the series.
+    /// As [`Quantity::Ratio`], at the best place for the series.
     BestRatio {
         measure: Measure,
         #[serde(deserialize_with = "text::text")]
@@ -166,8 +165,8 @@ pub enum Quantity {
         #[serde(deserialize_with = "text::texts")]
         to: &'static [&'static str],
     },
-    /// As [`Quantity::BestRatio`], divided by the best that any of other pairs has: a pair is a series and
-    /// what it is divided by.
+    /// As [`Quantity::BestRatio`], divided by the best ratio of other pairs: a pair is a series and its
+    /// divisor.
     Most {
         measure: Measure,
         #[serde(deserialize_with = "text::pair")]
@@ -175,7 +174,7 @@ pub enum Quantity {
         #[serde(deserialize_with = "text::pairs")]
         others: &'static [Pair],
     },
-    /// The best value of a series divided by the best of others, each wherever it is.
+    /// Best value of a series divided by the best value of other series, each at its own place.
     RatioOfBests {
         measure: Measure,
         #[serde(deserialize_with = "text::text")]
@@ -183,7 +182,7 @@ pub enum Quantity {
         #[serde(deserialize_with = "text::texts")]
         to: &'static [&'static str],
     },
-    /// A series divided by the sum of others at a place.
+    /// A series divided by the sum of other series, at a place.
     RatioToSum {
         measure: Measure,
         #[serde(deserialize_with = "text::text")]
@@ -200,8 +199,8 @@ pub enum Quantity {
         at: u32,
         from: u32,
     },
-    /// The least that a series changes by from one place to the next, between two places: if that is 1 or
-    /// more, it never falls.
+    /// Least change of a series from one place to the next, between two places: at 1 or more, the series
+    /// never falls.
     Rise {
         measure: Measure,
         #[serde(deserialize_with = "text::text")]
@@ -209,7 +208,8 @@ pub enum Quantity {
         from: u32,
         to: u32,
     },
-    /// The most that it changes by: if that is 1 or less, it never rises.
+    /// Greatest change of a series from one place to the next, between two places: at 1 or less, the series
+    /// never rises.
     Fall {
         measure: Measure,
         #[serde(deserialize_with = "text::text")]
@@ -219,43 +219,43 @@ pub enum Quantity {
     },
 }
 
-/// A series, and what it is divided by.
+/// A series, and its divisor.
 pub type Pair = (&'static str, &'static str);
 
-/// What the paper says of a number.
+/// The paper's value of a number.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Published {
-    /// This.
+    /// An exact number.
     Number(f64),
-    /// Something between.
+    /// A range.
     Range(f64, f64),
-    /// It says it in words or shows it in a plot, without a number.
+    /// In words or in a plot, without a number.
     Words,
 }
 
-/// What a number must be, as the sentence of the paper has it.
+/// Bound on a number, from the paper's sentence.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// So much or more. A tie is as much.
+    /// At least this value. A tie is enough.
     AtLeast(f64),
-    /// So much or less. A tie is as much.
+    /// At most this value. A tie is enough.
     AtMost(f64),
-    /// More than this: "is faster than". A tie is not more.
+    /// More than this value: "is faster than". A tie is not enough.
     MoreThan(f64),
-    /// Less than this. A tie is not less.
+    /// Less than this value. A tie is not enough.
     LessThan(f64),
-    /// Between, ends included.
+    /// Between two values, inclusive.
     Between(f64, f64),
-    /// The published number, give or take such a part of it: rows of tables.
+    /// The published number, within this relative deviation: rows of tables.
     Near(f64),
-    /// It is only shown.
+    /// No bound: only shown.
     Shown,
 }
 
 impl Bound {
-    /// The published ratio, give or take a quarter of the gain or loss: "38 % more".
+    /// The published ratio, plus or minus a quarter of the gain or loss: "38 % more".
     pub const fn about(published: f64) -> Bound {
         let part = (published - 1.0).abs() / 4.0;
         Bound::Between(published - part, published + part)
@@ -263,7 +263,7 @@ impl Bound {
 }
 
 impl Quantity {
-    /// The measure that it is a number of.
+    /// Measure of the number.
     pub fn measure(&self) -> Measure {
         match *self {
             Quantity::Value { measure, .. }
@@ -282,7 +282,7 @@ impl Quantity {
         }
     }
 
-    /// The series that it speaks of, itself first.
+    /// Series of the number, its own first.
     pub fn series(&self) -> Vec<&'static str> {
         match *self {
             Quantity::Value { series, .. }
@@ -305,14 +305,14 @@ impl Quantity {
         }
     }
 
-    /// Whether it is a ratio of two values: 1 is no difference.
+    /// True for a ratio of two values: 1 is no difference.
     pub fn is_ratio(&self) -> bool {
         !matches!(self, Quantity::Value { .. } | Quantity::Best { .. } | Quantity::BestPlace { .. })
     }
 }
 
 impl Test {
-    /// What the bound leaves: the least and the most that a number may be.
+    /// Least and greatest number within the bound.
     pub fn limits(&self) -> Option<(f64, f64)> {
         Some(match self.bound {
             Bound::AtLeast(least) | Bound::MoreThan(least) => (least, f64::INFINITY),
@@ -321,7 +321,7 @@ impl Test {
             Bound::Near(part) => match self.published {
                 Published::Number(number) => (number * (1.0 - part), number * (1.0 + part)),
                 Published::Range(low, high) => (low * (1.0 - part), high * (1.0 + part)),
-                // Near to nothing: no number is.
+                // Without a published number, no number is near.
                 Published::Words => (f64::NAN, f64::NAN),
             },
             Bound::Shown => return None,

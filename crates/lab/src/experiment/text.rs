@@ -1,5 +1,5 @@
-//! Declarations as text: from a file in TOML, and back. Texts and lists of a file are never freed, for those
-//! of constants are not, either.
+//! Declarations as text: read from a file in TOML, and written back. Texts and lists of a file are never
+//! freed, like those of constants.
 
 use super::{Experiment, Origin, Pair, Paper, Published};
 use crate::{Error, Prefill, Result};
@@ -10,22 +10,22 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 impl Experiment {
-    /// The experiment that a text in TOML declares, with the fields of [`Experiment`]. It is checked:
-    /// whatever its claims, baselines and series speak of is there, and each of its simulations can be set
-    /// up.
+    /// Reads an experiment from a text in TOML, with the fields of [`Experiment`]. The declaration is
+    /// checked: everything mentioned by its claims, baselines and series exists, and each of its simulations
+    /// can be set up.
     ///
     /// # Errors
-    /// Names the line and what is wrong with it.
+    /// Names the line and the error.
     pub fn from_toml(toml: &str) -> Result<&'static Experiment> {
         let deserializer = toml::Deserializer::parse(toml.to_owned().leak());
         let experiment = deserializer.and_then(Experiment::deserialize);
         Experiment::checked(experiment.map_err(|error| Error::setup(error.to_string()))?)
     }
 
-    /// As [`Experiment::from_toml`], of a text in JSON.
+    /// As [`Experiment::from_toml`], from a text in JSON.
     ///
     /// # Errors
-    /// Likewise.
+    /// As [`Experiment::from_toml`].
     pub fn from_json(json: &str) -> Result<&'static Experiment> {
         let experiment: std::result::Result<Experiment, _> = serde_json::from_str(json.to_owned().leak());
         Experiment::checked(experiment.map_err(|error| Error::setup(error.to_string()))?)
@@ -85,7 +85,7 @@ pub(super) fn is_empty<T>(list: &[T]) -> bool {
     list.is_empty()
 }
 
-/// Values that have a text.
+/// Values with a text form.
 pub(super) mod parsed {
     use super::*;
 
@@ -99,7 +99,7 @@ pub(super) mod parsed {
     }
 }
 
-/// Likewise, or none.
+/// Optional values with a text form.
 pub(super) mod parsed_option {
     use super::*;
 
@@ -146,7 +146,7 @@ pub(super) mod devices {
     }
 }
 
-/// What has a text that is read back as the same.
+/// A value with a text form that is read back unchanged.
 pub(super) trait Text: FromStr<Err: Display> {
     fn text(&self) -> String;
 }
@@ -169,7 +169,7 @@ impl Text for DeviceClass {
     }
 }
 
-// What holds if a file does not say it: as `braid simulate` has it.
+// Defaults of missing fields: as in `braid simulate`.
 
 pub(super) fn nothing() -> Prefill {
     Prefill::None

@@ -1,12 +1,12 @@
-//! How long experiments take: seconds of processor time of one seed. They tell what a run will take and how
-//! many seeds it can have; no other figure depends on how right they are.
+//! Declared time of experiments: seconds of processor time of one seed. The seconds predict the time of a run
+//! and limit its number of seeds; no other figure depends on their accuracy.
 //!
-//! Rough: some were measured at 8678da4, before the settings `as-published`, some in groups that are divided
-//! by the number of simulations; of others runs of a twentieth were measured on a core that others used, too,
-//! which is a lower bound. Those marked `~` are the number of simulations times the mean of the paper. A run
-//! keeps what each seed took (`seconds` in the files of `lab-results`).
+//! The values are rough. Some were measured at 8678da4, before the settings `as-published`, and some in
+//! groups divided by the number of simulations. For other experiments, runs of a twentieth were measured on a
+//! shared core, which gives a lower bound. Values marked `~` are the number of simulations times the mean of
+//! the paper. A run keeps the time of each seed (`seconds` in the files of `lab-results`).
 
-/// Seconds that one seed of an experiment takes; none for one that is not listed, such as one from a file.
+/// Seconds of one seed of an experiment; `None` for an unlisted experiment, such as one from a file.
 pub fn seconds(id: &str) -> Option<f64> {
     SECONDS.iter().find(|(known, _)| *known == id).map(|&(_, seconds)| seconds)
 }

@@ -1,6 +1,6 @@
-//! Each heir does what it is for, on tiers that are nearly as fast as each other, with intervals short enough
-//! for a short run: with more load than the upper device serves, the lower one takes a part of it. Every read
-//! is verified.
+//! Each heir achieves its purpose, on tiers of nearly equal speed, with intervals short enough for a short
+//! run. If the load exceeds the upper device's capacity, the lower device takes a part. Every read is
+//! verified.
 
 use super::tiers::{Devices, HITS, NEAR, NEAR_CACHE, READS};
 use crate::{DeviceSetup, Load, OWN, Setup, WarmUp, simulate};

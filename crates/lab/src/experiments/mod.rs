@@ -1,5 +1,5 @@
-//! The experiments: one file for each table or figure, in a folder for each paper. An id is the folder's name
-//! and the file's.
+//! The experiments: one file for each table or figure, in a folder for each paper. An id consists of the
+//! names of the folder and the file.
 
 pub mod colloid;
 mod costs;
@@ -19,19 +19,18 @@ use crate::experiment::Experiment;
 use crate::{Error, Result};
 use std::path::Path;
 
-/// All of them, paper after paper, then those of later systems, and all under all loads.
+/// All experiments, paper after paper, then those of later systems, and finally the cross-matrix.
 pub fn all() -> Vec<&'static Experiment> {
     let papers = [wardrop::ALL, pass::ALL, hystor::ALL, exclusive::ALL, working_set::ALL];
     let heirs = [orthus::ALL, colloid::ALL, most::ALL, matrix::ALL];
     papers.into_iter().chain(heirs).flatten().copied().collect()
 }
 
-/// The experiments that these names stand for: an id, a system for all of its, or `all`, in the order of
-/// [`all`], each once; then those that files declare, whose names end in `.toml`.
+/// Experiments by name: an id, a system for all of its experiments, or `all`; in the order of [`all`],
+/// without duplicates. Names that end in `.toml` are files with declarations, and come last.
 ///
 /// # Errors
-/// A name that stands for nothing, with those that do; a file that cannot be read, or declares nothing that
-/// could run.
+/// An unknown name, with the known names; an unreadable file, or an invalid declaration.
 pub fn find(names: &[String]) -> Result<Vec<&'static Experiment>> {
     let known = all();
     let is_meant = |experiment: &Experiment, name: &str| {
@@ -61,7 +60,7 @@ pub fn find(names: &[String]) -> Result<Vec<&'static Experiment>> {
     Ok(found)
 }
 
-/// The experiment that a file in TOML declares.
+/// Reads the experiment declared in a TOML file.
 fn read(path: &Path) -> Result<&'static Experiment> {
     let named = |why: String| Error::setup(format!("{}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Every declaration is complete, and speaks of what it has.
+//! Every declaration is complete and consistent.
 
 use super::*;
 use crate::experiment::{Axis, Bound, Origin, Published, Quantity};
@@ -23,7 +23,7 @@ fn all_of_wu_and_reddy_is_there() {
     for figure in ["fig1", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "table3"] {
         assert_eq!(find(&[format!("wardrop/{figure}")]).unwrap().len(), 1, "{figure}");
     }
-    // Two more are ours.
+    // Two further experiments are not from the paper.
     assert_eq!(find(&["wardrop".to_owned()]).unwrap().len(), 11);
 }
 
@@ -32,11 +32,11 @@ fn all_of_xiao_and_others_is_there() {
     for part in ["table1", "fig1", "fig2", "fig3", "fig4", "table2", "fig5"] {
         assert_eq!(find(&[format!("pass/{part}")]).unwrap().len(), 1, "{part}");
     }
-    // Two more are ours.
+    // Two further experiments are not from the paper.
     assert_eq!(find(&["pass".to_owned()]).unwrap().len(), 9);
 }
 
-/// Figure 4 is what the workloads are made from, and tests of these hold it.
+/// The workloads are made from figure 4; tests of the workloads compare them with the figure.
 #[test]
 fn all_of_hayashi_and_komoda_is_there() {
     for figure in ["fig5", "fig6", "fig7", "fig8", "fig9", "fig10"] {
@@ -58,8 +58,8 @@ fn all_of_the_hystor_study_is_there() {
     assert_eq!(find(&["hystor".to_owned()]).unwrap().len(), 12);
 }
 
-/// The size of the SSD is the place; data lies on the disk before, under another policy than the one that
-/// learns.
+/// The place is the size of the SSD. Data is on the disk beforehand, placed by a policy other than the
+/// learning policy.
 #[test]
 fn a_place_is_filled_in_for_devices_and_blocks_have_the_size_of_their_series() {
     let chunk = find(&["hystor/chunk".to_owned()]).unwrap()[0];
@@ -101,7 +101,7 @@ fn every_declaration_says_what_is_published_and_what_differs() {
     for e in all() {
         assert!(!e.title.is_empty() && !e.place.is_empty() && !e.published.is_empty(), "{}", e.id);
         assert!(!e.paper.differs.is_empty() && !e.measures.is_empty(), "{}", e.id);
-        // What no paper has claimed is not judged.
+        // Runs without a paper's claim are not judged.
         assert_eq!(e.claims.is_empty(), e.paper.system == "matrix", "{}", e.id);
         let places = e.axis.places();
         assert!(places.len() > 1 && places.is_sorted_by(|a, b| a < b), "{}", e.id);
@@ -112,13 +112,13 @@ fn every_declaration_says_what_is_published_and_what_differs() {
                 e.id
             );
         }
-        // Numbers without a claim are the paper's, or there would be no reason to show them.
+        // Numbers without a claim are the paper's; otherwise there is no reason to show them.
         let shown = e.claims.iter().flat_map(|claim| claim.tests).filter(|test| test.bound == Bound::Shown);
         assert!(shown.into_iter().all(|test| test.published != Published::Words), "{}", e.id);
     }
 }
 
-/// A bound that the paper's own number does not meet is not what the paper says.
+/// A bound that the paper's own number does not meet is not the paper's claim.
 #[test]
 fn the_papers_own_numbers_hold() {
     for e in all() {
@@ -147,7 +147,7 @@ fn baselines_are_of_single_devices() {
             assert!(rows().count() > 0 && rows().all(is_single_device), "{}: {baseline:?}", e.id);
             assert!(baseline.published > 0.0, "{}: {baseline:?}", e.id);
         }
-        // Without a policy no baseline says anything.
+        // Without a policy, baselines are meaningless.
         let judges_policy = e.series.iter().any(|series| !is_single_device(series));
         assert!(judges_policy || e.baselines.is_empty(), "{}", e.id);
     }
@@ -169,7 +169,7 @@ fn beginning(load: &str, seed: u64) -> Vec<String> {
     }
 }
 
-/// Ten runs of a load that ignores its seed are one sample: what is assumed of it is drawn by the seed.
+/// Ten runs of a load that ignores its seed are one sample: the seed draws the assumed parameters.
 #[test]
 fn every_load_follows_its_seed() {
     for e in all() {
@@ -181,7 +181,7 @@ fn every_load_follows_its_seed() {
             };
             setups.iter().map(load).collect()
         };
-        // With one value of ten two seeds may draw the same.
+        // With one value of ten, two seeds may draw the same.
         let (first, others) = (loads(1), [loads(2), loads(3), loads(4)]);
         for (place, load) in first.iter().enumerate() {
             let differs = others.iter().enumerate().any(|(number, other)| {
@@ -192,7 +192,7 @@ fn every_load_follows_its_seed() {
     }
 }
 
-/// Another run is of something else than the claim.
+/// The run in `instead` measures something other than the claim.
 #[test]
 fn a_reason_is_another_run() {
     for claim in all().iter().flat_map(|e| e.claims) {
@@ -284,7 +284,7 @@ fn claims_speak_of_series_places_and_measures_that_are_there() {
     }
 }
 
-/// Devices, policies and workloads are texts: each is one that simulations know.
+/// Devices, policies and workloads are texts: each is known to simulations.
 #[test]
 fn every_simulation_can_be_set_up() {
     for e in all() {
@@ -309,7 +309,7 @@ fn an_unknown_name_is_answered_with_those_that_are_known() {
     assert!(error.contains("'wardrop/fig99'") && error.contains("wardrop/fig6"), "{error}");
 }
 
-/// A file has the same fields as a constant, and says the same.
+/// A file has the same fields as a constant, and the same meaning.
 #[test]
 fn every_declaration_is_the_same_after_a_turn_through_toml() {
     for e in all() {
@@ -370,7 +370,7 @@ fn an_experiment_from_a_file_runs_beside_those_that_are_built_in() {
     let number = &study.claims[0].verdicts[0].numbers[0];
     assert_eq!((study.series.len(), study.tables.len(), study.seeds), (2, 2, 2));
     assert!(number.ours > 0.0 && number.needed == "more than 1", "{number:?}");
-    // An id that is taken is refused.
+    // An id in use is refused.
     std::fs::write(
         &path,
         MINE.replace("\"mine/clients\"", "\"wardrop/fig1\"")

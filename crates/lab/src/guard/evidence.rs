@@ -1,20 +1,21 @@
-//! When a mode is so much better that a switch pays: a cumulative sum (CUSUM), the usual test of whether
-//! something has changed.
+//! Test for whether a switch of modes pays: a cumulative sum (CUSUM), the usual test for change.
 //!
-//! For each other mode it adds up by what factor its ghost was faster than the present mode's, as a
-//! logarithm, times the seconds; a small part is taken off each second, and no sum falls below zero. Twice as
-//! fast for 23 s is enough, or 1.2 times for two minutes. A mode that is faster by less than the part that is
-//! taken off is never switched to.
+//! For each other mode the sum adds up the factor by which its ghost was faster than the present mode's, as a
+//! logarithm, times the seconds. A small part is subtracted each second, and no sum falls below zero. Twice
+//! as fast for 23 s is enough, or 1.2 times for two minutes. A mode that is faster by less than the
+//! subtracted part is never chosen.
 
 use braid_base::Nanos;
 
-/// For each mode: seconds, times the logarithm of the factor by which it was faster than the present one.
+/// For each mode: seconds, times the logarithm of the factor by which the mode was faster than the present
+/// mode.
 pub(super) struct Evidence(Vec<f64>);
 
-/// A switch moves data, while guests wait. Of 26 unseen loads, half as much made the mean 1.03 ± 0.06 times
-/// as long, and the worst 1.7 times; of 60, twice as much 1.04 times.
+/// Evidence needed for a switch: a switch moves data while guests wait. On 26 unseen loads, half this value
+/// made the mean 1.03 ± 0.06 times as long, and the worst 1.7 times. On 60 loads, twice this value made the
+/// mean 1.04 times as long.
 const ENOUGH: f64 = 15.0;
-/// Taken off for each second: ghosts of modes that are alike differ by a few per cent.
+/// Subtracted for each second: ghosts of similar modes differ by a few per cent.
 const SLACK: f64 = 0.05;
 
 impl Evidence {
@@ -22,8 +23,9 @@ impl Evidence {
         Evidence(vec![0.0; modes])
     }
 
-    /// In so much time each mode's requests took so long on average, if it is known; the mode to switch to,
-    /// if it is time. Then nothing is known of what compares with that.
+    /// Adds `time` in which each mode's requests took these means, if known. Returns the mode to switch to,
+    /// if it is time; all sums are then reset, because no mode has been compared with the new mode. If the
+    /// present mode's mean is unknown, nothing is added.
     pub fn add(&mut self, time: Nanos, means: &[Option<f64>], present: usize) -> Option<usize> {
         let now = means[present]?;
         for (sum, mean) in self.0.iter_mut().zip(means) {
@@ -43,7 +45,7 @@ impl Evidence {
 mod tests {
     use super::*;
 
-    /// After how many batches of 5 s there is a switch, and to what.
+    /// Number of batches of 5 s before a switch, and the new mode.
     fn switch(means: impl Fn(usize) -> Vec<Option<f64>>) -> Option<(usize, usize)> {
         let mut evidence = Evidence::of(means(0).len());
         (1..1000).find_map(|batch| {
@@ -59,7 +61,7 @@ mod tests {
         assert_eq!(switch(|_| vec![Some(1.04), Some(1.0)]), None);
     }
 
-    /// A mode that moves much at first and is the best afterwards is not left.
+    /// A mode that moves much at first and is the best afterwards is kept.
     #[test]
     fn what_was_lost_for_a_time_is_gained_again() {
         let invests = |batch: usize| vec![Some(if batch < 4 { 2.0 } else { 0.5 }), Some(1.0)];

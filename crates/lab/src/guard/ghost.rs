@@ -1,5 +1,5 @@
-//! A volume in one mode, which serves what guests ask the real one for: on a thread and in a world of its
-//! own.
+//! A ghost: a volume in one mode that serves the guests' requests to the real volume, on a thread and in a
+//! world of its own.
 
 use super::watch::{Batch, Guests as Loop};
 use crate::guests::Guests;
@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A ghost, which ends when this is dropped.
+/// A ghost, which ends when dropped.
 pub(super) struct Ghost {
     batches: Option<Sender<Batch>>,
     served: Receiver<Result<Served>>,
@@ -25,17 +25,17 @@ pub(super) struct Ghost {
 
 /// A batch that a ghost has served.
 pub(super) struct Served {
-    /// What its requests took on average, in nanoseconds; none if nothing of it takes time.
+    /// Mean latency of the requests, in nanoseconds; `None` if no request takes time.
     pub mean: Option<f64>,
-    /// The processor time that serving it took.
+    /// Processor time for serving the batch.
     pub processor: Duration,
 }
 
-/// The processor time that the calling thread has taken: whoever meets the kernel knows it.
+/// Processor time of the calling thread: supplied by a caller with access to the kernel.
 pub type Clock = fn() -> Duration;
 
 impl Ghost {
-    /// A volume that is about to be made; what is wrong with it, the first [`Ghost::served`] says.
+    /// A volume that is about to be created. Errors are returned by the first [`Ghost::served`].
     pub fn new(setup: Setup, need: Need, clock: Clock) -> Ghost {
         let (to_ghost, batches) = channel();
         let (to_guard, served) = channel();
@@ -51,7 +51,7 @@ impl Ghost {
         Ghost { batches: Some(to_ghost), served, thread: Some(thread) }
     }
 
-    /// Gives it a batch. One that has ended says why in place of an answer.
+    /// Gives the ghost a batch. An ended ghost returns its error from [`Ghost::served`].
     pub fn give(&self, batch: &Batch) {
         let batches = self.batches.as_ref().expect("it has not been dropped");
         let _ = batches.send(batch.clone());
@@ -112,7 +112,7 @@ struct Server {
 }
 
 impl Server {
-    /// Serves a batch to its end: what it is late is not added to the next one.
+    /// Serves a batch to its end: lateness is not carried to the next batch.
     async fn serve(self: Rc<Self>, batch: &Batch) -> Result<Option<f64>> {
         self.requests.set(0);
         self.took.set(Nanos::ZERO);

@@ -1,4 +1,4 @@
-//! A ghost for each mode, and what they say together.
+//! A ghost for each mode, and their joint verdict.
 
 use super::evidence::Evidence;
 use super::ghost::{Clock, Ghost};
@@ -11,45 +11,45 @@ use braid_model::Spec;
 use std::ops::Range;
 use std::time::Duration;
 
-/// A volume that ghosts are to be like.
+/// Description of the volume that ghosts imitate.
 #[derive(Clone)]
 pub struct Like {
-    /// What part of it they have.
+    /// Part of the volume in ghosts.
     pub scale: Scale,
-    /// Its own size.
+    /// Size of the volume.
     pub size: Bytes,
     /// The unit of placement.
     pub extent_size: Bytes,
     /// The unit of caching.
     pub block_size: Bytes,
-    /// Extents in its memory cache.
+    /// Extents in the memory cache.
     pub cache_extents: usize,
-    /// When a read brings all of its extent into that.
+    /// When a read brings its whole extent into the memory cache.
     pub readahead: Readahead,
-    /// Memory for what is read ahead of streams.
+    /// Memory for read-ahead of streams.
     pub ahead: Bytes,
-    /// Its devices.
+    /// Devices of the volume.
     pub devices: Vec<LikeDevice>,
-    /// Whether models of devices were made from what these served, and may be wrong.
+    /// True if the models were derived from the devices' measured service, and may be wrong.
     pub is_measured: bool,
-    /// What has homes, in ghosts' places.
+    /// Ranges with homes, in ghosts' addresses.
     pub homes: Homes,
     /// Seed of the devices and the schedule.
     pub seed: u64,
 }
 
-/// A device of it.
+/// A device of the volume.
 #[derive(Clone)]
 pub struct LikeDevice {
     /// SSD or disk.
     pub class: DeviceClass,
-    /// Its timing.
+    /// Timing of the device.
     pub spec: Spec,
-    /// Its size, in parts of the volume's or, for a whole volume, in bytes.
+    /// Size of the device, as a share of the volume's or, for a whole volume, in bytes.
     pub size: Size,
 }
 
-/// What has homes, in order, by places of ghosts.
+/// Ranges with homes, in order, in ghosts' addresses.
 #[derive(Clone, Default)]
 pub struct Homes {
     filled: Vec<Range<Bytes>>,
@@ -57,7 +57,7 @@ pub struct Homes {
 }
 
 impl Homes {
-    /// What follows has its home there.
+    /// Adds the next range, with its home on a device of this class.
     pub fn add(&mut self, range: Range<Bytes>, class: DeviceClass) {
         if class == DeviceClass::Ssd {
             join(&mut self.on_ssd, range.clone());
@@ -66,7 +66,7 @@ impl Homes {
     }
 }
 
-/// Neighbours become one range.
+/// Appends a range; neighbours are joined.
 fn join(ranges: &mut Vec<Range<Bytes>>, range: Range<Bytes>) {
     match ranges.last_mut() {
         Some(last) if last.end == range.start => last.end = range.end,
@@ -78,32 +78,31 @@ fn join(ranges: &mut Vec<Range<Bytes>>, range: Range<Bytes>) {
 pub struct Ghosts {
     all: Vec<Option<Ghost>>,
     evidence: Evidence,
-    /// Whether models may be wrong.
+    /// True if models may be wrong.
     is_measured: bool,
-    /// The mode of the volume when they began.
+    /// Mode of the volume when the ghosts began.
     begun_in: Option<usize>,
-    /// Whether it has been in another mode since.
+    /// True if the volume has been in another mode since.
     has_switched: bool,
 }
 
-/// What ghosts say of a batch.
+/// Verdict of the ghosts on a batch.
 pub struct Verdict {
-    /// What requests would take on average in each mode, in nanoseconds; none if it is not known.
+    /// Mean latency of requests in each mode, in nanoseconds; `None` if unknown.
     pub means: Vec<Option<f64>>,
-    /// The mode to switch to, if it is time.
+    /// The mode to switch to, if any.
     pub switch: Option<usize>,
-    /// Whether requests took so much more or less than in the ghost of the present mode that measured models
-    /// may be wrong.
+    /// True if latencies differ so much from the present mode's ghost that measured models may be wrong.
     pub is_off: bool,
-    /// Modes that are left out from now on, and why.
+    /// Modes left out from now on, with the reasons.
     pub left_out: Vec<(usize, Error)>,
-    /// The processor time of all ghosts together.
+    /// Total processor time of all ghosts.
     pub processor: Duration,
 }
 
 impl Ghosts {
-    /// Each is a thread, whose processor time the clock tells, and as much memory as the map and the policy
-    /// of such a volume.
+    /// Creates the ghosts. Each ghost takes a thread, with processor time measured by `clock`, and as much
+    /// memory as the map and the policy of such a volume.
     pub fn new(like: &Like, modes: &[String], clock: Clock) -> Ghosts {
         let ghost = |mode: &String| Some(Ghost::new(setup(like, mode), need(like), clock));
         Ghosts {
@@ -115,7 +114,7 @@ impl Ghosts {
         }
     }
 
-    /// Has all ghosts serve a batch, and waits for them.
+    /// Has all ghosts serve a batch, and waits for the results.
     pub fn serve(&mut self, batch: &Batch, present: usize) -> Verdict {
         self.all.iter().flatten().for_each(|ghost| ghost.give(batch));
         let (mut means, mut left_out, mut processor) = (Vec::new(), Vec::new(), Duration::ZERO);
@@ -130,24 +129,25 @@ impl Ghosts {
         }
         self.has_switched |= *self.begun_in.get_or_insert(present) != present;
         let off = off(batch.took, means[present]).filter(|off| self.is_measured && off.abs() > WRONG.ln());
-        // After a switch a ghost is ahead of the volume, for it has been in that mode all along.
+        // After a switch a ghost is ahead of the volume, because the ghost has been in the new mode from the
+        // beginning.
         let is_believed = off.is_none_or(|off| self.has_switched && off > 0.0);
-        // Many requests say as much in less time, and few no more in a long one.
+        // Many requests give as much evidence in less time, and few requests no more in a long time.
         let time = batch.length.clamp(BATCH, BATCH * 2);
         let switch = is_believed.then(|| self.evidence.add(time, &means, present)).flatten();
         Verdict { means, switch, is_off: off.is_some(), left_out, processor }
     }
 }
 
-/// By what factor requests took longer than in a ghost, as a logarithm; none if one of them is not known.
+/// Logarithm of the factor by which requests took longer than in a ghost; `None` if either time is unknown.
 fn off(took: Option<Nanos>, ghost: Option<f64>) -> Option<f64> {
     took.zip(ghost).map(|(took, ghost)| (took.0.max(1) as f64 / ghost).ln())
 }
 
-/// What requests take by a factor as large as this is off.
+/// Factor from which on latencies are off.
 const WRONG: f64 = 1.5;
 
-/// The time of a batch.
+/// Length of a batch.
 pub const BATCH: Nanos = Nanos::from_secs(5);
 
 fn setup(like: &Like, mode: &str) -> Setup {

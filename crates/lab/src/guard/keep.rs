@@ -1,4 +1,4 @@
-//! The guard of a simulated volume: gives ghosts what guests asked for, and switches the volume's mode.
+//! Guard of a simulated volume: gives ghosts the guests' requests, and switches the volume's mode.
 
 use super::{BATCH, Ghosts, Homes, Like, LikeDevice, Scale, Verdict, Watch};
 use crate::guests::Guests;
@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What the guard did.
+/// Actions of the guard.
 #[derive(Default)]
 pub(crate) struct Kept {
     pub switches: Vec<ModeSwitch>,
@@ -21,7 +21,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// What a reader should know.
+    /// Notes for the reader.
     pub fn told(&self) -> Vec<String> {
         let to = |to: &ModeSwitch| format!("{} at {:.0} s", to.policy, to.seconds);
         let switches: Vec<String> = self.switches.iter().map(to).collect();
@@ -31,7 +31,7 @@ impl Kept {
     }
 }
 
-/// Requests of a batch at most.
+/// Most requests in a batch.
 const ROOM: usize = 1 << 18;
 
 /// Guards a volume until the world ends, if its policy has modes.
@@ -69,7 +69,7 @@ pub(crate) async fn keep(
     }
 }
 
-/// The volume as it is now.
+/// Description of the volume in its present state.
 fn like(guests: &Guests<Reached>, setup: &Setup, kinds: &[Kind]) -> Like {
     let size = guests.volume.size();
     let device =

@@ -1,5 +1,5 @@
-//! The guard of a policy that has modes ([`braid_policy::Policy::modes`]): which mode is the best for a load,
-//! simulations of that load tell while it runs.
+//! Guard of a policy with modes ([`braid_policy::Policy::modes`]): simulations of the running load determine
+//! the best mode for the load.
 //!
 //! ```text
 //! watch.rs     what guests ask for, and how many of them wait      scale.rs   ghosts of a part of a volume
@@ -7,22 +7,21 @@
 //! evidence.rs  when a difference is large enough to switch         keep.rs    the guard of a simulated volume
 //! ```
 //!
-//! Each mode has a *ghost*: a volume of the same size on devices of the same models, which begins with the
-//! same homes, has been in that mode ever since, and serves in virtual time what guests ask the real one for.
-//! What a ghost's requests take is therefore what guests would wait if the volume had been in that mode all
-//! along. What it costs to get there is in no ghost: a switch needs evidence that grows with time
-//! (`evidence.rs`), so that a mode under which a volume first moves much and then has less to do is not left
-//! meanwhile.
+//! Each mode has a *ghost*: a volume of the same size on devices of the same models. A ghost begins with the
+//! same homes, stays in its mode, and serves the guests' requests to the real volume in virtual time. A
+//! ghost's latencies are therefore the guests' latencies if the volume had been in this mode all along. The
+//! cost of a switch is in no ghost: a switch needs evidence that grows with time (`evidence.rs`). A mode
+//! under which a volume first moves much and then has less work is therefore not left prematurely.
 //!
-//! **Open and closed loops.** Requests that come at times of their own come at these times to a ghost.
-//! Clients that wait for answers would ask a faster volume for more: if as many requests as ever at once are
-//! under way again and again, so many clients are taken to ask, each after a time to think that Little's law
-//! gives (`watch.rs`). Clients that think for long look like an open loop.
+//! **Open and closed loops.** Requests with times of their own reach a ghost at the same times. Clients that
+//! wait for answers would ask a faster volume for more. If the number of outstanding requests reaches its
+//! peak again and again, the peak is taken as the number of clients. Each client asks after a think time
+//! given by Little's law (`watch.rs`). Clients with long think times look like an open loop.
 //!
 //! **Cost.** A ghost takes about as much memory and processor time as a simulation of the volume: some 2 to 4
-//! µs for each request that it serves. A ghost may have a part of the volume (`scale.rs`). In a simulation
-//! its devices have the very models of the simulated ones; a daemon's guard is no better than the models that
-//! it has.
+//! µs for each served request. A ghost may have a part of the volume (`scale.rs`). In a simulation the
+//! ghost's devices have exactly the models of the simulated devices; a daemon's guard is no better than its
+//! models.
 
 mod evidence;
 mod ghost;

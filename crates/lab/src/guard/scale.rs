@@ -1,36 +1,36 @@
-//! Ghosts of a part of a volume: one piece of so many that follow each other, chosen by a hash, and the time
-//! shorter by as much.
+//! Ghosts of a part of a volume: one piece of each run of pieces, chosen by a hash, with time shortened in
+//! proportion.
 //!
-//! The pieces lie one after another in a ghost. What is asked of them comes as much faster as there is less
-//! of it, to devices as fast as the real ones and smaller in the same proportion: queues, and how many
-//! clients wait, are as they are on the volume, and a stream stays a stream. (SHARDS, Waldspurger and others,
-//! FAST 2015, samples single addresses at random; here each run of pieces has one in the sample, which varies
-//! less.)
+//! The pieces are contiguous in a ghost. Requests to the pieces arrive faster in proportion to the reduced
+//! amount. Devices are as fast as the real devices, and smaller in the same proportion. Queues and the number
+//! of waiting clients are as on the volume, and a stream stays a stream. (SHARDS, Waldspurger and others,
+//! FAST 2015, samples single addresses at random; here each run of pieces has exactly one in the sample,
+//! which varies less.)
 
 use braid_base::{Bytes, MIB, Op, Request};
 
-/// What part of a volume ghosts have.
+/// Part of a volume in ghosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scale {
-    /// One piece of so many.
+    /// Length of a run, in pieces: one piece of each run is chosen.
     one_in: u32,
     piece: Bytes,
 }
 
-/// Fewer pieces do not stand for a volume.
+/// Fewest pieces that represent a volume.
 const FEWEST_PIECES: u64 = 256;
-/// A policy's times, shorter by more, would be those of single requests.
+/// Largest factor: with more, a policy's times would shrink to the times of single requests.
 const MOST: u32 = 256;
-/// What a request costs beyond its bytes, as bytes: between a position of an SSD (some 40 KB) and one of a
-/// disk (some 800 KB).
+/// Cost of a request beyond its bytes, as bytes: between positioning on an SSD (some 40 KB) and on a disk
+/// (some 800 KB).
 const POSITION: u64 = 128 << 10;
 
 impl Scale {
     /// The whole volume.
     pub const WHOLE: Scale = Scale { one_in: 1, piece: MIB };
 
-    /// One piece of `one_in` at least, or as few as leave enough pieces of the volume. Pieces are what
-    /// policies place as a whole.
+    /// One piece of `one_in`, rounded up to a power of two, but so that enough pieces of the volume remain. A
+    /// piece is at least as long as the unit that policies place as a whole.
     pub fn of(one_in: u64, volume: Bytes, extent: Bytes) -> Scale {
         let piece = MIB.max(extent * 8);
         let most = (volume / piece / FEWEST_PIECES).clamp(1, u64::from(MOST));
@@ -38,17 +38,17 @@ impl Scale {
         Scale { one_in: one_in.next_power_of_two().min(most) as u32, piece }
     }
 
-    /// One piece of so many.
+    /// Length of a run, in pieces.
     pub fn one_in(self) -> u32 {
         self.one_in
     }
 
-    /// How long a piece is.
+    /// Length of a piece.
     pub fn piece(self) -> Bytes {
         self.piece
     }
 
-    /// Where a place of the volume, or the next one that a ghost has, is in a ghost.
+    /// Address in a ghost of an address of the volume, or of the next address in the ghost's part.
     pub fn image(self, at: Bytes) -> Bytes {
         if self.one_in == 1 {
             return at;
@@ -58,7 +58,7 @@ impl Scale {
         self.piece * run + into.min(self.piece)
     }
 
-    /// Which place of the volume a place of a ghost stands for.
+    /// Address of the volume represented by a ghost's address.
     pub fn place(self, image: Bytes) -> Bytes {
         let run = image / self.piece;
         self.run() * run + self.piece * self.chosen(run) + image % self.piece
@@ -68,7 +68,7 @@ impl Scale {
         self.piece * u64::from(self.one_in)
     }
 
-    /// Which piece of a run a ghost has.
+    /// Piece of a run in the ghost.
     fn chosen(self, run: u64) -> u64 {
         // The finalizer of SplitMix64.
         let mixed = (run ^ (run >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -76,7 +76,7 @@ impl Scale {
         (mixed ^ (mixed >> 31)) % u64::from(self.one_in)
     }
 
-    /// What a ghost is asked for if the volume is asked for this; `number` counts the requests.
+    /// The ghost's request for a request to the volume, if any; `number` counts the requests.
     pub(super) fn request(self, request: Request, number: u64) -> Option<Request> {
         if self.one_in == 1 {
             return Some(request);
@@ -90,7 +90,7 @@ impl Scale {
     }
 }
 
-/// What a request costs, in bytes that are transferred.
+/// Cost of a request, in transferred bytes.
 pub(super) fn cost(request: &Request) -> u64 {
     POSITION + if request.op == Op::Discard { 0 } else { request.len.0 }
 }

@@ -2,8 +2,8 @@ use super::{Ghosts, Homes, Like, LikeDevice, Scale, Verdict, Watch};
 use crate::{DeviceSetup, Load, Outcome, Readahead, Setup, Size, WarmUp, simulate};
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Op, Request, Rng};
 
-/// Small writes and reads of 64 MiB here and there by two clients, which a write-back cache on a tenth of it
-/// serves best.
+/// Small scattered writes and reads of 64 MiB by two clients; a write-back cache on a tenth of the data
+/// serves them best.
 fn scattered(policy: &str, disk: &str) -> Setup {
     let load = "zipf,theta=1.0,unit=16KiB,size=8KiB,read=30%,span=64MiB,clients=2,think=4ms";
     let devices = [(DeviceClass::Ssd, "20%,model=x25-m"), (DeviceClass::Hdd, disk)]
@@ -40,7 +40,7 @@ fn a_mode_that_does_not_fit_the_devices_is_left_out() {
     assert!(run.outcome.mode_switches.iter().all(|to| !to.policy.ends_with("mode=cache")));
 }
 
-/// What is dirty would be on one SSD alone.
+/// Dirty blocks would be on one SSD alone.
 #[test]
 fn a_volume_of_two_copies_stays_in_its_mode() {
     let setup = Setup { copies: 2, ..scattered("equi,mode=auto", "200%,model=barracuda-7200.12") };
@@ -49,8 +49,8 @@ fn a_volume_of_two_copies_stays_in_its_mode() {
     assert!(outcome.mode_switches.is_empty(), "{:?}", outcome.mode_switches);
 }
 
-/// What ghosts of `tier` and `cache` say each 5 s of some time, if they have one part of the volume in so
-/// many: 120 requests/s, most of them to one of eight places of 8 KiB, each of which took the volume so long.
+/// Verdicts of ghosts of `tier` and `cache`, every 5 s for `seconds`, with one piece in `one_in` of the
+/// volume. Load: 120 requests/s, most to one of eight places of 8 KiB; each took the volume `took`.
 fn verdicts(one_in: u64, is_measured: bool, took: Nanos, seconds: u64) -> Vec<Verdict> {
     let (size, extent_size) = (MIB * 2048, KIB * 128);
     let scale = Scale::of(one_in, size, extent_size);
@@ -116,7 +116,7 @@ fn ghosts_of_a_part_of_a_volume_compare_as_those_of_the_whole_do() {
     assert!((part / whole).ln().abs() < 0.25, "{part} {whole}");
 }
 
-/// The ghost of the present mode takes some 8 ms for what takes the volume 1 ms.
+/// The ghost of the present mode takes some 8 ms; the volume takes 1 ms.
 #[test]
 fn what_simulations_with_wrong_models_say_is_no_reason_to_switch() {
     let switches = |is_measured: bool, took: u64| {

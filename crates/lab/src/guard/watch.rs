@@ -1,63 +1,64 @@
-//! What guests ask for, and how many of them wait at once.
+//! Recording of the guests' requests, and of the number outstanding.
 
 use super::scale::{Scale, cost};
 use braid_base::{Arrival, Nanos, Request};
 use std::sync::Arc;
 
-/// What guests asked for since it was last taken.
+/// Requests of guests since the last batch was taken.
 pub struct Watch {
     scale: Scale,
     room: usize,
-    /// What of it ghosts are asked for.
+    /// The requests for ghosts.
     arrivals: Vec<Arrival>,
     asked: u64,
-    /// What all requests cost, and those of ghosts.
+    /// Cost of all requests, and of the ghosts' requests.
     cost: u64,
     cost_of_ghosts: u64,
     in_flight: u64,
     begun: u64,
-    /// The most that were under way, and how many requests brought it there.
+    /// Peak of outstanding requests, and the number of requests that reached the peak.
     peak: u64,
     at_peak: u64,
-    /// What ended requests took.
+    /// Ended requests, and their total latency.
     ended: u64,
     took: Nanos,
     begin: Nanos,
-    /// Requests that a ghost has under way at most, in an open loop: as many as there were, and of batches
-    /// before, most of that.
+    /// Most requests in flight in a ghost, in an open loop: the present peak, or most of the peak of earlier
+    /// batches.
     most: f64,
 }
 
-/// What guests asked for in a time, for ghosts.
+/// Requests of guests in a period, for ghosts.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// At times from its beginning.
+    /// Requests, with times from the beginning of the batch.
     pub(super) arrivals: Arc<[Arrival]>,
     pub(super) length: Nanos,
     pub(super) guests: Guests,
-    /// What requests that ended took on average; none if none did.
+    /// Mean latency of ended requests; `None` if no request ended.
     pub took: Option<Nanos>,
 }
 
-/// How requests arrive: open loop or closed loop.
+/// Arrival of requests: open loop or closed loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Guests {
-    /// Requests came at times of their own; so many are under way at most.
+    /// Requests came at times of their own; at most `most` are in flight.
     Open { most: usize },
-    /// So many clients wait for each answer, and think for so long.
+    /// A number of clients that wait for each answer and then think.
     Closed { clients: usize, think: Nanos },
 }
 
-/// Fewer requests wait for the next batch.
+/// Fewest requests in a batch; fewer wait for the next batch.
 const FEWEST: usize = 50;
-/// If more than this part of all requests bring as many under way as ever at once, these are all the clients.
+/// Closed loop: if more than this share of all requests reach the peak of outstanding requests, the peak is
+/// the number of clients.
 const CLOSED: f64 = 0.05;
-/// What is left of the peak from one batch to the next.
+/// Share of the peak kept from one batch to the next.
 const FADES: f64 = 0.9;
 
 impl Watch {
-    /// From now on, while so many requests are under way, and for so many requests of ghosts in a batch: 32
-    /// bytes each.
+    /// Starts watching with `in_flight` requests outstanding. `room` is the most requests of ghosts in a
+    /// batch, of 32 bytes each.
     pub fn new(now: Nanos, in_flight: u64, scale: Scale, room: usize) -> Watch {
         Watch {
             scale,
@@ -77,7 +78,7 @@ impl Watch {
         }
     }
 
-    /// A guest asks for this.
+    /// A guest asks for `request`.
     pub fn asks(&mut self, at: Nanos, request: Request) {
         if self.is_full() {
             return;
@@ -90,12 +91,12 @@ impl Watch {
         }
     }
 
-    /// Whether there is no room for more.
+    /// True if there is no room for more requests.
     pub fn is_full(&self) -> bool {
         self.arrivals.len() >= self.room
     }
 
-    /// Whether guests have sent no request.
+    /// True if guests have sent no request.
     pub fn is_idle(&self) -> bool {
         self.arrivals.is_empty()
     }
@@ -110,20 +111,20 @@ impl Watch {
         self.at_peak += u64::from(self.in_flight == self.peak);
     }
 
-    /// One has ended; how long it took, if that is known.
+    /// A request has ended; `took` is its latency, if known.
     pub fn ends(&mut self, took: Option<Nanos>) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.ended += u64::from(took.is_some());
         self.took += took.unwrap_or_default();
     }
 
-    /// What came until now, if that is enough to tell something.
+    /// Takes the requests until now, if enough for a verdict.
     pub fn take(&mut self, now: Nanos) -> Option<Batch> {
         if self.arrivals.len() < FEWEST {
             return None;
         }
         let (begin, length) = (self.begin, now - self.begin);
-        // What a ghost has less of comes the faster.
+        // A smaller share of the load is played faster in proportion.
         let share = self.cost_of_ghosts as f64 / self.cost as f64;
         let time = |at: Nanos| match self.scale.one_in() {
             1 => at,
@@ -148,7 +149,7 @@ impl Watch {
         if self.at_peak as f64 <= CLOSED * self.begun as f64 {
             return Guests::Open { most: peak.max(self.most * FADES).round() as usize };
         }
-        // Little's law: clients = rate × (time in the volume + time to think).
+        // Little's law: clients = rate × (latency in the volume + think time).
         let between = peak * length.0 as f64 / self.begun as f64;
         let think = between - self.took.0 as f64 / self.ended.max(1) as f64;
         Guests::Closed { clients: self.peak as usize, think: Nanos(think.max(0.0) as u64) }
@@ -162,7 +163,7 @@ mod tests {
 
     const READ: Request = Request { op: Op::Read, offset: Bytes(0), len: Bytes(4096) };
 
-    /// Requests with their times and what each takes, in milliseconds.
+    /// Requests by arrival time and latency, in milliseconds.
     fn watched(requests: &[(u64, u64)]) -> Guests {
         let mut watch = Watch::new(Nanos::ZERO, 0, Scale::WHOLE, 10_000);
         let mut ends: Vec<(u64, u64)> = Vec::new();

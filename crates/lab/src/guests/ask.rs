@@ -1,5 +1,5 @@
-//! How a request of a guest reaches the volume: through the controller's memory, in parts of a buffer's
-//! length, verified or not.
+//! Path of a guest's request to the volume: through the controller's memory, in parts of a buffer's length,
+//! verified or not.
 
 use super::Guests;
 use crate::dram::Dram;
@@ -13,7 +13,7 @@ use braid_sim::World;
 use std::cell::RefCell;
 
 impl<D: Device> Guests<D> {
-    /// A request of the volume, unless the controller's memory answers it.
+    /// Sends a request to the volume, unless the controller's memory answers.
     pub(super) async fn ask_through(&self, dram: &Dram, request: Request) -> Result<()> {
         if !dram.takes(&request).await? {
             self.ask_volume(request).await?;
@@ -23,7 +23,7 @@ impl<D: Device> Guests<D> {
         Ok(())
     }
 
-    /// A request of the volume.
+    /// Sends a request to the volume.
     #[inline]
     pub(super) async fn ask_volume(&self, request: Request) -> Result<()> {
         let (begun, Request { op, offset, len }) = (self.rt.now(), request);
@@ -47,7 +47,7 @@ impl<D: Device> Guests<D> {
         Ok(())
     }
 
-    /// The volume, as a request at this place is made of it.
+    /// Handle of the volume for a request at this address: metadata has its own.
     #[inline]
     fn volume_at(&self, offset: Bytes) -> &Volume<World, D> {
         let is_metadata = !self.metadata.is_empty() && {
@@ -127,7 +127,7 @@ impl<D: Device> Guests<D> {
     }
 }
 
-/// The place of a length among the views of shared memory.
+/// Index of a length among the views of shared memory.
 fn sectors(len: Bytes) -> usize {
     (len / SECTOR) as usize
 }

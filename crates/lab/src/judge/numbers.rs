@@ -1,9 +1,9 @@
-//! The numbers that claims are about, from the tables of all seeds.
+//! Numbers of claims, from the tables of all seeds.
 //!
-//! A number has one value for each seed. Where it is an extreme (the best place, the worst ratio), the means
-//! over all seeds say where that is, and the seeds' values there are taken: the mean of each seed's own
-//! extreme would be beyond it. Where a seed has no value there is no extreme, either: a place without a value
-//! may have been it.
+//! A number has one value for each seed. For an extreme (the best place, the worst ratio), the place is taken
+//! from the means over all seeds, and the seeds' values at this place are used. The mean of each seed's own
+//! extreme would be beyond the extreme of the means. If a value is missing in a seed there is no extreme,
+//! because the place without a value may be the extreme.
 
 use super::ruling::TIE;
 use super::stand_in;
@@ -11,7 +11,7 @@ use crate::estimate::Estimate;
 use crate::experiment::{Experiment, Measure, Quantity};
 use crate::study::Table;
 
-/// What came out of an experiment, by seed.
+/// Results of an experiment, by seed.
 pub(super) struct Results<'a> {
     pub experiment: &'a Experiment,
     pub seeds: &'a [Vec<Table>],
@@ -21,7 +21,8 @@ pub(super) struct Results<'a> {
 type BySeed = Vec<f64>;
 
 impl Results<'_> {
-    /// A number, with its confidence interval: for a place, the places that cannot be told from the best.
+    /// A number, with its confidence interval. For a best place, the interval spans the places level with the
+    /// best.
     pub fn estimate(&self, quantity: &Quantity, variants: &[&str]) -> Estimate {
         match *quantity {
             Quantity::BestPlace { measure, series } => self.best_places(measure, series, variants),
@@ -84,8 +85,7 @@ impl Results<'_> {
         }
     }
 
-    /// The place where a series is best on average, between the first and the last one that cannot be told
-    /// from it.
+    /// The place where a series is best on average, with the first and the last place level with it.
     fn best_places(&self, measure: Measure, series: &str, variants: &[&str]) -> Estimate {
         let places = self.experiment.axis.places();
         let values: Vec<BySeed> =
@@ -100,12 +100,12 @@ impl Results<'_> {
         let level = |(place, values): (&u32, &BySeed)| is_level(values).then_some(f64::from(*place));
         let level: Vec<f64> = places.iter().zip(&values).filter_map(level).collect();
         let mean = f64::from(places[best]);
-        // The best one is level with itself, unless it is zero.
+        // The best place is level with itself, unless its value is zero.
         let (low, high) = (level.first().unwrap_or(&mean), level.last().unwrap_or(&mean));
         Estimate { mean, low: low.min(mean), high: high.max(mean) }
     }
 
-    /// Whether all seeds gave one and the same: one seed did, or the runs of these series ignore it.
+    /// True if all seeds gave the same value: there is one seed, or the runs of these series ignore the seed.
     pub fn is_one_sample(&self, quantity: &Quantity, variants: &[&str]) -> bool {
         let named = quantity.series();
         let labels = named.iter().map(|series| stand_in(self.experiment, series, variants));
@@ -138,8 +138,7 @@ fn divided(numbers: &BySeed, by: &BySeed) -> BySeed {
     numbers.iter().zip(by).map(|(number, by)| number / by).collect()
 }
 
-/// The candidate whose mean is the highest, or the lowest; nowhere a number if a candidate has none, or if
-/// there is no candidate.
+/// The candidate with the highest or lowest mean; NaN if a candidate has no number, or there is no candidate.
 fn extreme(mut candidates: Vec<BySeed>, highest: bool) -> BySeed {
     match extreme_place(&candidates, highest) {
         Some(place) => candidates.swap_remove(place),

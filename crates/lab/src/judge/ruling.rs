@@ -1,28 +1,28 @@
-//! Where a number stands beside its bound.
+//! Position of a number relative to its bound.
 //!
 //! ```text
 //!  AtLeast(b):   fails | tie | holds            MoreThan(b):   fails | tie     tie | holds
 //!                   b - 1 %  b                                    b - 1 %   b   b + 1 %
 //! ```
 //!
-//! All of the confidence interval must be in one of these parts, or seeds do not agree. A ratio that must be
-//! at least or at most 1 ("no slower") holds in a tie, too. What is within a one-sided bound may still be
-//! there by another margin than the published one, or on the other side of 1.
+//! The whole confidence interval must be in one of these parts; otherwise the seeds do not agree. A ratio
+//! that must be at least or at most 1 ("no slower") holds in a tie, too. A number within a one-sided bound
+//! may still differ from the published margin, or be on the other side of 1.
 
 use super::Ruling;
 use crate::estimate::Estimate;
 use crate::experiment::{Bound, Published, Quantity, Test};
 
-/// Numbers that differ by such a part are level.
+/// Largest relative difference of level numbers.
 pub(super) const TIE: f64 = 0.01;
-/// A number, or a gain or loss, so many times the published one or more, or its inverse or less, is another
-/// one.
+/// Factor for another margin: a number, or a gain or loss, at least this many times the published value or at
+/// most its inverse.
 const OTHER: f64 = 2.0;
-/// A gain or loss that differs from the published one by less than this is none of its own: twice of next to
-/// nothing is next to nothing.
+/// A gain or loss that differs from the published value by less than this has no other margin: twice a
+/// negligible gain is still negligible.
 const SMALL: f64 = 0.05;
 
-/// Where a number stands.
+/// Position of a number.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     Below,
@@ -33,10 +33,10 @@ enum Part {
 }
 
 impl Test {
-    /// What an estimate of ours says of it; none if it is only shown.
+    /// Ruling on our estimate; `None` if the number is only shown.
     pub(super) fn ruling(&self, ours: &Estimate) -> Option<Ruling> {
         let (least, most) = self.limits()?;
-        // Not a number is nowhere.
+        // NaN is in no part.
         if [ours.mean, ours.low, ours.high, least, most].iter().any(|number| number.is_nan()) {
             return Some(Ruling::Fails);
         }
@@ -64,8 +64,8 @@ impl Test {
         }
     }
 
-    /// What is to be said of a number within the bound: it may be there by much more, or much less, than what
-    /// is published.
+    /// Ruling on a number within the bound, whose margin may be much larger or smaller than the published
+    /// margin.
     fn margin(&self, ours: f64) -> Ruling {
         let is_one_sided = !matches!(self.bound, Bound::Between(..) | Bound::Near(_));
         let paper = match self.published {
@@ -82,7 +82,7 @@ impl Test {
             () if ours == paper => Ruling::Holds,
             () if is_other(ours, paper) => Ruling::OtherMargin,
             () if !self.quantity.is_ratio() => Ruling::Holds,
-            // A bound on one side alone lets a gain pass where a loss is published.
+            // A one-sided bound would accept a gain although a loss is published.
             () if gain * published < 0.0 && gain.abs().min(published.abs()) > TIE => Ruling::Fails,
             () if is_other(gain, published) && (ours - paper).abs() > SMALL => Ruling::OtherMargin,
             () => Ruling::Holds,

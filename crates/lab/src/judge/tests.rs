@@ -1,5 +1,5 @@
-//! Rulings, and planted lies: wrong claims that the judge must refuse, each beside a true one that it must
-//! not.
+//! Rulings, and planted lies: wrong claims that the judge must refuse, each beside a true claim that must
+//! hold.
 
 use super::Ruling::{Fails, Holds, OneSeed, OtherMargin, Tie, TooShort, Undecided, Untestable};
 use super::*;
@@ -11,7 +11,7 @@ const POLICY: &str = "policy";
 const STRIPE: &str = "stripe";
 const VARIANT: &str = "policy, another setting";
 const PLACES: [u32; 4] = [1, 2, 4, 8];
-/// Throughput of each series at each place, but for what seeds change.
+/// Throughput of each series at each place, without the seeds' noise.
 const TRUTH: [[f64; 4]; 5] = [
     [20.0, 22.0, 24.0, 23.0],
     [10.0, 12.0, 13.0, 12.0],
@@ -59,7 +59,7 @@ fn table(values: impl Fn(usize, usize) -> Option<f64>) -> Vec<Table> {
     }]
 }
 
-/// Up to 0.2 % more or less, another for each seed, series and place.
+/// Noise of up to 0.2 % in either direction, different for each seed, series and place.
 fn noise(seed: usize, series: usize, place: usize) -> f64 {
     1.0 + ((seed * 7 + series * 3 + place * 5) % 5) as f64 / 1000.0 - 0.002
 }
@@ -84,7 +84,7 @@ fn judged_of(experiment: Experiment, test: Test, origin: Origin, seeds: &[Vec<Ta
     judge(&experiment, seeds, false).1.remove(0)
 }
 
-/// The ruling of a claim of the paper, over five seeds of the truth.
+/// Ruling on a claim of the paper, over five seeds of the truth.
 fn ruled(quantity: Quantity, published: Published, bound: Bound) -> Ruling {
     ruled_over(&seeds(5, TRUTH), quantity, published, bound)
 }
@@ -94,7 +94,7 @@ fn ruled_over(seeds: &[Vec<Table>], quantity: Quantity, published: Published, bo
     judged.verdicts[0].ruling.expect("it is not only shown")
 }
 
-/// By a single number, of a ratio that could be anything.
+/// Ruling on a single number: a ratio that can take any value.
 fn of_numbers(published: Published, bound: Bound, numbers: &[f64]) -> Option<Ruling> {
     test(RATIO, published, bound).ruling(&crate::estimate::Estimate::of(numbers))
 }
@@ -106,13 +106,13 @@ const AHEAD: Bound = Bound::MoreThan(1.0);
 fn lie_a_policy_swapped_with_its_rival() {
     assert_eq!(ruled(ratio(POLICY, &[STRIPE], 8), WORDS, AHEAD), Holds);
     assert_eq!(ruled(ratio(STRIPE, &[POLICY], 8), WORDS, AHEAD), Fails);
-    // The best of several is the rival: one that it beats is not enough.
+    // The best of several is the rival: beating one series is not enough.
     assert_eq!(ruled(ratio(POLICY, &[HDD, SSD], 1), WORDS, AHEAD), Fails);
 }
 
 #[test]
 fn lie_a_bound_turned_round() {
-    // Published: 2 to 5 % slower. Ours is 19 % faster.
+    // Published: 2 to 5 % slower. Our number is 19 % faster.
     let published = Published::Range(1.02, 1.05);
     assert_eq!(of_numbers(published, Bound::AtMost(1.05), &[0.81]), Some(Fails));
     assert_eq!(of_numbers(published, Bound::AtMost(1.05), &[1.03]), Some(Holds));
@@ -132,7 +132,7 @@ fn lie_a_tie_is_a_gain_or_a_loss() {
     assert_eq!([0.98, 0.9995, 1.0, 1.0005, 1.02].map(ahead), [Fails, Tie, Tie, Tie, Holds]);
     let shorter = |ours: f64| of_numbers(WORDS, Bound::LessThan(1.0), &[ours]).unwrap();
     assert_eq!([0.98, 0.9995, 1.0005, 1.02].map(shorter), [Holds, Tie, Tie, Fails]);
-    // As much is at least as much, and 9.95 is not "at least 10".
+    // A tie counts as "at least as much", but 9.95 is not "at least 10".
     let level = |ours: f64| of_numbers(WORDS, Bound::AtLeast(1.0), &[ours]).unwrap();
     assert_eq!([0.98, 0.995, 1.0].map(level), [Fails, Holds, Holds]);
     let ten = |ours: f64| of_numbers(WORDS, Bound::AtLeast(10.0), &[ours]).unwrap();
@@ -163,7 +163,7 @@ fn lie_one_seed_is_a_verdict() {
     let one = seeds(1, TRUTH);
     assert_eq!(ruled_over(&one, RATIO, WORDS, AHEAD), OneSeed);
     assert_eq!(ruled_over(&one, RATIO, WORDS, Bound::LessThan(1.0)), OneSeed);
-    // Two are enough if they agree to the per mille, and for nothing else.
+    // Two seeds are enough only if the seeds agree to the per mille.
     assert_eq!(ruled_over(&seeds(SEEDS_NEEDED as usize, TRUTH), RATIO, WORDS, AHEAD), Holds);
     assert_eq!(of_numbers(WORDS, AHEAD, &[1.1, 1.3]), Some(Undecided));
 }
@@ -203,12 +203,11 @@ fn lie_a_policy_is_judged_beside_an_ssd_that_is_not_the_papers() {
     assert_eq!(judged.untestable.len(), 1, "the SSD alone: {:?}", judged.untestable);
     assert!(judged.untestable[0].contains(SSD) && judged.untestable[0].contains("2.09"));
     assert_eq!(judged.why, None);
-    // A failure is no more to be trusted than a success, and an aim of ours does not need the paper's
-    // devices.
+    // A failure is no more to be trusted than a success. An aim of Braid does not need the paper's devices.
     let behind = test(ratio(POLICY, &[SSD], 8), WORDS, Bound::LessThan(1.0));
     assert_eq!(judged_of(with(OFF), behind, Origin::Paper, &five).verdicts[0].ruling, Some(Untestable));
     assert_eq!(judged_of(with(OFF), ahead, Origin::Aim, &five).verdicts[0].ruling, Some(Holds));
-    // Devices alone are judged.
+    // Claims about devices alone are judged.
     let devices = test(ratio(SSD, &[HDD], 8), WORDS, AHEAD);
     assert_eq!(judged_of(with(OFF), devices, Origin::Paper, &five).verdicts[0].ruling, Some(Holds));
     assert_eq!(judged_of(with(&OFF[..1]), ahead, Origin::Paper, &five).verdicts[0].ruling, Some(Holds));
@@ -221,22 +220,22 @@ fn lie_far_more_or_less_than_is_published_confirms_it() {
     let at_least_one = |published, ours: f64| {
         of_numbers(Published::Number(published), Bound::AtLeast(1.0), &[ours]).unwrap()
     };
-    // The logarithms were compared: 26 for 11, and 28 for 7.7, were plain.
+    // The logarithms were compared: 26 for 11, and 28 for 7.7, were ruled plain.
     assert_eq!(
         [5.4, 9.0, 16.0, 26.0].map(|ours| at_least_one(11.0, ours)),
         [OtherMargin, Holds, Holds, OtherMargin]
     );
     assert_eq!(at_least_one(7.7, 28.0), OtherMargin);
-    // A gain of 5 % for one of 42.
+    // A gain of 5 % instead of 42 %.
     assert_eq!([1.05, 1.3, 1.9].map(|ours| at_least_one(1.42, ours)), [OtherMargin, Holds, OtherMargin]);
-    // Twice of next to nothing is next to nothing.
+    // Twice a negligible gain is still negligible.
     assert_eq!(at_least_one(1.01, 1.05), Holds);
     let value = Quantity::Value { measure: Measure::Throughput, series: POLICY, at: 8 };
     let at_least = |published| ruled(value, Published::Number(published), Bound::AtLeast(1.0));
     assert_eq!([17.0, 20.0, 70.0, 80.0].map(at_least), [OtherMargin, Holds, Holds, OtherMargin]);
 }
 
-/// Each seed has its best place elsewhere, by chance: on average none is better than another.
+/// Each seed has its best place elsewhere, by chance: on average the places are equal.
 #[test]
 fn lie_the_mean_of_each_seeds_own_extreme() {
     let lucky = |seed: usize, series: usize, place: usize| {
@@ -319,7 +318,7 @@ fn lie_a_twentieth_of_a_run_is_a_run() {
     assert_eq!(judged[0].why, None);
 }
 
-/// A constant sentence is no reason: the run that it speaks of is made with the others.
+/// A constant sentence is no reason: the run with the reason changed is made with the other runs.
 #[test]
 fn a_claim_that_fails_comes_with_the_run_that_says_why() {
     const OTHER: &[Quantity] = &[ratio(POLICY, &[HDD], 8)];

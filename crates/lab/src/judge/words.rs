@@ -1,10 +1,9 @@
-//! What a number is, in words.
+//! Description of a number, in words.
 
 use super::stand_in;
 use crate::experiment::{Experiment, Quantity};
 
-/// A number of an experiment, with its unit; `variants` take the places of the series that they are variants
-/// of.
+/// Describes a number of an experiment, with its unit. `variants` replace the series of the same systems.
 pub fn describe(experiment: &Experiment, quantity: &Quantity, variants: &[&str]) -> String {
     let measure = quantity.measure();
     let (name, unit, axis) = (measure.name(), measure.unit(), experiment.axis.label());

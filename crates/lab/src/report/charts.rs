@@ -1,12 +1,12 @@
-//! The data of the page's charts: what `page.js` draws with uPlot.
+//! Data of the page's charts, drawn by `page.js` with uPlot.
 
 use super::looks::{DARK, DASHES, LIGHT, Look, Looks};
 use crate::study::{PaperValue, Study, Table};
 use serde::Serialize;
 
-/// A curve that is so many times another one leaves nothing of it on a linear axis.
+/// Ratio of curves from which on the lowest curve vanishes on a linear axis.
 const FAR: f64 = 20.0;
-/// How uPlot spreads an axis.
+/// Distributions of an axis in uPlot.
 const LINEAR: u8 = 1;
 const LOGARITHMIC: u8 = 3;
 /// Logarithmic with a place for zero: the inverse hyperbolic sine.
@@ -71,7 +71,7 @@ impl Charts<'_> {
         }
     }
 
-    /// As JSON that can stand within a page: no `<` ends the script.
+    /// JSON that can be embedded in a page: no `<` ends the script.
     pub fn json(&self) -> String {
         serde_json::to_string(self).expect("texts and numbers are always written").replace('<', "\\u003c")
     }
@@ -102,13 +102,13 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().expect("a number that was written can be read")
 }
 
-/// Whether the horizontal axis is logarithmic: its last place is many times the first.
+/// True if the horizontal axis is logarithmic: its last place is many times the first.
 pub(super) fn by_factors(study: &Study) -> bool {
     let (first, last) = (study.axis_values[0], study.axis_values[study.axis_values.len() - 1]);
     first > 0 && last / first >= 64
 }
 
-/// How the vertical axis is spread: linear, unless the highest curve is 20 times the lowest one.
+/// Distribution of the vertical axis: linear, unless the highest curve is 20 times the lowest.
 fn distribution(table: &Table) -> u8 {
     let values = || table.values.iter().flatten().flatten().copied().filter(|value| value.is_finite());
     let highest =
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(distribution(&table(&[&[1.0, 2.0], &[30.0, 39.0]])), LINEAR);
         assert_eq!(distribution(&table(&[&[1.0, 2.0], &[30.0, 41.0]])), LOGARITHMIC);
         assert_eq!(distribution(&table(&[&[1.0, 2.0], &[0.0, 41.0]])), LOGARITHMIC_WITH_ZERO);
-        // One curve alone is never out of sight.
+        // A single curve is always visible.
         assert_eq!(distribution(&table(&[&[1.0, 900.0]])), LINEAR);
     }
 }

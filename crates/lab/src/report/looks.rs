@@ -1,9 +1,9 @@
-//! How curves are told apart: one colour, mark and dash for each system, the same in all plots of a page.
+//! Looks of curves: one colour, mark and dash for each system, the same in all plots of a page.
 //!
-//! A policy has a colour, by its name; each of its series has a dash and a mark of its own, in the order in
-//! which the series first appear. Two series of a policy have the same look only if 30 others stand between
-//! them. Colours are in pairs, for light and for dark paper, and most of them are distinct without colour
-//! sense; marks and dashes are distinct without colour.
+//! A policy has a colour, by its name. Each series of the policy has a dash and a mark of its own, in order
+//! of first appearance. Two series of a policy have the same look only if 30 other series are between them.
+//! Colours are in pairs, for light and for dark paper, and most are distinguishable with colour blindness;
+//! marks and dashes are distinct without colour.
 
 use crate::study::Study;
 use serde::Serialize;
@@ -14,12 +14,12 @@ pub(crate) const LIGHT: [&str; 12] = [
     "#5a5a5a", "#0072b2", "#c24e00", "#00805c", "#a83c8c", "#8a6a00", "#2f4fb5", "#9c2b2b", "#4c7a00",
     "#7a4fc0", "#00767d", "#b0005f",
 ];
-/// The same on a dark one.
+/// The same colours on a dark page.
 pub(crate) const DARK: [&str; 12] = [
     "#b0b0b0", "#56b4e9", "#ff8c42", "#2fc99a", "#e68ac8", "#e0b83a", "#8fa8ff", "#ff7f7f", "#a4d65e",
     "#b99cff", "#4fd5dc", "#ff6fb5",
 ];
-/// Policies whose colour is fixed; others get the colours that are left, in the order in which they appear.
+/// Policies with a fixed colour; other policies get the remaining colours, in order of appearance.
 const FIXED: [(&str, usize); 7] = [
     ("hdd-only", 0),
     ("ssd-only", 5),
@@ -29,31 +29,31 @@ const FIXED: [(&str, usize); 7] = [
     ("exclusive", 4),
     ("working-set", 6),
 ];
-/// Ink and gap in pixels; none for a line without gaps.
+/// Ink and gap in pixels; empty for a solid line.
 pub(crate) const DASHES: [&[u32]; 6] = [&[], &[9, 4], &[2, 4], &[12, 4, 2, 4], &[5, 3], &[8, 3, 2, 3, 2, 3]];
-/// How many marks there are: `MARKS` in `page.js` and `plot.rs` draws them.
+/// Number of marks: drawn by `MARKS` in `page.js` and by `plot.rs`.
 pub(crate) const MARKS: usize = 10;
 
-/// What tells a curve from others.
+/// Look of a curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Look {
-    /// Of [`LIGHT`] and [`DARK`].
+    /// Index in [`LIGHT`] and [`DARK`].
     pub colour: usize,
-    /// Of [`DASHES`].
+    /// Index in [`DASHES`].
     pub dash: usize,
-    /// Of [`MARKS`].
+    /// Index below [`MARKS`].
     pub mark: usize,
 }
 
-/// The looks of all series of some studies.
+/// Looks of all series of some studies.
 pub(crate) struct Looks {
     colours: BTreeMap<String, usize>,
-    /// The labels of each policy, in the order in which they appear.
+    /// Labels of each policy, in order of appearance.
     labels: BTreeMap<String, Vec<String>>,
 }
 
 impl Looks {
-    /// The same for all plots of these studies.
+    /// Looks for all plots of these studies.
     pub fn of(studies: &[Study]) -> Looks {
         let mut looks = Looks { colours: BTreeMap::new(), labels: BTreeMap::new() };
         let mut free =
@@ -73,7 +73,7 @@ impl Looks {
         looks
     }
 
-    /// The look of a series.
+    /// Look of a series.
     pub fn look(&self, study: &Study, series: usize) -> Look {
         let series = &study.series[series];
         let policy = name(&series.policy);

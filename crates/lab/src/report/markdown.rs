@@ -1,6 +1,6 @@
-//! The document about the papers, in Markdown: a table of all papers, then for each paper a table of its
-//! claims with figure, numbers, verdict and reason. `docs/papers.md` is this document, and a test holds rows
-//! of it against what is simulated.
+//! Markdown document about the papers: a table of all papers, then for each paper a table of its claims with
+//! figure, numbers, verdict and reason. `docs/papers.md` is this document; a test compares some rows with
+//! simulations.
 
 use super::tally::{Standing, system, tally};
 use crate::judge::{Judged, Number, Ruling};
@@ -58,7 +58,7 @@ fn table<'a>(text: &mut String, studies: impl Iterator<Item = &'a Study>, of_pap
     }
 }
 
-/// The rows of an experiment: of the paper's claims, or of Braid's own and of repeated ones.
+/// Rows of an experiment: of the paper's claims, or of Braid's own and repeated claims.
 pub fn rows(study: &Study, of_paper: bool) -> Vec<String> {
     let claims = study.claims.iter().filter(|judged| judged.is_of_paper() == of_paper);
     claims.filter_map(|judged| row(study, judged)).collect()
@@ -82,7 +82,7 @@ fn row(study: &Study, judged: &Judged) -> Option<String> {
     ))
 }
 
-/// Why it does not hold, and the run that shows it; or what would be needed for a verdict.
+/// Reason why a claim fails, with the run that shows the reason; or the condition for a verdict.
 fn reason(judged: &Judged, ruling: Ruling, number: &Number, system: &str) -> String {
     let mut parts = Vec::new();
     if ruling == Ruling::Untestable {
@@ -101,7 +101,7 @@ fn reason(judged: &Judged, ruling: Ruling, number: &Number, system: &str) -> Str
     parts.join(". ")
 }
 
-/// A text within a cell.
+/// Escapes a text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -1,8 +1,8 @@
-//! What came out of experiments: as a page for a browser, for paper and for a phone (`page.rs`, with charts
-//! that uPlot draws); as a document in Markdown (`markdown.rs`); as plots in files (`plot.rs`).
+//! Reports of experiments: a page for a browser, for paper and for a phone (`page.rs`, with charts drawn by
+//! uPlot); a document in Markdown (`markdown.rs`); plots in files (`plot.rs`).
 //!
-//! The page needs nothing but itself: no script, no font, no picture from elsewhere. Its texts are those of
-//! the declarations.
+//! The page is self-contained: no script, font or picture is loaded from elsewhere. Its texts are from the
+//! declarations.
 
 mod charts;
 mod looks;
@@ -20,16 +20,16 @@ pub(crate) use plot::{COLOURS, GRID, INK};
 use crate::study::Study;
 use looks::Looks;
 
-/// A plot: what to call its file, and the document.
+/// A plot: file name and document.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Figure {
-    /// As in `wardrop-fig6-throughput.svg`.
+    /// Name of the file, as in `wardrop-fig6-throughput.svg`.
     pub file_name: String,
     /// The SVG document.
     pub svg: String,
 }
 
-/// The plots of studies, one for each of their tables. A system looks the same in all of them.
+/// Plots of studies, one for each table. A system looks the same in all plots.
 pub fn figures(studies: &[Study]) -> Vec<Figure> {
     let looks = Looks::of(studies);
     let words = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric(), "-");

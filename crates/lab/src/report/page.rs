@@ -15,7 +15,7 @@ const UPLOT_LICENCE: &str = include_str!("../../assets/uplot/LICENSE");
 const SCRIPT: &str = include_str!("page.js");
 const STYLE: &str = include_str!("page.css");
 
-/// One page about these studies. It needs nothing but itself, and works from a file.
+/// A page about these studies. The page is self-contained, and works from a file.
 pub fn page(studies: &[Study]) -> String {
     let looks = Looks::of(studies);
     let charts = Charts::of(studies, &looks);
@@ -221,7 +221,7 @@ fn claim(judged: &Judged, standing: Standing) -> Markup {
     }
 }
 
-/// Numbers, each once.
+/// Numbers without duplicates.
 fn numbers<'a>(numbers: impl Iterator<Item = &'a Number>) -> Markup {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     let mut once = Vec::new();
@@ -287,7 +287,7 @@ fn better(table: &Table) -> &'static str {
     }
 }
 
-/// What sets a claim apart from those of the paper.
+/// Remark on a claim that is not the paper's.
 fn origin(origin: Origin) -> &'static str {
     match origin {
         Origin::Paper | Origin::Fitted => "",
@@ -296,7 +296,7 @@ fn origin(origin: Origin) -> &'static str {
     }
 }
 
-/// The verdict of the system as published, and those of its other settings.
+/// Verdict on the system as published, and verdicts on its other settings.
 fn verdicts(judged: &Judged, standing: Standing) -> Markup {
     let said = |verdict: &Verdict| {
         let ruling = verdict.ruling?;

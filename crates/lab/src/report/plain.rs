@@ -1,7 +1,7 @@
-//! The style of pages without scripts: of the corpus and of advice, whose plots are SVG.
+//! Style of pages without scripts (corpus and advice), with plots in SVG.
 
-/// Screens of all widths, light and dark, and paper. Plots are drawn black on nothing: on a dark screen their
-/// ink turns white.
+/// For screens of all widths, light and dark, and for paper. Plots are drawn in black without a background:
+/// on a dark screen the ink turns white.
 pub(crate) const STYLE: &str = "
 :root { --ink: #1a1a1a; --page: #ffffff; --faint: #666666; --line: #cccccc; --good: #00693e; --bad: #a33000; }
 @media (prefers-color-scheme: dark) {

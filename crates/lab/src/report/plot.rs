@@ -1,5 +1,5 @@
-//! The plots of a study as SVG files: a curve for each series, told apart by colour, dash and mark
-//! (`looks.rs`), with its confidence intervals; and the paper's own values where it gives them.
+//! Plots of a study as SVG files: a curve for each series, distinguished by colour, dash and mark
+//! (`looks.rs`), with confidence intervals, and the paper's own values if given.
 
 use super::charts::by_factors;
 use super::looks::{DASHES, LIGHT, Look, Looks};
@@ -10,8 +10,8 @@ use plotters::element::{Drawable, PointCollection};
 use plotters::prelude::*;
 use plotters_backend::{BackendCoord, DrawingErrorKind};
 
-/// Colours of curves of the corpus: dark enough on white, bright enough on black, and most of them distinct
-/// without colour sense.
+/// Colours of the corpus's curves: dark enough on white, bright enough on black, and mostly distinguishable
+/// with colour blindness.
 pub(crate) const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -28,7 +28,7 @@ pub(crate) const INK: RGBColor = RGBColor(0, 0, 0);
 pub(crate) const GRID: RGBColor = RGBColor(204, 204, 204);
 /// Size of a plot in pixels; it scales.
 const SIZE: (u32, u32) = (720, 400);
-/// Height of a line of names below it, with two names each.
+/// Height of a line of names below the plot, with two names each.
 const LINE: i32 = 22;
 /// Radius of a mark.
 const MARK: i32 = 4;
@@ -37,7 +37,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// A measure of a study, drawn: a whole document, without a background.
+/// Draws a measure of a study: a whole document, without a background.
 pub fn svg(study: &Study, table: &Table, looks: &Looks) -> String {
     let mut text = String::new();
     let names = study.series.len().div_ceil(2) + usize::from(!table.paper_values.is_empty());
@@ -99,18 +99,18 @@ fn curves(area: &Area, study: &Study, table: &Table, looks: &Looks) -> Drawn {
     Ok(())
 }
 
-/// Half the widths of the intervals of the values that are there.
+/// Half the widths of the intervals, for existing values.
 fn halves(table: &Table, series: usize) -> impl Iterator<Item = f64> + '_ {
     let row = table.values[series].iter().zip(&table.half_widths[series]);
     row.filter(|(value, _)| value.is_some()).map(|(_, half)| *half)
 }
 
-/// Where a place stands on the horizontal axis.
+/// Coordinate of a place on the horizontal axis.
 fn along(study: &Study, place: u32) -> f64 {
     if by_factors(study) { f64::from(place).log2() } else { f64::from(place) }
 }
 
-/// Where the vertical axis ends.
+/// Upper end of the vertical axis.
 fn top(table: &Table) -> f64 {
     let values = table
         .values
@@ -146,7 +146,7 @@ fn curve(chart: &mut Chart, look: Look, points: &[(f64, f64)]) -> Drawn {
     Ok(())
 }
 
-/// What the curves are, two in a line.
+/// Legend of the curves, two in a line.
 fn legend_below(area: &Area, study: &Study, table: &Table, looks: &Looks) -> Drawn {
     let font = ("sans-serif", 15).into_font().color(&INK);
     let place = |number: usize| {
@@ -181,7 +181,7 @@ fn colour(look: Look) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// Pixels of ink and of gap: the first of the dash, for plotters has no more.
+/// Pixels of ink and of gap: the first pair of the dash, because plotters supports only one.
 fn dash(look: Look) -> Option<(i32, i32)> {
     let [on, off, ..] = DASHES[look.dash] else { return None };
     Some((*on as i32, *off as i32))

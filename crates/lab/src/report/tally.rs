@@ -1,29 +1,29 @@
-//! How many claims of a paper hold: one table that says it for all papers.
+//! Number of claims that hold, in one table for all papers.
 
 use crate::judge::{Judged, Ruling};
 use crate::study::Study;
 
-/// What became of a claim, for the system as published.
+/// Result of a claim, for the system as published.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Standing {
-    /// It holds.
+    /// Holds.
     Held,
-    /// It holds, by another margin.
+    /// Holds, by another margin.
     OtherMargin,
-    /// It does not hold, and another run with the reason changed shows the reason.
+    /// Fails, and another run with the reason changed shows the reason.
     FailedWithReason,
-    /// It does not hold, and no run shows why.
+    /// Fails, and no run shows the reason.
     FailedWithoutReason,
-    /// Within 1 % of the bound, or seeds do not agree.
+    /// Within 1 % of the bound, or the seeds do not agree.
     Open,
     /// The paper's devices alone were not reproduced, or a parameter was chosen for the claim.
     Untestable,
-    /// One seed, or runs that were too short.
+    /// One seed, or too short runs.
     NoVerdict,
 }
 
 impl Standing {
-    /// All of them, in the order of columns.
+    /// All results, in the order of columns.
     pub const ALL: [Standing; 7] = [
         Standing::Held,
         Standing::OtherMargin,
@@ -34,7 +34,7 @@ impl Standing {
         Standing::NoVerdict,
     ];
 
-    /// Of a claim; none if its numbers are only shown.
+    /// Result of a claim; `None` if its numbers are only shown.
     pub fn of(judged: &Judged) -> Option<Standing> {
         Some(match judged.verdicts.first()?.ruling? {
             Ruling::Holds => Standing::Held,
@@ -47,7 +47,7 @@ impl Standing {
         })
     }
 
-    /// The heading of its column.
+    /// Heading of the column.
     pub fn words(self) -> &'static str {
         match self {
             Standing::Held => "hold",
@@ -60,7 +60,7 @@ impl Standing {
         }
     }
 
-    /// A word for programs.
+    /// Key for programs.
     pub fn key(self) -> &'static str {
         match self {
             Standing::Held => "held",
@@ -74,15 +74,15 @@ impl Standing {
     }
 }
 
-/// The claims of a paper, counted.
+/// Counts of a paper's claims.
 pub(crate) struct Tally<'a> {
     /// The system, as in `wardrop`.
     pub system: &'a str,
-    /// Any study of the paper: it names authors, year and title.
+    /// Any study of the paper, for authors, year and title.
     pub study: &'a Study,
-    /// Of the paper's claims, by [`Standing::ALL`].
+    /// Counts of the paper's claims, in the order of [`Standing::ALL`].
     pub of_paper: [usize; Standing::ALL.len()],
-    /// Of Braid's own aims and of repeated claims.
+    /// Counts of Braid's own aims and of repeated claims.
     pub others: [usize; Standing::ALL.len()],
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn tally(studies: &[Study]) -> Vec<Tally<'_>> {
     tallies
 }
 
-/// The first part of the id.
+/// System of a study: the first part of the id.
 pub(crate) fn system(study: &Study) -> &str {
     study.id.split('/').next().unwrap_or(&study.id)
 }

@@ -1,4 +1,4 @@
-//! A page is well-formed, needs nothing but itself, and says what the declarations say.
+//! A page is well-formed and self-contained, and agrees with the declarations.
 
 use super::*;
 use crate::experiments::find;
@@ -20,10 +20,10 @@ fn studies() -> Vec<Study> {
     .unwrap()
 }
 
-/// Elements that have no end.
+/// Elements without an end tag.
 const VOID: [&str; 3] = ["meta", "input", "wbr"];
 
-/// Reads elements, and gives their names with their attributes.
+/// Parses elements, and returns their names with their attributes.
 fn elements(text: &str) -> Vec<String> {
     let (mut open, mut found) = (Vec::new(), Vec::new());
     let mut rest = text.strip_prefix("<!DOCTYPE html>").unwrap_or(text);
@@ -38,7 +38,7 @@ fn elements(text: &str) -> Vec<String> {
             assert_eq!(inside.matches('"').count() % 2, 0, "quotes of <{inside}>");
             found.push(inside.to_owned());
             if let Some(kind) = ["style", "script"].into_iter().find(|kind| *kind == name(inside)) {
-                // What it holds is not markup.
+                // The content is not markup.
                 rest = &rest[rest.find(&format!("</{kind}>")).expect("a style or a script ends")..];
             }
             if !inside.ends_with('/') && !VOID.contains(&name(inside).as_str()) {
@@ -74,7 +74,7 @@ fn the_page_is_well_formed_and_needs_nothing_but_itself() {
     assert_eq!(plots, studies.iter().map(|study| study.tables.len()).sum::<usize>());
 }
 
-/// The charts' data stands in the page, and ends where it ends.
+/// The charts' data is embedded in the page, and cannot end its script.
 #[test]
 fn charts_have_the_values_their_spread_and_those_of_the_paper() {
     let mut studies = studies();
@@ -120,7 +120,7 @@ fn the_page_says_what_the_declarations_say() {
     assert!(page.contains("--quick"));
 }
 
-/// Claims of papers come first; what Braid aims at is not counted with them, and rows of tables are.
+/// Claims of papers come first. Braid's aims are not counted with the claims; rows of tables are counted.
 #[test]
 fn the_first_table_counts_claims_of_papers_by_what_became_of_them() {
     use crate::experiment::Origin;
@@ -188,7 +188,7 @@ fn the_document_has_a_row_for_each_claim_with_its_worst_number_and_reason() {
     }
 }
 
-/// One seed said "holds", without a mark.
+/// One seed gave "holds", without a mark.
 #[test]
 fn one_seed_gives_numbers_and_no_verdict() {
     let experiments = find(&["hystor/tpch".to_owned()]).unwrap();
@@ -203,7 +203,7 @@ fn one_seed_gives_numbers_and_no_verdict() {
     let one = of(1);
     assert_eq!((one.seeds, one.claims[0].verdicts[0].ruling), (1, Some(Ruling::OneSeed)));
     assert_eq!(one.baselines[0].ruling, Some(Ruling::OneSeed));
-    // Its load ignores the seed but for the rate that the seed draws.
+    // The load ignores the seed except for the drawn rate.
     let three = of(3);
     assert_eq!(three.claims[0].verdicts[0].ruling, Some(Ruling::Untestable), "its rate was chosen for it");
     let spread = three.baselines[0].ours_high - three.baselines[0].ours_low;
@@ -220,7 +220,7 @@ fn plots_are_documents_of_their_own_with_names_of_their_own() {
     for figure in &figures {
         let elements = elements(&figure.svg);
         assert!(elements[0].contains("xmlns=\"http://www.w3.org/2000/svg\""), "{}", elements[0]);
-        // Dashes and marks tell curves apart where colours do not.
+        // Dashes and marks distinguish curves with equal colours.
         assert!(figure.svg.contains("wardrop") && figure.svg.contains("<polyline"));
     }
 }
@@ -235,7 +235,7 @@ fn the_same_experiment_gives_the_same_page_on_one_thread() {
     assert_eq!(page_on(1), page_on(2));
 }
 
-/// With runs of a twentieth it said "does not hold" of claims that hold.
+/// With runs of a twentieth, claims that hold were reported as "does not hold".
 #[test]
 fn runs_that_are_too_short_give_no_ruling() {
     let studies = studies();

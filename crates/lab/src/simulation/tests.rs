@@ -1,4 +1,4 @@
-//! Simulations whose results are known beforehand.
+//! Simulations with results known beforehand.
 
 use super::*;
 use crate::{DeviceSetup, ErrorKind, Load, Prefill, Progress, sweep, sweep_while};
@@ -114,7 +114,7 @@ fn processes(workload: &str, processors: Option<usize>) -> Outcome {
     simulate(&setup).unwrap().outcome
 }
 
-/// Latency was what throughput made of it. Now that each operation is timed, Little's law is a test of it.
+/// Latency was derived from throughput. Now each operation is timed, and Little's law is a test of the times.
 #[test]
 fn times_of_a_programmes_operations_add_up_to_the_time_of_its_processes() {
     for (clients, processors) in [(1, None), (6, None), (6, Some(2))] {
@@ -155,7 +155,7 @@ fn processes_that_share_processors_do_as_much_as_these_can() {
     assert_eq!(simulate(&none).unwrap_err().kind(), ErrorKind::Setup);
 }
 
-/// What the model of the SSD takes for one random read of 4 KiB while nothing else happens.
+/// Mean service time of the SSD's model for one random read of 4 KiB on an idle device.
 fn service_time() -> f64 {
     let spec = braid_model::by_name("x25-m").unwrap();
     let mut model: DeviceModel = spec.build(braid_base::GIB, 1);
@@ -289,7 +289,7 @@ fn policies_begin_with_the_same_data_on_the_ssd_unless_they_are_a_rule() {
     };
     // Nine tenths of a quarter of 2048 extents.
     let same = [run("wardrop", None), run("ssd-first", None)];
-    // What is cached afterwards takes a slot, too.
+    // A block cached afterwards takes a slot, too.
     assert!(same[0].0 == same[1].0 && (same[0].1 - same[1].1).abs() < 0.005, "{same:?}");
     assert!((same[0].1 - 0.225).abs() < 0.005, "{same:?}");
     assert!(same[0].0.starts_with("static,"), "{same:?}");
@@ -319,7 +319,7 @@ fn a_spill_and_a_device_beyond_its_model_are_noted() {
     assert!(notes.iter().any(|note| note.contains("d0") && note.contains("x25-m")), "{notes:?}");
 }
 
-/// With an extent too few on the SSD it waited for more homes for ever, and cached nothing.
+/// With an extent too few on the SSD, the policy waited for more homes for ever, and cached nothing.
 #[test]
 fn ssd_first_caches_from_the_beginning_whatever_the_share_of_the_ssd_is() {
     for share in [0.05, 0.11, 0.2, 0.37, 0.5] {
@@ -365,8 +365,8 @@ fn groups_of_any_kind_of_device_can_be_simulated() {
     }
 }
 
-/// A file of 64 MiB has 16 indirect blocks of the first level and one of the second; a run reads each of them
-/// once, and 1,024 blocks of the file.
+/// A file of 64 MiB has 16 indirect blocks of the first level and one of the second. A run reads each
+/// indirect block once, and 1,024 blocks of the file.
 const LARGE_FILE: &str = "ext3-file-like,file=64MiB,read=4MiB,clients=2,runs=3,pause=1s";
 
 #[test]
@@ -394,8 +394,8 @@ fn earlier_runs_of_a_workload_are_not_measured() {
     assert_eq!(simulate(&short).unwrap_err().kind(), ErrorKind::Setup);
 }
 
-/// A memory as large as what is asked for answers all but the first read of each block, and keeps what was
-/// written.
+/// A memory as large as the requested data answers all reads of a block except the first, and keeps written
+/// data.
 #[test]
 fn a_memory_before_the_volume_answers_what_it_holds_and_purges_what_it_cannot_hold() {
     let run = |dram: u64, load: &str| {
@@ -411,7 +411,7 @@ fn a_memory_before_the_volume_answers_what_it_holds_and_purges_what_it_cannot_ho
     assert!((9_431..20_000).contains(&written.write.latency.max), "{:?}", written.write.latency);
     let read = run(8, "clients=1,read=100%,requests=20000");
     assert!(disk_reads(&read) <= 2048 && read.read.latency.p50 < 20_000, "2,048 blocks: {:?}", read.read);
-    // With room for a quarter, three of four writes purge another block, once the room is full.
+    // With room for a quarter, three of four writes purge another block once the room is full.
     let small = run(2, "clients=4,read=0%,requests=40000");
     let purged = disk_writes(&small) as f64 / 40_000.0;
     assert!((0.7..0.76).contains(&purged), "{purged}");
@@ -426,7 +426,8 @@ fn a_memory_that_keeps_no_bytes_cannot_be_verified_and_has_room_for_a_block() {
     assert_eq!(kind(Setup { dram: Bytes(512), verify: false, ..setup("stripe", MIXED) }), ErrorKind::Setup);
 }
 
-/// An SSD whose pages are overwritten at random collects: its flash is written more than it is.
+/// An SSD with pages overwritten at random collects garbage: more bytes are programmed into flash than
+/// written to the SSD.
 #[test]
 fn an_ssd_says_how_much_its_flash_was_written() {
     let load = "random,span=1900MiB,size=4KiB,read=0%,clients=4,requests=60000";

@@ -1,11 +1,10 @@
-//! The values of seeds in a folder, a file for each experiment and seed, so that a run that was stopped
-//! continues, and a page is made from what has been run.
+//! Values of seeds in a folder, with a file for each experiment and seed, so that a stopped run continues,
+//! and a page can be made from finished runs.
 //!
-//! A file is used only if its key is the present one: a hash of the simulations that the seed asks for, of
-//! the models of their devices, of what is measured, and of the sources of all crates that a simulation
-//! passes through (`build.rs`). A file with another key is of other code or of another declaration: the
-//! simulations run again, and the file is replaced. What is claimed of an experiment is not part of the key:
-//! claims are judged anew each time.
+//! A file is used only if its key is current. The key is a hash of the seed's simulations, of their devices'
+//! models, of the measures, and of the sources of all crates used by a simulation (`build.rs`). A file with
+//! another key is of other code or of another declaration: the simulations run again, and the file is
+//! replaced. Claims are not part of the key, because claims are judged anew each time.
 
 use super::{How, Values, plan};
 use crate::block_costs::Metric;
@@ -15,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-/// A hash of the sources that a simulation passes through.
+/// Hash of the sources used by a simulation.
 const SOURCES: &str = env!("BRAID_LAB_SOURCES");
 
-/// A folder of values; or none, and nothing is kept.
+/// A folder of values; without a path, nothing is kept.
 #[derive(Clone, Debug, Default)]
 pub struct Folder {
     path: Option<PathBuf>,
-    /// Whether what is there is replaced and not used.
+    /// True to replace existing values instead of using them.
     fresh: bool,
 }
 
@@ -32,30 +31,30 @@ struct Kept {
     experiment: String,
     seed: u64,
     quick: bool,
-    /// Seconds that the simulations took, of all threads together.
+    /// Seconds taken by the simulations, of all threads together.
     seconds: f64,
-    /// As texts, which keep every bit of a number.
+    /// As texts, to keep every bit of a number.
     values: Vec<Vec<Vec<Option<String>>>>,
 }
 
 impl Folder {
-    /// Nothing is kept.
+    /// No folder: nothing is kept.
     pub fn none() -> Folder {
         Folder::default()
     }
 
-    /// The folder at `path`, which is made if it is not there. With `fresh` all is run again, and what is
-    /// there is replaced.
+    /// The folder at `path`, which is created if missing. With `fresh`, everything runs again, and existing
+    /// values are replaced.
     ///
     /// # Errors
-    /// A folder that cannot be made.
+    /// If the folder cannot be created.
     pub fn open(path: &Path, fresh: bool) -> Result<Folder> {
         std::fs::create_dir_all(path).map_err(|error| cannot("make the folder", path, &error))?;
         Ok(Folder { path: Some(path.to_owned()), fresh })
     }
 
-    /// The values of the seed `how.seed`; none if they are not there, or of another version of the program or
-    /// of the experiment.
+    /// Values of the seed `how.seed`; `None` if missing, or of another version of the program or of the
+    /// experiment.
     pub(super) fn find(&self, experiment: &Experiment, how: How) -> Result<Option<Values>> {
         let Some(path) = self.file(experiment, how).filter(|_| !self.fresh) else { return Ok(None) };
         let text = match std::fs::read_to_string(&path) {
@@ -78,7 +77,7 @@ impl Folder {
         if is_whole { Ok(Some(values)) } else { Err(damaged()) }
     }
 
-    /// Keeps the values of the seed `how.seed`. A file is whole or not there.
+    /// Keeps the values of the seed `how.seed`. The file is written whole or not at all.
     pub(super) fn keep(
         &self,
         experiment: &Experiment,
@@ -110,7 +109,7 @@ impl Folder {
     }
 }
 
-/// What the values of a seed depend on, as a number.
+/// Key of a seed's values: a hash of everything that the values depend on.
 fn key(experiment: &Experiment, how: How) -> Result<String> {
     let mut hasher = DefaultHasher::new();
     SOURCES.hash(&mut hasher);

@@ -1,19 +1,19 @@
-//! The simulations of an experiment: its declaration with places, parameters and lengths filled in.
+//! Simulations of an experiment: its declaration with places, parameters and lengths filled in.
 
 use super::How;
 use crate::experiment::{Axis, Experiment, Jitter, Measure};
 use crate::{DeviceSetup, Error, Load, OWN, Result, Setup, WarmUp, parse_network};
 use braid_base::{Bytes, DeviceClass, Nanos, Rng};
 
-/// Runs of a quick study are so much shorter.
+/// Factor of the length of runs in a quick study.
 pub(super) const QUICK: f64 = 0.05;
-/// What a quick study runs of a load that is else measured whole, in seconds.
+/// Seconds of a quick study's run, for a load otherwise measured whole.
 const QUICK_WHOLE: f64 = 2.0;
 
-/// The setups of an experiment: series after series, place after place.
+/// Setups of an experiment: series after series, place after place.
 ///
 /// # Errors
-/// Devices that cannot be.
+/// If the devices are invalid.
 pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
     let times = Lengths::of(experiment, how);
     let mut setups = Vec::new();
@@ -43,7 +43,7 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
                 copies: series.copies,
                 cache_extents: experiment.paper.cache_extents,
                 readahead: experiment.paper.readahead,
-                // No paper reads ahead of streams.
+                // No paper has read-ahead of streams.
                 ahead: Bytes::ZERO,
                 dram: dram.transpose()?.unwrap_or(Bytes::ZERO),
                 processors: experiment.paper.processors,
@@ -61,7 +61,7 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
     Ok(setups)
 }
 
-/// What fills a volume of two copies: both of them are current when the load begins.
+/// Policy that fills a volume of two copies: both copies are current when the load begins.
 const MIRROR: &str = "raid1";
 
 fn fill_in(text: &str, place: u32, half: f64) -> String {
@@ -70,11 +70,11 @@ fn fill_in(text: &str, place: u32, half: f64) -> String {
     text.replace("{half}", &format!("{}ms", (half * 1e3).round()))
 }
 
-/// A load with its assumed parameters, as a seed draws them: the same for all series, and for all experiments
-/// that share one.
+/// A load with its assumed parameters, as drawn by a seed: the same for all series, and for all experiments
+/// with the same parameters.
 fn drawn(load: &str, jitter: &[Jitter], seed: u64) -> String {
     jitter.iter().fold(load.to_owned(), |load, parameter| {
-        // The name is part of the draw, or all parameters would be high together.
+        // The name is part of the draw; otherwise all parameters would be high together.
         let mut rng =
             Rng::new(parameter.name.bytes().fold(seed, |seed, byte| seed.wrapping_mul(31) ^ u64::from(byte)));
         let value = u64::from(parameter.low) + rng.below(u64::from(parameter.high - parameter.low) + 1);
@@ -86,7 +86,7 @@ fn seconds(seconds: f64) -> Nanos {
     Nanos((seconds * 1e9).round() as u64)
 }
 
-/// How long runs are, in seconds.
+/// Length of runs, in seconds.
 pub(super) struct Lengths {
     pub warm_up: f64,
     pub measured: f64,

@@ -1,9 +1,8 @@
-//! Runs experiments seed by seed, on all cores. Experiments that ask for the same simulation share it.
+//! Runs experiments seed by seed, on all cores. Experiments with the same simulation share one run.
 //!
-//! With [`Seeds::AsNeeded`] all experiments run with three seeds, those with an undecided verdict with five,
-//! and those that are still undecided with ten. A verdict is looked at up to three times, each time by an
-//! interval of 95 %: what errs once in 20 looks errs at most in 3 of 20 of the claims that are looked at
-//! three times.
+//! With [`Seeds::AsNeeded`] all experiments run with three seeds, experiments with an undecided verdict with
+//! five, and still undecided experiments with ten. A verdict is examined up to three times, each time with a
+//! 95 % interval. A test that errs once in 20 errs in at most 3 of 20 claims if examined three times.
 
 use super::plan::QUICK;
 use super::{Folder, How, Seeds, Study, Table, put_together, tables, values};
@@ -15,45 +14,45 @@ use crate::{Error, Load, Outcome, Progress, Result, Run, Setup};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-/// Numbers of seeds after which verdicts are looked at.
+/// Numbers of seeds after which verdicts are examined.
 const LOOKS: [u32; 3] = [3, 5, 10];
-/// Seconds of processor time that an experiment gets at most if seeds are drawn as needed, but for the first
-/// look.
+/// Most seconds of processor time for an experiment if seeds are drawn as needed, except for the first
+/// examination.
 const MOST_SECONDS: f64 = 600.0;
-/// What an experiment of unknown length is taken to take for a simulation.
+/// Assumed seconds of a simulation in an experiment of unknown length.
 const UNKNOWN: f64 = 0.5;
 
-/// What is told while experiments run.
+/// Reports while experiments run.
 #[derive(Debug)]
 pub enum News<'a> {
-    /// How far simulations are; about ten times a second.
+    /// Progress of simulations; about ten times a second.
     Progress {
-        /// The simulations that run now.
+        /// The running simulations.
         sweep: &'a Progress,
-        /// Seconds left for them.
+        /// Seconds left for the running simulations.
         left: f64,
         /// Seconds left if all experiments need the most seeds.
         left_at_most: f64,
     },
-    /// All simulations of an experiment have ended with so many seeds.
+    /// All simulations of an experiment with this number of seeds have ended.
     Ended {
         /// The experiment.
         experiment: &'a Experiment,
-        /// How many seeds it has now.
+        /// Present number of seeds.
         seeds: u32,
-        /// Whether verdicts are undecided, and more seeds will run.
+        /// True if verdicts are undecided, and more seeds will run.
         undecided: bool,
     },
 }
 
-/// How much there is to do: seconds of processor time, as declared.
+/// Remaining work: seconds of processor time, as declared.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Work {
-    /// If every verdict is decided at the first look.
+    /// Seconds if every verdict is decided at the first examination.
     pub least_seconds: f64,
-    /// If all experiments need the most seeds.
+    /// Seconds if all experiments need the most seeds.
     pub most_seconds: f64,
-    /// Seeds of experiments whose values are kept already.
+    /// Seeds of experiments with kept values.
     pub kept: usize,
 }
 
@@ -63,7 +62,7 @@ struct Unit {
     how: How,
 }
 
-/// How many seeds an experiment gets at most.
+/// Most seeds of an experiment.
 pub fn most_seeds(experiment: &Experiment, how: How) -> u32 {
     match how.seeds {
         Seeds::Fixed(seeds) => seeds.max(1),
@@ -74,10 +73,10 @@ pub fn most_seeds(experiment: &Experiment, how: How) -> u32 {
     }
 }
 
-/// What is to be done before the studies of these experiments are whole.
+/// Remaining work for the studies of these experiments.
 ///
 /// # Errors
-/// Kept values that cannot be read.
+/// If kept values cannot be read.
 pub fn work(experiments: &[&Experiment], how: How, folder: &Folder) -> Result<Work> {
     let mut work = Work { least_seconds: 0.0, most_seconds: 0.0, kept: 0 };
     for experiment in experiments {
@@ -95,11 +94,10 @@ pub fn work(experiments: &[&Experiment], how: How, folder: &Folder) -> Result<Wo
     Ok(work)
 }
 
-/// Runs experiments: those whose values are in the folder are read from there. `tell` may end the run: what
-/// has ended is kept.
+/// Runs experiments; kept values are read from the folder. `tell` may end the run: finished seeds are kept.
 ///
 /// # Errors
-/// The first simulation that failed, a folder that cannot be used, or an end by `tell`.
+/// The first simulation that failed, an unusable folder, or an end by `tell`.
 pub fn study(
     experiments: &[&Experiment],
     how: How,
@@ -162,8 +160,8 @@ fn next_look(experiment: &Experiment, how: How, seeds: u32) -> Option<u32> {
     LOOKS.into_iter().find(|&look| look > seeds && look <= most)
 }
 
-/// Whether more seeds may tell what these do not: of the systems as published; other settings of theirs get
-/// the same seeds.
+/// True if more seeds may decide a verdict on the systems as published. Other settings of the systems get the
+/// same seeds.
 fn is_undecided(experiment: &Experiment, seeds: &[Vec<Table>], how: How) -> bool {
     let (_, claims) = judge(experiment, seeds, how.quick);
     let first = claims.iter().filter_map(|claim| claim.verdicts.first());
@@ -176,7 +174,7 @@ fn cost(experiment: &Experiment, how: How) -> f64 {
     if how.quick { whole * QUICK } else { whole }
 }
 
-/// The tables of units, from the folder or from simulations.
+/// Tables of units, from the folder or from simulations.
 fn run(
     experiments: &[&Experiment],
     units: &[Unit],
@@ -194,7 +192,7 @@ fn run(
     let setups = std::mem::take(&mut batch.setups);
     let mut failed: Option<Error> = None;
     let mut errors: BTreeMap<usize, Error> = BTreeMap::new();
-    // Both closures of the sweep change what is here, one after the other.
+    // Both closures of the sweep change this state, in turn.
     let state = std::cell::RefCell::new((&mut batch, &mut failed, &mut errors));
     let show = |sweep: &Progress| {
         let state = state.borrow();
@@ -232,12 +230,12 @@ fn run(
         .collect())
 }
 
-/// Simulations that run at the same time, and which units wait for them.
+/// Simultaneous simulations, and the units that wait for each.
 struct Batch {
     setups: Vec<Setup>,
     /// Declared seconds of each simulation.
     seconds: Vec<f64>,
-    /// The simulations of each unit, in the order of the plan; empty if its values were kept.
+    /// Simulations of each unit, in the order of the plan; empty if the unit's values were kept.
     needed: Vec<Vec<usize>>,
     awaited: Vec<BTreeSet<usize>>,
     outcomes: Vec<Option<(Outcome, f64)>>,
@@ -269,8 +267,8 @@ impl Batch {
         Ok(Batch { setups, seconds, needed, awaited, outcomes, ended_seconds: 0.0 })
     }
 
-    /// Notes the end of a simulation: the units that waited for it last, with their values and the seconds
-    /// that they took.
+    /// Records the end of a simulation. Returns the units completed by the simulation, with their values and
+    /// seconds.
     fn ended(
         &mut self,
         place: usize,
@@ -291,7 +289,7 @@ impl Batch {
             let seconds = runs.iter().map(|(_, seconds)| seconds).sum();
             whole.push((number, values(experiments[units[number].experiment], &outcomes), seconds));
         }
-        // What no unit waits for any more is no longer needed.
+        // Drops outcomes that no unit waits for any more.
         for (number, ..) in &whole {
             for &place in &self.needed[*number] {
                 let mut others =
@@ -304,12 +302,12 @@ impl Batch {
         whole
     }
 
-    /// Seconds left for these simulations, and how many seconds a declared one takes here.
+    /// Seconds left for these simulations, and actual seconds per declared second.
     fn left(&self, sweep: &Progress, threads: Option<usize>) -> (f64, f64) {
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let threads = threads.unwrap_or_else(cores).max(1) as f64;
         let elapsed = sweep.elapsed.as_secs_f64();
-        // Until some of the work is done, the declared time is all that is known.
+        // Until some of the work is done, only the declared time is known.
         let rate = if self.ended_seconds > 5.0 { elapsed / self.ended_seconds } else { 1.0 / threads };
         let all: f64 = self.seconds.iter().sum();
         ((all - self.ended_seconds).max(0.0) * rate, rate)

@@ -1,5 +1,5 @@
-//! What is kept is used again to the last bit, and never if anything that it depends on is another one; seeds
-//! end when verdicts are decided.
+//! Kept values are reused to the last bit, and never if a dependency has changed. No further seeds run once
+//! verdicts are decided.
 
 use super::*;
 use crate::ErrorKind;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const GO: ControlFlow<()> = ControlFlow::Continue(());
 
-/// Two disks and SSDs under a load of a second or so.
+/// Two disks and SSDs under a load of about a second.
 fn small() -> Experiment {
     let tpch = find(&["hystor/tpch".to_owned()]).unwrap()[0];
     Experiment {
@@ -34,7 +34,7 @@ fn open(folder: &TempDir) -> Folder {
     Folder::open(folder.path(), false).unwrap()
 }
 
-/// Doubles all values of a kept seed, so that the use of it is seen.
+/// Doubles all values of a kept seed, so that reuse is visible.
 fn double(file: &Path) {
     let mut kept: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     for table in kept["values"].as_array_mut().unwrap() {
@@ -58,18 +58,18 @@ fn kept_seeds_give_the_same_study_to_the_last_bit_and_only_missing_ones_run() {
     assert_eq!(run(&experiment, how(3), &open(&directory)), fresh);
     let left = work(&[&experiment], how(3), &open(&directory)).unwrap();
     assert_eq!((left.kept, left.most_seconds), (3, 0.0));
-    // What is kept is what is used.
+    // Kept values are used.
     double(&directory.path().join("hystor-tpch-seed1.json"));
     let doubled = run(&experiment, how(1), &open(&directory));
     let single = run(&experiment, how(1), &Folder::none());
     assert_eq!(doubled.tables[0].values[0][0], single.tables[0].values[0][0].map(|value| value * 2.0));
-    // Unless all is run again.
+    // Unless everything runs again.
     assert_eq!(run(&experiment, how(1), &Folder::open(directory.path(), true).unwrap()), single);
     assert_eq!(run(&experiment, how(1), &open(&directory)), single, "and what was kept is replaced");
 }
 
 /// Results of another program, of another declaration or of shortened runs were a danger: a page would show
-/// them as today's.
+/// stale results as current.
 #[test]
 fn kept_seeds_of_anything_else_are_run_again() {
     let (experiment, directory) = (small(), TempDir::new().unwrap());
@@ -87,7 +87,7 @@ fn kept_seeds_of_anything_else_are_run_again() {
     assert_eq!(kept(&fewer_measures, how(1)), 0);
     assert_eq!(kept(&experiment, How { quick: true, ..how(1) }), 0);
     assert_eq!(kept(&experiment, How { seed: 2, ..how(1) }), 0);
-    // What is claimed is judged anew each time, and changes no simulation.
+    // Claims are judged anew each time, and change no simulation.
     assert_eq!(kept(&Experiment { claims: &[], ..experiment }, how(1)), 1);
     // Of another build.
     let text = std::fs::read_to_string(&file).unwrap();
@@ -113,8 +113,8 @@ fn a_damaged_file_is_named() {
     assert!(Folder::open(&file, false).unwrap_err().to_string().contains("hystor-tpch-seed1.json"));
 }
 
-/// A claim whose bound is the mean of three seeds stays undecided; one that is far from it is decided at
-/// once.
+/// A claim with the mean of three seeds as its bound stays undecided; a claim far from its bound is decided
+/// at once.
 #[test]
 fn seeds_are_drawn_until_verdicts_are_decided() {
     let experiment = small();
@@ -152,7 +152,7 @@ fn seeds_are_drawn_until_verdicts_are_decided() {
     assert_eq!(told.last(), Some(&(seeds, false)), "{told:?}");
 }
 
-/// Ten minutes of one processor for an experiment, but three seeds at least.
+/// Ten minutes of one processor for an experiment, but at least three seeds.
 #[test]
 fn an_experiment_that_takes_long_gets_fewer_seeds() {
     let as_needed = How { seeds: Seeds::AsNeeded, ..how(1) };

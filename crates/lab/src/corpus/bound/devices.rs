@@ -1,15 +1,14 @@
-//! The devices of a cell as models alone, and which of them is predicted to end a request first.
+//! Devices of a cell as models only, and predictions of the device that ends a request first.
 //!
-//! A prediction is what the request takes a device that does nothing else, and the work that waits there,
-//! divided by how much of it the device does at the same time; times what predictions of such requests were
-//! wrong by lately. That a device was slower than predicted is half forgotten within a fifth of a second, so
-//! that a full write buffer is tried again.
+//! A prediction is the time of the request on an otherwise idle device, plus the waiting work divided by the
+//! device's parallelism, times the recent error of predictions for such requests. Slower service than
+//! predicted is half forgotten within a fifth of a second, so a full write buffer is tried again.
 
 use crate::corpus::oracle::Costs;
 use braid_base::{Bytes, Nanos, Op, Request};
 use braid_model::{DeviceModel, Model, Spec};
 
-/// A device, and what it has been given.
+/// A device, with its outstanding requests.
 pub(super) struct Device {
     model: DeviceModel,
     size: Bytes,
@@ -19,16 +18,16 @@ pub(super) struct Device {
     free: Vec<usize>,
     /// Predicted work of the parts outstanding, in milliseconds.
     work: f64,
-    /// Of reads and writes: how much longer they take than is predicted, and since when that is known.
+    /// Error factors of predictions for reads and writes, and the time of the last observation.
     errors: [(f64, Nanos); 2],
-    /// Whether something was written since the last flush.
+    /// True if data was written since the last flush.
     is_dirty: bool,
     /// Scratch.
     completed: Vec<u64>,
     pub written: Bytes,
 }
 
-/// A request of a device, for a part of a guest's request.
+/// A request of a device: a part of a guest's request.
 #[derive(Clone, Copy)]
 struct Part {
     ticket: usize,
@@ -38,17 +37,17 @@ struct Part {
     begun: Nanos,
 }
 
-/// How a read goes on: so far behind the end of one of so many requests.
+/// Largest gap behind the end of one of the last `STREAMS` requests at which a read is sequential.
 const NEAR: Bytes = Bytes(32 << 10);
 const STREAMS: usize = 64;
 
-/// How much a new observation counts.
+/// Weight of a new observation.
 const NEW: f64 = 0.2;
-/// What predictions are wrong by at most.
+/// Largest error factor of predictions.
 const MOST_WRONG: f64 = 1000.0;
-/// How long it is half remembered that they were, in milliseconds.
+/// Half-life of a remembered error, in milliseconds.
 const REMEMBERED: f64 = 200.0;
-/// The least that a request takes, in milliseconds.
+/// Least time of a request, in milliseconds.
 const LEAST: f64 = 0.01;
 
 impl Device {
@@ -68,20 +67,20 @@ impl Device {
         }
     }
 
-    /// A request within the device: addresses beyond its end begin anew.
+    /// Maps a request into the device: addresses beyond the end wrap around.
     fn placed(&self, op: Op, offset: Bytes, len: Bytes) -> Request {
         let len = len.min(self.size);
         Request { op, offset: (offset % self.size).min(self.size - len), len }
     }
 
-    /// When a request is predicted to end, in milliseconds from now.
+    /// Predicted end of a request, in milliseconds from now.
     pub fn predicts(&self, op: Op, offset: Bytes, len: Bytes, now: Nanos) -> f64 {
         let request = self.placed(op, offset, len);
         self.error(op, now) * (self.alone(&request, self.ends.would_go_on(&request)) + self.waits())
     }
 
     fn alone(&self, request: &Request, goes_on: bool) -> f64 {
-        // A buffer may take a write at once. That it was full is an error, which is remembered.
+        // A buffer may take a write at once. A full buffer is a prediction error, which is remembered.
         self.costs.takes(request.op, request.len, goes_on || request.op == Op::Write).max(LEAST)
     }
 
@@ -114,7 +113,7 @@ impl Device {
         self.model.submit(tag as u64, request, now);
     }
 
-    /// Flushes what was written; whether there was anything.
+    /// Flushes written data; returns false if nothing was written since the last flush.
     pub fn flush(&mut self, ticket: usize, now: Nanos) -> bool {
         let is_dirty = std::mem::take(&mut self.is_dirty);
         if is_dirty {
@@ -127,7 +126,7 @@ impl Device {
         self.model.next_event()
     }
 
-    /// Passes to a time; `ended` has the ticket of each part that has ended.
+    /// Advances to a time; `ended` receives the ticket of each ended part.
     pub fn advance(&mut self, now: Nanos, mut ended: impl FnMut(usize)) {
         while self.model.next_event().is_some_and(|next| next <= now) {
             self.model.advance(now, &mut self.completed);
@@ -147,7 +146,7 @@ impl Device {
     }
 }
 
-/// Where the last requests ended.
+/// Ends of the last requests.
 pub(super) struct Ends {
     ends: [Bytes; STREAMS],
     oldest: usize,
@@ -165,12 +164,12 @@ impl Ends {
         self.ends.iter().position(near)
     }
 
-    /// Whether a request would go on where one ended, or a little behind.
+    /// True if a request would continue at the end of an earlier request, or a little behind.
     fn would_go_on(&self, request: &Request) -> bool {
         self.stream(request).is_some()
     }
 
-    /// As [`Ends::would_go_on`], of a request that is made.
+    /// As [`Ends::would_go_on`], and records the request.
     pub fn goes_on(&mut self, request: &Request) -> bool {
         let stream = self.stream(request);
         self.ends[stream.unwrap_or(self.oldest)] = request.offset + request.len;

@@ -1,8 +1,9 @@
-//! What a load will ask for, and Belady's MIN with this knowledge.
+//! Future requests of a load, and Belady's MIN with this knowledge.
 //!
-//! The order of requests comes from a run in which each takes half of what it takes an SSD that does nothing
-//! else, so that it has at least as many. Clients of a closed loop get ahead of each other otherwise in a run
-//! on devices: so the next use of a block is the first in that order that no client has made yet.
+//! The order of requests comes from a run in which each request takes half of its time on an idle SSD, so
+//! that the run has at least as many requests. In a run on devices, clients of a closed loop advance in
+//! another order. The next use of a block is therefore the first use in the recorded order that no
+//! client has made yet.
 
 use super::devices::Ends;
 use super::load::{self, Place, Server};
@@ -11,21 +12,21 @@ use braid_base::{Bytes, Nanos, Op, Request};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Which reads make a copy of a block worth its room.
+/// Reads for which a copy of a block is worth its room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Worth {
     Every,
-    /// Those that do not go on where another request ended: a disk is good at the others.
+    /// Reads that do not continue at the end of another request: a disk is good at sequential reads.
     Scattered,
 }
 
-/// Uses of blocks of all requests together, at most.
+/// Most uses of blocks, of all requests together.
 const MOST_USES: usize = 1 << 26;
 /// All reads of a load, by block.
 pub(super) struct Uses {
-    /// The number of each request in the order of all, by stream.
+    /// Number of each request in the overall order, by stream.
     orders: Vec<Vec<u32>>,
-    /// Where the uses of a block begin.
+    /// Start of each block's uses.
     starts: Vec<u32>,
     /// Numbers of requests, rising for each block.
     uses: Vec<u32>,
@@ -33,11 +34,11 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// What a setup's load asks of so many blocks, in the order in which it does if a request takes as long
-    /// as its length says.
+    /// Uses of `blocks` blocks by a setup's load, in the order that results if `takes` gives the time of a
+    /// request by its length.
     ///
     /// # Errors
-    /// That of the load; one with too many uses.
+    /// Errors of the load; a load with too many uses.
     pub fn of(setup: &Setup, blocks: usize, takes: &dyn Fn(Bytes) -> Nanos, worth: Worth) -> Result<Uses> {
         let mut noted = Noted {
             takes,
@@ -80,7 +81,7 @@ impl Uses {
         Ok(Uses { orders: noted.orders, starts, uses, requests: noted.count as usize })
     }
 
-    /// The blocks that a load has use for.
+    /// Number of blocks.
     pub fn blocks(&self) -> usize {
         self.starts.len() - 1
     }
@@ -92,7 +93,7 @@ struct Read {
     end: u32,
 }
 
-/// Notes requests, which do not wait for each other.
+/// Server that records requests, without queues.
 struct Noted<'a> {
     takes: &'a dyn Fn(Bytes) -> Nanos,
     worth: Worth,
@@ -101,7 +102,7 @@ struct Noted<'a> {
     orders: Vec<Vec<u32>>,
     reads: Vec<Read>,
     count: u32,
-    /// Where the farthest request ends, in blocks.
+    /// End of the farthest request, in blocks.
     end: usize,
     outstanding: BinaryHeap<Reverse<(Nanos, usize)>>,
 }
@@ -139,17 +140,17 @@ impl Server for Noted<'_> {
     }
 }
 
-/// The blocks that a request touches.
+/// Blocks touched by a request.
 pub(super) fn blocks(request: &Request, block: Bytes) -> std::ops::Range<usize> {
     (request.offset / block) as usize..(request.offset + request.len).0.div_ceil(block.0) as usize
 }
 
-/// The uses that are still to come.
+/// Uses still to come.
 pub(super) struct Future<'a> {
     uses: &'a Uses,
-    /// The first use of each block that may be to come.
+    /// First use of each block that may be still to come.
     cursors: Vec<u32>,
-    /// Requests that have been made, a bit each.
+    /// Bits of requests already made.
     made: Vec<u64>,
 }
 
@@ -159,7 +160,7 @@ impl<'a> Future<'a> {
         Future { uses, cursors, made: vec![0; uses.requests.div_ceil(64)] }
     }
 
-    /// A request is made now.
+    /// Marks a request as made.
     pub fn make(&mut self, place: Place) {
         let order = self.uses.orders.get(place.stream).and_then(|orders| orders.get(place.number));
         if let Some(&number) = order {
@@ -167,7 +168,7 @@ impl<'a> Future<'a> {
         }
     }
 
-    /// When a block is next used, as the number of a request.
+    /// Next use of a block, as the number of a request.
     pub fn next(&mut self, block: usize) -> Option<u32> {
         let end = self.uses.starts[block + 1];
         let cursor = &mut self.cursors[block];
@@ -182,18 +183,18 @@ impl<'a> Future<'a> {
     }
 }
 
-/// Blocks that Belady's MIN holds: of those that it was offered, those that are used next.
+/// Blocks held by Belady's MIN: of the offered blocks, those with the nearest next use.
 pub(super) struct Content {
     room: usize,
     pub held: usize,
-    /// The next use of each block that is held.
+    /// Next use of each held block.
     pub next: Vec<u32>,
-    /// Blocks by their next use, with some that are not held any more, or have another next use.
+    /// Blocks by their next use, including stale entries: evicted blocks, and blocks with another next use.
     farthest: BinaryHeap<(u32, u32)>,
 }
 
 pub(super) const NOT_HELD: u32 = u32::MAX;
-/// What is not known to be used is held as long as there is room.
+/// Next use of blocks without a known use: held as long as there is room.
 const NEVER: u32 = u32::MAX - 1;
 
 impl Content {
@@ -205,7 +206,7 @@ impl Content {
         self.next[block] != NOT_HELD
     }
 
-    /// A block is at hand, which is next used then: it is held if it is used before another one that is.
+    /// Offers a block with its next use: held if used before another held block, which is evicted.
     pub fn offer(&mut self, block: usize, next: Option<u32>) {
         let next = next.unwrap_or(NEVER);
         if self.next[block] == next || self.room == 0 {
@@ -228,7 +229,7 @@ impl Content {
         }
     }
 
-    /// Holds what is used next of all blocks.
+    /// Holds the blocks with the nearest next uses, of all blocks.
     pub fn choose(&mut self, future: &mut Future) {
         self.farthest.clear();
         self.next.fill(NOT_HELD);

@@ -1,9 +1,9 @@
-//! A load in virtual time against a server that is no volume: as the clients of a simulation
+//! A load in virtual time against a server other than a volume: as the clients of a simulation
 //! ([`crate::guests`]), in one loop.
 //!
 //! Streams are clients of a closed loop, each with its own requests, and queues: arrivals of an open loop, or
-//! the requests that several clients share. Memory: requests outstanding are bounded by clients and by
-//! [`Setup::outstanding`].
+//! requests shared by several clients. Memory: outstanding requests are bounded by the number of clients and
+//! by [`Setup::outstanding`].
 
 use crate::source::{self, Arrivals, Source};
 use crate::{Error, Result, Setup, WarmUp};
@@ -12,45 +12,45 @@ use braid_workload::{Client, Step};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What serves the requests.
+/// Server of requests.
 pub(super) trait Server {
-    /// A request begins; its ticket comes back once when it ends.
+    /// Begins a request; its ticket is returned once, at the end.
     fn begin(&mut self, ticket: usize, place: Place, request: &Request, now: Nanos);
-    /// When something next ends or changes. It may be now, or before.
+    /// Time of the next event: may be now, or earlier.
     fn next_event(&self) -> Option<Nanos>;
-    /// Passes to a time, and appends the tickets of requests that have ended.
+    /// Advances to a time, and appends the tickets of ended requests.
     fn advance(&mut self, now: Nanos, ended: &mut Vec<usize>);
-    /// What is judged begins.
+    /// Marks the beginning of the judged part.
     fn judged_begins(&mut self) {}
 }
 
-/// Which request of which stream: the same in every run of a load.
+/// Position of a request in a stream: the same in every run of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub stream: usize,
     pub number: usize,
 }
 
-/// A request that has ended, and is judged.
+/// A judged request that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ended {
     pub op: Op,
     pub len: Bytes,
     pub arrived: Nanos,
     pub at: Nanos,
-    /// When what is judged began.
+    /// Beginning of the judged part.
     pub from: Nanos,
 }
 
-/// Requests of a load, at most: what comes is kept in memory.
+/// Most requests of a load: results are kept in memory.
 pub(super) const MOST_REQUESTS: u64 = 1 << 23;
-/// Computing without a request is cut into such parts, so that time passes.
+/// Computing without a request is cut into slices of this length, so that time advances.
 const SLICE: Nanos = Nanos::from_millis(10);
 
-/// Runs a setup's load. Calls `ended` with each request that is judged; gives the length of what is judged.
+/// Runs a setup's load. Calls `ended` with each judged request, and returns the length of the judged part.
 ///
 /// # Errors
-/// A load that cannot be read, has too many requests, or ends within its warm-up.
+/// If the load cannot be read, has too many requests, or ends within its warm-up.
 pub(super) fn drive(setup: &Setup, server: &mut impl Server, ended: &mut dyn FnMut(Ended)) -> Result<Nanos> {
     let opened = source::open(setup)?;
     let all = opened.requests.into_iter().chain(setup.requests).min();
@@ -79,15 +79,15 @@ pub(super) fn drive(setup: &Setup, server: &mut impl Server, ended: &mut dyn FnM
     driver.run(setup.duration)
 }
 
-/// When what is judged begins.
+/// Beginning of the judged part.
 #[derive(Clone, Copy)]
 enum From {
     Time(Nanos),
-    /// With the request after so many.
+    /// With the request after this number of requests.
     Requests(u64),
 }
 
-/// Where requests come from.
+/// A source of requests.
 struct Stream {
     kind: Kind,
     /// Requests begun.
@@ -103,9 +103,9 @@ enum Kind {
 struct Queue {
     requests: Box<dyn Iterator<Item = Result<Arrival>>>,
     next: Option<Arrival>,
-    /// Requests that may begin.
+    /// Further requests that may begin.
     idle: usize,
-    /// How much faster than written requests come; none if they come as soon as one may begin.
+    /// Speed-up of arrivals over the written times; `None` if each request comes as soon as it may begin.
     speed: Option<f64>,
     think: Nanos,
     latest: Nanos,
@@ -119,7 +119,7 @@ struct Guest {
     then: Option<Then>,
 }
 
-/// What a client does after it has computed.
+/// Action of a client after computing.
 enum Then {
     Ask(Request),
     Meet,
@@ -137,21 +137,21 @@ struct Driver<'a, S> {
     server: &'a mut S,
     ended: &'a mut dyn FnMut(Ended),
     streams: Vec<Stream>,
-    /// Streams that are not over.
+    /// Running streams.
     running: usize,
-    /// When which stream goes on; one of a time after the other in the order in which they were added. With
-    /// whether a request more may begin.
+    /// Times at which streams continue, in order of insertion within a time; true if one more request may
+    /// begin.
     wakes: BinaryHeap<Reverse<(Nanos, u64, usize, bool)>>,
     sequence: u64,
-    /// Requests outstanding, and free places among them.
+    /// Outstanding requests, and free places among the tickets.
     tickets: Vec<Ticket>,
     free: Vec<usize>,
-    /// Clients that wait for all others.
+    /// Clients waiting for all other clients.
     meeting: Vec<usize>,
     begun: u64,
     limit: u64,
     judged_from: From,
-    /// When what is judged began.
+    /// Beginning of the judged part.
     from: Option<Nanos>,
     now: Nanos,
 }
@@ -185,7 +185,7 @@ impl<S: Server> Driver<'_, S> {
                             let until = part.until;
                             clients.into_iter().for_each(|steps| self.start(part.from, client(steps, until)));
                         }
-                        // Its arrivals have times of the whole load.
+                        // Arrivals have times relative to the whole load.
                         other => self.add(other, setup),
                     }
                 }
@@ -267,7 +267,7 @@ impl<S: Server> Driver<'_, S> {
         }
     }
 
-    /// A stream goes on.
+    /// Continues a stream.
     fn step(&mut self, stream: usize, is_idle: bool) -> Result<()> {
         let mut kind = std::mem::replace(&mut self.streams[stream].kind, Kind::Over);
         let goes_on = match &mut kind {
@@ -287,7 +287,7 @@ impl<S: Server> Driver<'_, S> {
         Ok(())
     }
 
-    /// Begins the requests of a queue whose time has come; whether there are more.
+    /// Begins the due requests of a queue; returns false at the end of the queue.
     fn take(&mut self, stream: usize, queue: &mut Queue) -> Result<bool> {
         while queue.idle > 0 {
             if queue.next.is_none() {
@@ -317,7 +317,7 @@ impl<S: Server> Driver<'_, S> {
         Ok(true)
     }
 
-    /// A client goes on to its next request, or to its next wait; whether there is one.
+    /// Advances a client to its next request or wait; returns false at the end.
     fn follow(&mut self, stream: usize, guest: &mut Guest) -> Result<bool> {
         loop {
             match guest.then.take() {
@@ -354,7 +354,7 @@ impl<S: Server> Driver<'_, S> {
         }
     }
 
-    /// Lets those go on who wait for all others, if all others wait.
+    /// Releases the clients at the meeting, if all running streams wait there.
     fn meet(&mut self) {
         if self.meeting.len() == self.running {
             for stream in std::mem::take(&mut self.meeting) {
@@ -363,7 +363,7 @@ impl<S: Server> Driver<'_, S> {
         }
     }
 
-    /// Begins a request, unless there have been enough.
+    /// Begins a request, unless the limit is reached.
     fn begin(&mut self, stream: usize, request: &Request, arrived: Nanos) -> Result<bool> {
         if self.begun == self.limit {
             return Ok(false);
@@ -379,7 +379,8 @@ impl<S: Server> Driver<'_, S> {
             self.begin_judging(self.now);
         }
         self.begun += 1;
-        // By time, a request is judged that ends in what is judged; by number, one that begins in it.
+        // With a boundary by time, requests that end in the judged part are judged; by number, requests that
+        // begin in it.
         let is_judged = self.from.is_some() || matches!(self.judged_from, From::Time(_));
         let ticket = Ticket { stream, op: request.op, len: request.len, arrived, is_judged };
         let place = self.free.pop().unwrap_or(self.tickets.len());

@@ -1,25 +1,25 @@
-//! What a cache could do that knows the load: Belady's MIN for copies on the SSD, on the models of the
-//! devices, with their queues. There is no engine.
+//! Clairvoyant cache: Belady's MIN for copies on the SSD, with knowledge of the load, on the models of the
+//! devices with their queues. There is no engine.
 //!
 //! ```text
 //! load.rs     who asks for what, and when     future.rs  what comes, and what MIN holds     devices.rs  models, and which ends first
 //! ```
 //!
-//! All data lies on the disks, extents by turns, and copies of blocks on the SSD. A read that finds all its
-//! blocks there is served by the SSD or by the disks, another one by the disks, but for the ends that the SSD
-//! has. A write goes to either. Requests wait in the queues of the models.
+//! All data is on the disks, extents in turn, with copies of blocks on the SSD. A read with all its blocks on
+//! the SSD is served by the SSD or by the disks. Any other read is served by the disks, except for its first
+//! and last blocks if they are on the SSD. A write goes to either. Requests wait in the queues of the models.
 //!
-//! **Optimistic**: copies, write-backs and moves take no time and no journal; the whole SSD is room, and
-//! blocks of a request lie on it side by side; a write to one device is one to all. When the load begins, and
-//! when what is judged begins, the SSD holds the blocks that are read next; whatever lay where before counts
-//! for nothing. When an extent is first touched after that, all its blocks are at hand, later only those that
-//! a request asks for.
+//! **Optimistic**: copies, write-backs and moves take no time and no journal. The whole SSD is room for
+//! copies, and blocks of a request are adjacent there. A write to one device is a write to all. When the load
+//! begins, and when the judged part begins, the SSD holds the blocks with the nearest next reads; the initial
+//! layout is ignored. At the first touch of an extent after that, all its blocks may be copied without cost;
+//! later only requested blocks may.
 //!
 //! **No proven bound**: MIN has the fewest misses of blocks, not the least time of requests. A copy may be
-//! worth more because its disk is slow or busy, or because it completes a request. Which device ends first is
-//! predicted, and what is best for a request may not be for all. Clients of a closed loop use blocks in
-//! another order than the one that is expected. A policy may read ahead what was not asked for, which is none
-//! of the means here. So the best of several ways counts ([`WAYS`]).
+//! worth more because its disk is slow or busy, or because the copy completes a request. The device that ends
+//! first is predicted, and the best choice for a request may not be best for all. Clients of a closed loop
+//! use blocks in an order other than expected. A policy may read ahead blocks that were not requested; the
+//! bound never does. The best of several ways is therefore taken ([`WAYS`]).
 
 mod devices;
 mod future;
@@ -38,18 +38,18 @@ use future::{Content, Future, Uses, Worth, blocks};
 use load::{Ended, Place, Server};
 use std::ops::Range;
 
-/// Which of the devices that can serve a request does.
+/// Choice among the devices that can serve a request.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Way {
     /// The SSD.
     Ssd,
     /// The disks.
     Disk,
-    /// The one that is predicted to end first.
+    /// The device with the earliest predicted end.
     Least,
 }
 
-/// Who serves reads of which the SSD has all or some, and who serves writes.
+/// Devices for reads with all or some blocks on the SSD, and devices for writes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Ways {
     worth: Worth,
@@ -57,21 +57,21 @@ struct Ways {
     writes: Way,
 }
 
-/// The ways of which the best counts.
+/// Ways that are tried; the best result counts.
 const WAYS: [Ways; 5] = [
     Ways { worth: Worth::Every, reads: Way::Least, writes: Way::Least },
     Ways { worth: Worth::Every, reads: Way::Ssd, writes: Way::Disk },
     Ways { worth: Worth::Every, reads: Way::Ssd, writes: Way::Ssd },
-    // Where scans pass.
+    // For loads with scans.
     Ways { worth: Worth::Scattered, reads: Way::Least, writes: Way::Least },
     Ways { worth: Worth::Scattered, reads: Way::Ssd, writes: Way::Disk },
 ];
 
-/// The figures of the best way under a setup's load, on its devices, which are an SSD and disks; on so many
-/// threads.
+/// Figures of the best way under a setup's load, on `threads` threads. The setup's devices must be an SSD and
+/// disks.
 ///
 /// # Errors
-/// Of kind `Setup`: a load or devices that the bound does not fit.
+/// Of kind `Setup`: a load or devices unsuitable for the bound.
 pub(crate) fn figures(setup: &Setup, recovery_from: Option<f64>, threads: usize) -> Result<Figures> {
     if setup.cache_extents > 0 {
         return Err(Error::setup("the bound has no memory cache"));
@@ -133,7 +133,7 @@ fn run(
     })
 }
 
-/// What guests saw.
+/// Measurements of guests.
 #[derive(Default)]
 struct Seen {
     latency: Latency,
@@ -159,7 +159,7 @@ impl Seen {
     }
 }
 
-/// The SSD and the disks, and what lies on them.
+/// The SSD and the disks, with their contents.
 struct Bound<'a> {
     /// The SSD, then the disks.
     devices: Vec<Device>,
@@ -168,15 +168,15 @@ struct Bound<'a> {
     ways: Ways,
     future: Future<'a>,
     content: Content,
-    /// Blocks that hold data, and extents that were touched.
+    /// Blocks that hold data, and touched extents.
     holds_data: Vec<bool>,
     is_touched: Vec<bool>,
-    /// Parts of each request that are outstanding.
+    /// Outstanding parts of each request.
     left: Vec<u32>,
-    /// Requests that have ended at once, at this time.
+    /// Requests that ended at once, at the present time.
     ready: Vec<usize>,
     now: Nanos,
-    /// What the SSD was given to write before what is judged.
+    /// Bytes written to the SSD before the judged part.
     written_before: Bytes,
     /// Scratch: parts of disks.
     parts: Vec<(usize, Bytes, Bytes)>,
@@ -219,7 +219,7 @@ impl<'a> Bound<'a> {
         }
     }
 
-    /// The parts of disks that these bytes are.
+    /// Adds the parts of disks for a range of bytes.
     fn add_parts(&mut self, offset: Bytes, len: Bytes) {
         let disks = self.devices.len() as u64 - 1;
         let (mut at, end) = (offset, offset + len);
@@ -236,7 +236,7 @@ impl<'a> Bound<'a> {
         }
     }
 
-    /// When the parts of disks are predicted to end.
+    /// Predicted end of the parts of disks.
     fn predicts(&self, op: Op) -> f64 {
         let ends = self
             .parts
@@ -260,7 +260,7 @@ impl<'a> Bound<'a> {
     fn read(&mut self, ticket: usize, request: &Request) {
         let (start, end) = (request.offset, request.offset + request.len);
         let mut on_ssd = Bytes::ZERO;
-        // Of each extent the disk reads what the SSD lacks, from its first byte to its last.
+        // Of each extent, the disk reads the range missing on the SSD, from its first byte to its last.
         let mut at = start;
         while at < end {
             let until = (at.align_down(self.extent) + self.extent).min(end);
@@ -322,7 +322,7 @@ impl<'a> Bound<'a> {
         }
     }
 
-    /// The blocks of a request are at hand, and all of an extent that is touched for the first time.
+    /// Offers the blocks of a request, and at the first touch of an extent all its blocks.
     fn offer(&mut self, request: &Request) {
         let extents = blocks(request, self.extent);
         let of_extent = (self.extent / self.block) as usize;

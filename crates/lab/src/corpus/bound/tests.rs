@@ -1,4 +1,4 @@
-//! MIN on small loads, and the bound beside static splits on small cells.
+//! MIN on small loads, and the bound compared with static splits on small cells.
 
 use super::future::NOT_HELD;
 use super::*;
@@ -7,8 +7,8 @@ use crate::{DeviceSetup, Load, Recorded, WarmUp};
 use braid_base::{Arrival, DeviceClass, KIB, MIB};
 use std::sync::Arc;
 
-/// Requests of 4 KiB a millisecond apart: reads of blocks, and writes of those below zero, on a volume of 128
-/// MiB.
+/// Requests of 4 KiB, 1 ms apart: reads of blocks, and writes of blocks for negative numbers, on a volume of
+/// 128 MiB.
 fn setup(blocks: &[i64]) -> Setup {
     let request = |block: i64| {
         let op = if block < 0 { Op::Write } else { Op::Read };
@@ -35,7 +35,7 @@ fn setup(blocks: &[i64]) -> Setup {
 
 const BLOCKS: usize = 128 << 8;
 
-/// Which of the reads find their block, with room for so many: those that are not chosen from the beginning.
+/// Hits of the reads, with room for `room` blocks; with `choose_at`, blocks are chosen anew at this request.
 fn hits(blocks: &[i64], room: usize, choose_at: Option<usize>) -> Vec<bool> {
     let uses = Uses::of(&setup(blocks), BLOCKS, &|_| Nanos(1000), Worth::Every).unwrap();
     let (mut future, mut content) = (Future::new(&uses), Content::new(room, BLOCKS));
@@ -59,21 +59,22 @@ fn hits(blocks: &[i64], room: usize, choose_at: Option<usize>) -> Vec<bool> {
 
 #[test]
 fn min_keeps_what_is_used_next_and_passes_by_what_would_leave_before_it_is_used() {
-    // With room for 2: of 10, 20, 30 the last comes again last, and passes by; 20 then gives way to nothing.
+    // With room for 2: of 10, 20, 30 the last has the farthest next use, and is not held; 20 then evicts
+    // nothing.
     let blocks = [10, 20, 30, 10, 20, 10, 30, 20];
     let expected = [false, false, false, true, true, true, false, true];
     assert_eq!(hits(&blocks, 2, None), expected);
-    // What never comes again gives way: 30 is held from its first read on.
+    // A block without further use is evicted: 30 is held from its first read on.
     assert_eq!(hits(&[10, 20, 10, 30, 20, 30], 2, None), [false, false, true, false, true, true]);
     assert_eq!(hits(&[10, 10], 0, None), [false, false]);
-    // A write leaves a copy, and is no use of one: 20 is read before 10.
+    // A write leaves a copy, but is no use of one: 20 is read before 10.
     assert_eq!(hits(&[-10, -20, -10, 20, 10], 1, None), [false, false, false, true, false]);
     // Chosen at the beginning: 10 and 20 are read first.
     assert_eq!(hits(&[10, 20, 30, 10], 2, Some(0)), [true, true, false, true]);
     assert_eq!(hits(&[10, 30, 20, 30, 20], 2, Some(2)), [false, false, true, true, true]);
 }
 
-/// Every choice of what is held, tried out.
+/// Tries every choice of held blocks.
 #[test]
 fn no_choice_of_copies_has_more_hits_than_min() {
     fn best(blocks: &[i64], held: &mut Vec<i64>, room: usize) -> usize {

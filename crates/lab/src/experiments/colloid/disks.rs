@@ -1,4 +1,4 @@
-//! Ours: the same with an SSD and disks.
+//! Not in the paper: the same experiment with an SSD and disks.
 
 use super::{ALL_REQUESTS, COLLOID, PAPER, TIERS};
 use crate::Prefill;

@@ -1,4 +1,4 @@
-//! Vuppalapati and Agarwal, "Tiered Memory Management: Access Latency is the Key!": its main result, a
+//! Vuppalapati and Agarwal, "Tiered Memory Management: Access Latency is the Key!": the main result, a
 //! tiering system with and without balanced latencies as the load of the faster tier grows.
 
 pub mod disks;
@@ -9,7 +9,7 @@ use crate::experiment::{Experiment, Paper};
 use braid_base::Bytes;
 use braid_engine::Readahead;
 
-/// Tiers as near as the paper's, and ours.
+/// Tiers of similar speed as in the paper, and an SSD above disks.
 pub const ALL: &[&Experiment] = &[&load::EXPERIMENT, &disks::EXPERIMENT];
 
 const PAPER: Paper = Paper {

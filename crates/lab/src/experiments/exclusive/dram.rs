@@ -1,5 +1,5 @@
-//! The DRAM cache of sections 2.4 and 4.2, whose size the paper does not state: figures 5 and 7 at one split
-//! of the SSDs, with caches from none to a twentieth of the data.
+//! The DRAM cache of sections 2.4 and 4.2, of unstated size in the paper: figures 5 and 7 at one split of the
+//! SSDs, with caches from none to a twentieth of the data.
 
 use super::{CLOSE, F1, F2, fig5, fig7, other_axis, pairs_at};
 use crate::experiment::Bound::LessThan;

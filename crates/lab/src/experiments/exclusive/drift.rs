@@ -1,6 +1,6 @@
-//! Not in the paper: figures 5 and 7 at one split of the SSDs, with popularity that moves at several speeds.
-//! It tests the reason that section 5.1 gives for the combination's lead at a high SSD rate: data that leaves
-//! the tier is still in the cache.
+//! Not in the paper: figures 5 and 7 at one split of the SSDs, with popularity moving at several speeds.
+//! Tests the reason given in section 5.1 for the combination's lead at a high SSD rate: data that leaves the
+//! tier is still in the cache.
 
 use super::{CLOSE, F1, F2, other_axis, pairs_at};
 use crate::experiment::Bound::LessThan;
@@ -14,7 +14,7 @@ const LOADS: [&str; 2] = [
     "financial2-like,figures=hayashi,rate=90,span=500MiB,day=400s,grid=8KiB,volumes=10,stripe=10MiB,drift={x},requests=endless",
 ];
 
-/// The declaration. A period has 100 s, so that 36 areas an hour are one in a period.
+/// The declaration. A period has 100 s, so 36 areas an hour are one area in a period.
 pub const EXPERIMENT: Experiment = other_axis(
     "exclusive/drift",
     "Popularity that moves, with an SSD rate of 30 % and a cache rate of 80 %",

@@ -1,4 +1,4 @@
-//! Figure 10: how much faster the proposed method is than the combination, with pages of 100 MB.
+//! Figure 10: speed-up of the proposed method over the combination, with pages of 100 MB.
 
 use super::{F1, F1_RW, F2, F2_RW, PAGES_100, all_series, everywhere_faster, figure, test};
 use crate::experiment::Bound::AtLeast;
@@ -7,7 +7,7 @@ use crate::experiment::Published::Words;
 use crate::experiment::Quantity::WorstRatio;
 use crate::experiment::{Axis, Claim, Experiment, Origin};
 
-/// As those of figures 5 to 8, but for the stripe, so that pages of one trace lie on its disks.
+/// Loads of figures 5 to 8, except for the stripe: pages of one trace stay on its disks.
 const LOADS: [&str; 4] = [
     "financial1-like,figures=hayashi,rate=122,span=500MiB,day=400s,grid=8KiB,volumes=10,stripe=100MiB,requests=endless",
     "financial1-like,figures=hayashi,rate=122,read=84.6%,span=500MiB,day=400s,grid=8KiB,volumes=10,stripe=100MiB,requests=endless",

@@ -10,7 +10,7 @@ use crate::experiment::{Claim, Experiment, Origin, Test};
 /// As figure 5's, with the share of reads swapped.
 pub(super) const LOAD: &str = "financial1-like,figures=hayashi,rate=122,read=84.6%,span=500MiB,day=400s,grid=8KiB,volumes=10,stripe=10MiB,requests=endless";
 
-/// What the paper calls no significant difference, without a number.
+/// Range of "no significant difference", for which the paper gives no number.
 const ALIKE: (f64, f64) = (0.95, 1.05);
 
 const fn alike(rate: usize, to: &'static [&'static str], at: u32) -> Test {

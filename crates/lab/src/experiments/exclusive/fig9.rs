@@ -1,4 +1,4 @@
-//! Figure 9: how much faster the proposed method is than the combination, with pages of 10 MB.
+//! Figure 9: speed-up of the proposed method over the combination, with pages of 10 MB.
 
 use super::{
     F1, F1_RW, F2, F2_RW, PAGES_10, all_series, everywhere_faster, fig5, fig6, fig7, fig8, figure, is_best,
@@ -26,7 +26,7 @@ const fn with_still(all: [Series; 24]) -> [Series; 25] {
     more
 }
 
-/// All workloads and SSD rates but Financial 2 with 30 %.
+/// All workloads and SSD rates except Financial 2 with 30 %.
 const OTHERS: &[Pair] = &[
     (F1.proposed[0], F1.existing[0]),
     (F1.proposed[1], F1.existing[1]),

@@ -1,12 +1,12 @@
 //! Hayashi and Komoda, "Evaluation of Exclusive Data Allocation Between SSD Tier and SSD Cache in Storage
 //! Systems": figures 5 to 10.
 //!
-//! Figure 4 and table 1 are what the workloads are made from. Figures 5 to 8 are one workload each, with
-//! pages of 10 MB; figure 9 compares the two methods over all four, and figure 10 does so with pages of 100
-//! MB. "Existing" is the combination, "proposed" the exclusive one, as in the paper. `dram` and `drift` add
-//! what the figures have and these simulations lack: a DRAM cache, and popularity that moves. From left to
-//! right runs the SSD cache rate: the share of the SSDs for the cache; 0 is volume tiering alone, 100 the SSD
-//! cache alone.
+//! The workloads are made from figure 4 and table 1. Figures 5 to 8 are one workload each, with pages of 10
+//! MB. Figure 9 compares the two methods over all four workloads, and figure 10 does so with pages of 100 MB.
+//! "Existing" is the combination, "proposed" the exclusive method, as in the paper. `dram` and `drift` add
+//! two features of the figures that are missing in these simulations: a DRAM cache, and moving popularity.
+//! The horizontal axis is the SSD cache rate: the share of the SSDs for the cache; 0 is volume tiering alone,
+//! 100 the SSD cache alone.
 
 pub mod dram;
 pub mod drift;
@@ -66,7 +66,7 @@ const PAPER: Paper = Paper {
 const RATE_10: &[(DeviceClass, &str)] = &[(Ssd, "10%,model=sata-ssd,raid1=2,count=1"), DISKS];
 const RATE_20: &[(DeviceClass, &str)] = &[(Ssd, "10%,model=sata-ssd,raid1=2,count=2"), DISKS];
 const RATE_30: &[(DeviceClass, &str)] = &[(Ssd, "10%,model=sata-ssd,raid1=2,count=3"), DISKS];
-/// All of the volume fits on them, as in the paper.
+/// The disks hold the whole volume, as in the paper.
 const DISKS: (DeviceClass, &str) = (Hdd, "16%,model=mba3073,raid1=2,count=10");
 
 const CACHE_RATES: Axis = Axis::Numbers { label: "SSD cache rate, %", places: &[0, 20, 40, 60, 80, 100] };
@@ -166,10 +166,10 @@ const fn series(
     }
 }
 
-/// The methods at an SSD rate of 30 % and a cache rate of 80 %, where the paper's methods part.
+/// Note for comparisons at an SSD rate of 30 % and a cache rate of 80 %, where the paper's methods differ.
 const CLOSE: &[&str] = &["The cache rate is 80 % throughout."];
 
-/// Both methods there, under two workloads.
+/// Both methods at this rate, under two workloads.
 const fn pairs_at([f1, f2]: [&'static str; 2], dram: Option<&'static str>) -> [Series; 4] {
     [
         Series { dram, ..series(F1.existing[2], RATE_30, AT_80.existing, f1) },
@@ -236,8 +236,8 @@ const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {
     Test { quantity, published, bound }
 }
 
-/// The method has the shortest mean response time of all: shorter than the other one, wherever each is best,
-/// and than tiering or the cache alone.
+/// The method has the shortest mean response time: shorter than the other method, each at its best rate, and
+/// shorter than tiering or the cache alone.
 const fn is_best(method: &'static str, other: &'static [&'static str]) -> [Test; 2] {
     let shorter = RatioOfBests { measure: VolumeLatency, of: method, to: other };
     let inside = Peak { measure: VolumeLatency, series: method, from: 20, to: 80 };
@@ -249,7 +249,7 @@ const fn ratio(of: &'static str, to: &'static [&'static str], at: u32, bound: Bo
     test(Ratio { measure: VolumeLatency, of, to, at }, Words, bound)
 }
 
-/// One method is faster than the other at every cache rate at which they differ.
+/// One method is faster than the other at every cache rate with a difference.
 const fn everywhere_faster(of: &'static str, to: &'static [&'static str]) -> Test {
     test(WorstRatio { measure: VolumeLatency, of, to, from: 20 }, Words, LessThan(1.0))
 }

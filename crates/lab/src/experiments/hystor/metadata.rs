@@ -1,7 +1,7 @@
-//! Metadata blocks on the SSD at first sight, or only once their cost is known: random reads of a large file,
-//! behind its indirect blocks.
+//! Metadata blocks on the SSD at first sight, or only once their cost is known: random reads of a large file
+//! through its indirect blocks.
 //!
-//! Here the axis is the size of the SSD itself, as the talk has it ("with just 32MB of SSD space").
+//! The axis is the absolute size of the SSD, as in the talk ("with just 32MB of SSD space").
 
 use super::{HDD_ALONE, PAPER, SSD_ALONE, series, test, times_longer};
 use crate::Prefill;
@@ -16,7 +16,7 @@ const BOTH: &[(DeviceClass, &str)] = &[(Ssd, "{x}MiB,model=x25-e"), (Hdd, "73GB,
 
 const LOAD_16: &str = "ext3-file-like,read=16MiB";
 const LOAD_32: &str = "ext3-file-like,read=32MiB";
-/// Nothing is written, so that all of the SSD is for what is read.
+/// Nothing is written, so the whole SSD is for read data.
 const ON: &str = "hystor,as-published,period=1s,write-back=0%";
 const OFF: &str = "hystor,as-published,period=1s,write-back=0%,metadata=off";
 

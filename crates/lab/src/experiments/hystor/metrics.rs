@@ -1,4 +1,4 @@
-//! Indicator metrics: which of them tells best what a block costs the disk, by load.
+//! Indicator metrics: the best predictor of a block's cost on the disk, by load.
 
 use super::{HDD_ALONE, PAPER, email, postmark, series, test};
 use crate::Prefill;
@@ -39,7 +39,7 @@ const fn metrics(load: &'static str) -> [Series; 9] {
     ]
 }
 
-/// At a place the metric covers more than the best of all others.
+/// At a place the metric covers more than the best of all other metrics.
 const fn best(at: u32) -> Test {
     test(Ratio { measure: Covered, of: FREQUENCY_BY_SIZE, to: OTHERS, at }, Words, MoreThan(1.0))
 }

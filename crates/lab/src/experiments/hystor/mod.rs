@@ -1,8 +1,8 @@
 //! Chen, Koufaty and Zhang, "Hystor: Making the Best Use of Solid State Drives in High Performance Storage
-//! Systems", as presented: what an SSD is good at, three benchmarks with SSDs of 20 to 100 % of their data,
-//! metadata, scrubbing, chunk size.
+//! Systems", as presented. Covers the strengths of an SSD, three benchmarks with SSDs of 20 to 100 % of their
+//! data, metadata, scrubbing and chunk size.
 //!
-//! The paper itself was not to be had; a talk about it names its figures by their subject. The axis is the
+//! The paper itself was not available; a talk about the paper names its figures by subject. The axis is the
 //! size of the SSD, as a share of the load's data, in per cent, unless an experiment says otherwise.
 
 pub mod chunk;
@@ -109,13 +109,13 @@ const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {
     Test { quantity, published, bound }
 }
 
-/// The SSD alone beside the disk alone: how much longer the disk takes at a place.
+/// Baseline at a place: time on the disk alone as a multiple of the time on the SSD alone.
 const fn devices(at: u32, published: f64) -> [Baseline; 1] {
     let quantity = Quantity::Ratio { measure: Measure::Time, of: HDD, to: &[SSD], at };
     [Baseline { quantity, published }]
 }
 
-/// How much longer a series takes than another at a place: published, and what ours must be.
+/// Time of a series as a multiple of another's at a place: the published number, and our bound.
 const fn times_longer(
     of: &'static str,
     to: &'static [&'static str],
@@ -126,7 +126,7 @@ const fn times_longer(
     test(Quantity::Ratio { measure: Measure::Time, of, to, at }, published, bound)
 }
 
-/// The share of requests that the SSD serves at a place.
+/// Share of requests served by the SSD at a place.
 const fn hits(series: &'static str, at: u32, published: Published, bound: Bound) -> Test {
     test(Quantity::Value { measure: Measure::HitRatio, series, at }, published, bound)
 }

@@ -1,4 +1,4 @@
-//! What an SSD is good at: bandwidth by pattern and size of request.
+//! Strengths of an SSD: bandwidth by pattern and size of request.
 
 use super::{HDD_ALONE, PAPER, SSD_ALONE, series, test};
 use crate::Prefill;
@@ -51,7 +51,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::All,
     times: Times { warm_up: 2, measured: 10 },
-    // Sequential loads have no other seed.
+    // For sequential loads the seed draws only this parameter.
     jitter: &[Jitter { name: "span", low: 7782, high: 8602 }],
     baselines: &[],
     claims: &[

@@ -1,4 +1,4 @@
-//! What scrubbing adds to the requests that the SSD serves, with the load for which it is worst.
+//! Requests added by scrubbing to the requests served by the SSD, with the worst load for scrubbing.
 
 use super::{
     BOTH, HDD, HDD_ALONE, HYSTOR, PAPER, POLICY, SIZES, SSD, SSD_ALONE, devices, email, series, test,

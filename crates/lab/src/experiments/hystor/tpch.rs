@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::All,
     times: Times::WHOLE,
-    // A query that works at one rate is in step with the platter, or is not.
+    // A query with one fixed rate is either in step with the platter or not.
     jitter: &[Jitter { name: "cpu", low: 50, high: 62 }],
     baselines: &devices(20, 1.16),
     claims: &[

@@ -1,5 +1,5 @@
 //! The cross-matrix: five systems as published and their heirs, each under the loads of all five papers, on
-//! the same devices. Nothing of it is claimed by any paper, and nothing is judged.
+//! the same devices. No paper makes claims about these runs, and nothing is judged.
 //!
 //! The axis is the size of the SSD, as a share of the load's data.
 

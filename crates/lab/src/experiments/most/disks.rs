@@ -1,4 +1,4 @@
-//! Ours: the same with an SSD and disks.
+//! Not in the paper: the same experiment with an SSD and disks.
 
 use super::{COLLOID, MOST, ORTHUS, PAPER, TIERS};
 use crate::Prefill;

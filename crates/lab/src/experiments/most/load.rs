@@ -30,7 +30,7 @@ pub const READ: Experiment = Experiment {
     measures: &[Throughput, VolumeLatency, VolumeLatencyP99, SsdWritten],
     counting: None,
     prefill: Prefill::Used,
-    // The ratio takes 10 s to its end before anything is mirrored.
+    // The ratio takes 10 s to reach its end before anything is mirrored.
     times: Times { warm_up: 30, measured: 5 },
     jitter: &[],
     baselines: &[],

@@ -1,6 +1,6 @@
-//! Tu et al., "Getting the MOST out of your Storage Hierarchy with Mirror-Optimized Storage Tiering": its
-//! main result, throughput under static loads from what the performance device hardly notices to several
-//! times what it serves, beside tiering, Colloid and Orthus.
+//! Tu et al., "Getting the MOST out of your Storage Hierarchy with Mirror-Optimized Storage Tiering": the
+//! main result, throughput compared with tiering, Colloid and Orthus. Loads are static, from negligible for
+//! the performance device to several times its capacity.
 
 pub mod disks;
 pub mod load;
@@ -10,7 +10,7 @@ use crate::experiment::{Experiment, Paper};
 use braid_base::Bytes;
 use braid_engine::Readahead;
 
-/// Reads, writes, and ours.
+/// Reads, writes, and an SSD above disks.
 pub const ALL: &[&Experiment] = &[&load::READ, &load::WRITE, &disks::EXPERIMENT];
 
 const PAPER: Paper = Paper {

@@ -1,4 +1,4 @@
-//! Ours: the same above disks.
+//! Not in the paper: the same experiment above disks.
 
 use super::{CACHE, LATENCY, ORTHUS, PAPER};
 use crate::Prefill;

@@ -1,4 +1,4 @@
-//! The main result: throughput as the load grows, on devices that are nearly alike.
+//! The main result: throughput as the load grows, on devices of similar speed.
 
 use super::{CACHE, LATENCY, ORTHUS, PAPER};
 use crate::Prefill;

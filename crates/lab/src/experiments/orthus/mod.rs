@@ -1,5 +1,5 @@
 //! Wu et al., "The Storage Hierarchy is Not a Hierarchy: Optimizing Caching on Modern Storage Devices with
-//! Orthus": its main result, classic caching beside non-hierarchical caching as the load grows.
+//! Orthus": the main result, classic caching compared with non-hierarchical caching as the load grows.
 
 pub mod disks;
 pub mod load;
@@ -9,7 +9,7 @@ use crate::experiment::{Experiment, Paper};
 use braid_base::Bytes;
 use braid_engine::Readahead;
 
-/// The paper's hierarchy, and ours.
+/// The paper's hierarchy, and an SSD above disks.
 pub const ALL: &[&Experiment] = &[&load::EXPERIMENT, &disks::EXPERIMENT];
 
 const PAPER: Paper = Paper {

@@ -13,7 +13,7 @@ use crate::experiment::{Bound, Claim, Experiment, Origin, Quantity, Times};
 
 pub(super) const LOAD: &str = "iometer-like,spec=pass-50,span={span}MB,requests=endless";
 
-/// The same beside a mirror that reads the faster copy.
+/// The same ratio to a mirror that reads the faster copy.
 const BESIDE_FASTEST: Quantity = Ratio { measure: Operations, of: PASS, to: &[RAID1_FASTEST], at: 400 * K };
 
 /// The declaration.

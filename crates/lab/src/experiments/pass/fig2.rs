@@ -1,4 +1,5 @@
-//! Figure 2: IOmeter with half of its requests reads, by windows that RAID 1 with write-behind can have too.
+//! Figure 2: IOmeter with half of its requests reads, by windows that are also possible for RAID 1 with
+//! write-behind.
 
 use super::fig1::LOAD;
 use super::{

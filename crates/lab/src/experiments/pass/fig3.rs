@@ -33,7 +33,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     prefill: Prefill::All,
     times: Times { warm_up: 60, measured: 120 },
     jitter: super::SPAN_JITTER,
-    // 4,671.941 is 90 % of it.
+    // 4,671.941 is 90 % of the SSD's rate.
     baselines: &[alone(Operations, SSD, 400 * K, 4671.941 / 0.9)],
     claims: &[
         Claim {

@@ -12,7 +12,7 @@ use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Times};
 
 const LOAD: &str = "postmark-like,high=100KB,cached=90%,transactions=10M";
 
-/// The policy with a bound that is the same for all windows.
+/// The policy with the same bound for all windows.
 const LONGER: &str = "pass, max-lag=2%";
 
 /// The declaration.

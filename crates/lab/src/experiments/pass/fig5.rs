@@ -1,4 +1,4 @@
-//! Figure 5: how unevenly the requests of each benchmark come, as entropy by the number of bins of time.
+//! Figure 5: burstiness of each benchmark's requests, as entropy by the number of bins of time.
 
 use super::{BOTH, PAPER, fig1, fig3, series, test};
 use crate::Prefill;
@@ -15,7 +15,7 @@ const TPCC_20: &str = "TPC-C, 20 warehouses";
 const POSTMARK: &str = "PostMark";
 const POLICY: &str = "pass,as-published,window=400Ksectors";
 
-/// A load has less entropy than the least even of others: the smaller, the burstier.
+/// A load has less entropy than the lowest of other loads: less entropy is burstier.
 const fn burstier(of: &'static str, than: &'static [&'static str], at: u32) -> Test {
     test(Ratio { measure: Entropy, of, to: than, at }, Words, LessThan(1.0))
 }

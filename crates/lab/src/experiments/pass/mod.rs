@@ -1,8 +1,8 @@
 //! Xiao, Lei, Li, Park and Lilja, "PASS: A Hybrid Storage System for Performance-Synchronization Tradeoffs
 //! Using SSDs": tables I and II, figures 1 to 5.
 //!
-//! `span50` and `span90` sweep what the paper does not say of IOmeter. Windows are in sectors of 512 bytes,
-//! rates in operations per second, discrepancies in per cent of the volume's 30 GB.
+//! `span50` and `span90` sweep the span of IOmeter, which the paper does not state. Windows are in sectors of
+//! 512 bytes, rates in operations per second, discrepancies in per cent of the volume's 30 GB.
 
 pub mod fig1;
 pub mod fig2;
@@ -20,7 +20,7 @@ use braid_base::Bytes;
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 use braid_engine::Readahead;
 
-/// In the paper's order, and what it leaves open.
+/// In the paper's order, followed by sweeps of an unstated parameter.
 pub const ALL: &[&Experiment] = &[
     &table1::EXPERIMENT,
     &fig1::EXPERIMENT,
@@ -70,7 +70,7 @@ const WRITE_BEHIND: &str = "RAID 1, write-behind";
 const PASS: &str = "pass";
 const NO_WAITING: &str = "pass, no waiting";
 
-/// As far as figures 1 and 3 go. K is 1024.
+/// The range of figures 1 and 3. K is 1024.
 const WINDOWS: Axis = Axis::Numbers {
     label: "window, sectors",
     places: &[256, K, 4 * K, 16 * K, 64 * K, 128 * K, 256 * K, 400 * K],
@@ -79,11 +79,11 @@ const K: u32 = 1024;
 const WINDOW: &str = "pass,as-published,window={x}sectors";
 const WINDOW_NO_WAITING: &str = "pass,as-published,window={x}sectors,base=0us";
 
-/// Why the span is what it is.
+/// Reason for the span.
 const SPAN: &str = "The 0.5 GB that IOmeter uses is the largest span of span50 over which the policy has 77 % of the SSD's rate with 50 % reads. All else is predicted.";
-/// The span is ours: 5 % more or less.
+/// The span is an assumption: 5 % more or less.
 const SPAN_JITTER: &[Jitter] = &[Jitter { name: "span", low: 475, high: 525 }];
-/// PostMark's transactions: its programme counts 50,000 of them.
+/// PostMark's transactions: its programme counts 50,000 transactions.
 const POSTMARK_COUNTS: Counting = Counting { programme: "PostMark", operations: 50_000.0 };
 const POSTMARK_FITTED: &str = "Files of up to 100 KB follow from the bytes of a transaction in table I, and the 90 % of reads that the page cache answers from the \
      SSD's 2,380 transactions a second there. All else is predicted.";
@@ -100,7 +100,7 @@ const fn references(load: &'static str) -> [Series; 4] {
     ]
 }
 
-/// The same, then the policy as it is by default and without the paper's waiting.
+/// The references, then the policy with defaults and without the paper's waiting.
 const fn all(load: &'static str, pass: &'static str, no_waiting: &'static str) -> [Series; 6] {
     let [hdd, ssd, raid1, fastest] = references(load);
     let no_waiting = Series { variant_of: Some(PASS), ..series(NO_WAITING, BOTH, no_waiting, load) };
@@ -131,23 +131,23 @@ const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {
     Test { quantity, published, bound }
 }
 
-/// A series at a place beside another.
+/// Ratio of two series at a place.
 const fn times(of: &'static str, to: &'static [&'static str], at: u32, published: f64, bound: Bound) -> Test {
     let quantity = Quantity::Ratio { measure: Measure::Operations, of, to, at };
     test(quantity, Published::Number(published), bound)
 }
 
-/// A row of a table, or a rate that the text gives.
+/// A row of a table, or a rate given in the text.
 const fn value(measure: Measure, series: &'static str, at: u32, published: f64) -> Test {
     within(measure, series, at, published, Baseline::TOLERANCE)
 }
 
-/// Likewise, within a part of it.
+/// A row or rate, within a relative deviation.
 const fn within(measure: Measure, series: &'static str, at: u32, published: f64, part: f64) -> Test {
     test(Quantity::Value { measure, series, at }, Published::Number(published), Bound::Near(part))
 }
 
-/// The policy's rate grows with the window between two: it never falls, and is higher in the end.
+/// The policy's rate grows with the window between two places: it never falls, and is higher at the end.
 const fn grows(from: u32, to: u32) -> [Test; 2] {
     let measure = Measure::Operations;
     [
@@ -160,19 +160,19 @@ const fn grows(from: u32, to: u32) -> [Test; 2] {
     ]
 }
 
-/// What a device has alone.
+/// Value of a device alone.
 const fn alone(measure: Measure, series: &'static str, at: u32, published: f64) -> Baseline {
     Baseline { quantity: Quantity::Value { measure, series, at }, published }
 }
 
-/// The SSD beside the disk, IOmeter with 50 % reads: 11 times the disk is 77 % of the SSD.
+/// Ratio of the SSD to the disk, IOmeter with 50 % reads: 11 times the disk is 77 % of the SSD.
 const fn implied_at(at: u32) -> [Baseline; 1] {
     let quantity = Quantity::Ratio { measure: Measure::Operations, of: SSD, to: &[HDD], at };
     [Baseline { quantity, published: 11.0 / 0.77 }]
 }
 
-/// The policy's discrepancy at a window, at the end of an interval and on average: below 2 %, and `window` is
-/// what the paper takes for it.
+/// The policy's discrepancy at a window, at the end of an interval and on average: below 2 %; `window` is the
+/// paper's value.
 const fn discrepancy(at: u32, window: f64) -> [Test; 2] {
     [
         test(

@@ -1,4 +1,4 @@
-//! What the paper does not say of IOmeter: over which part of the 30 GB its requests go. The window is 400K
+//! Sweep of an unstated parameter: the part of the 30 GB used by IOmeter's requests. The window is 400K
 //! sectors.
 
 use super::{PAPER, PASS, RAID1, SSD, all, test};
@@ -84,7 +84,7 @@ pub const MOST_READS: Experiment = Experiment {
     measures: MEASURES,
     counting: None,
     prefill: Prefill::All,
-    // Few writes: what lies behind takes minutes to come to its bound.
+    // Few writes: the lag takes minutes to reach its bound.
     times: Times { warm_up: 300, measured: 120 },
     jitter: &[],
     baselines: &[],

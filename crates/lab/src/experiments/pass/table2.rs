@@ -13,20 +13,20 @@ const PASS_1K: &str = "pass (1K)";
 const PASS_2K: &str = "pass (2K)";
 const PASS_3K: &str = "pass (3K)";
 const PASS_4K: &str = "pass (4K)";
-/// What nine of ten New-Orders may take, in milliseconds: TPC-C, clause 5.2.5.
+/// Limit of the 90th percentile of New-Orders, in milliseconds: TPC-C, clause 5.2.5.
 const LIMIT: f64 = 5_000.0;
 
-/// Nine of ten New-Orders are answered in time, or not.
+/// Nine of ten New-Orders are answered in time, or not, depending on the bound.
 const fn answered(series: &'static str, at: u32, bound: Bound) -> Test {
     test(Value { measure: LatencyP90, series, at }, Words, bound)
 }
 
-/// tpmC beside that of the SSD alone.
+/// tpmC as a ratio to the SSD alone.
 const fn beside_ssd(of: &'static str, at: u32, published: f64) -> Test {
     test(Ratio { measure: PerMinute, of, to: &[SSD], at }, Number(published), Between(0.95, 1.05))
 }
 
-/// A row of the table, whose systems differ by 5 % at most.
+/// A row of the table; its systems differ by at most 5 %.
 const fn row(series: &'static str, at: u32, published: f64) -> Test {
     within(PerMinute, series, at, published, 0.05)
 }

@@ -1,5 +1,5 @@
-//! Figure 1: every static split between SSD and disk, which is why the paper looks for the best one by
-//! itself.
+//! Figure 1: every static split between SSD and disk; the motivation for the paper's automatic search for the
+//! best split.
 
 use super::{DBENCH_COUNTS, ONE_AND_ONE, PAPER, series, test};
 use crate::Prefill;

@@ -1,4 +1,4 @@
-//! Figure 10: dbench on a disk beside an SSD that writes worse than it, the MemoRight GT.
+//! Figure 10: dbench on a disk and an SSD with slower writes than the disk, the MemoRight GT.
 
 use super::{
     BY_PERIOD, DBENCH, DBENCH_COUNTS, HDD_ONLY, PAPER, PROCESSES, SSD_ONLY, WARDROP, WITH_MEMORIGHT,

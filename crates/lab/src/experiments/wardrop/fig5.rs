@@ -1,5 +1,5 @@
-//! Figure 5: dbench on one SSD and one disk, against each device alone and the static split that figure 1
-//! found.
+//! Figure 5: dbench on one SSD and one disk, compared with each device alone and with the best static split
+//! of figure 1.
 
 use super::{
     BY_PERIOD, DBENCH, DBENCH_COUNTS, HDD_ONLY, ONE_AND_ONE, PAPER, PROCESSES, SSD_ONLY, WARDROP,

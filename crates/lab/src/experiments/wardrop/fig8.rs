@@ -1,4 +1,4 @@
-//! Figure 8: how much data the policy keeps on the SSD under dbench, with one, two and four disks.
+//! Figure 8: amount of data on the SSD under dbench, with one, two and four disks.
 
 use super::{
     DBENCH, DBENCH_COUNTS, ONE_AND_FOUR, ONE_AND_ONE, ONE_AND_TWO, PAPER, PROCESSES, by_period, series,

@@ -1,4 +1,4 @@
-//! Figure 9: how much data the policy keeps on the SSD under the NetApp trace.
+//! Figure 9: amount of data on the SSD under the NetApp trace.
 
 use super::{
     BY_PERIOD, HDD_ONLY, NETAPP, NETAPP_COUNTS, ONE_AND_ONE, PAPER, PROCESSES, SSD_ONLY, WARDROP, by_period,

@@ -1,7 +1,7 @@
 //! Wu and Reddy, "A Novel Approach to Manage A Hybrid Storage System": figures 1, 5 to 11 and table III.
 //!
-//! `page_cache` sweeps what the paper does not say of its machine. Figures 2 to 4 show how it is built;
-//! tables I and II are the workloads, which the crate `workload` holds to its word.
+//! `page_cache` sweeps the machine's page cache, which the paper does not describe. Figures 2 to 4 show the
+//! implementation; tables I and II are the workloads, checked by tests of the crate `workload`.
 
 pub mod fig1;
 pub mod fig10;
@@ -22,7 +22,7 @@ use braid_base::Bytes;
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 use braid_engine::Readahead;
 
-/// In the paper's order, and what it leaves open.
+/// In the paper's order, followed by a sweep of an unstated parameter.
 pub const ALL: &[&Experiment] = &[
     &fig1::EXPERIMENT,
     &fig5::EXPERIMENT,
@@ -89,11 +89,11 @@ const WITH_TRANSCEND: &[(DeviceClass, &str)] =
 const DBENCH: &str = "dbench-like,think={think}us,clients={x},requests=endless";
 const NETAPP: &str = "netapp-like,think={netapp_think}us,clients={x},requests=endless";
 
-/// The processor's time of a request, which follows from one number of the paper each: 5 % more or less.
+/// Processor time of a request, derived from one number of the paper each: 5 % more or less.
 const DBENCH_JITTER: &[Jitter] = &[Jitter { name: "think", low: 95, high: 105 }];
 const NETAPP_JITTER: &[Jitter] = &[Jitter { name: "netapp_think", low: 902, high: 998 }];
 
-/// The paper's processes: it speaks of 1, 2, 6, 8 and 10.
+/// Numbers of processes: the paper mentions 1, 2, 6, 8 and 10.
 const PROCESSES: Axis = Axis::Numbers { label: "processes", places: &[1, 2, 4, 6, 8, 10, 12] };
 
 const WARDROP: &str = "wardrop";
@@ -106,7 +106,7 @@ const STRIPE: &str = "stripe";
 
 /// Operations of dbench: the sum of table I.
 const DBENCH_COUNTS: Counting = Counting { programme: "dbench", operations: 19_615_625.0 };
-/// Likewise of the NetApp trace.
+/// Operations of the NetApp trace.
 const NETAPP_COUNTS: Counting = Counting { programme: "dbench", operations: 428_763.0 };
 
 const fn series(
@@ -129,8 +129,7 @@ const fn series(
     }
 }
 
-/// The policy without migration in the background: only allocation and writes to what memory holds shift
-/// load.
+/// The policy without background migration: only allocation, and writes to data held in memory, shift load.
 const fn no_migration(devices: &'static [(DeviceClass, &'static str)], load: &'static str) -> Series {
     variant(NO_MIGRATION, WARDROP, devices, "wardrop,no-migration", load)
 }
@@ -140,8 +139,8 @@ const fn allocation_only(devices: &'static [(DeviceClass, &'static str)], load: 
     variant(ALLOCATION_ONLY, WARDROP, devices, "wardrop,allocation-only", load)
 }
 
-/// The other reading of "0.99 previous average + 0.01 current sample": a sample is the mean of a period, not
-/// a request.
+/// The other reading of "0.99 previous average + 0.01 current sample": a sample is the mean of a period
+/// instead of a request.
 const fn by_period(
     label: &'static str,
     of: &'static str,
@@ -172,8 +171,7 @@ const fn variant(
     }
 }
 
-/// Table III, on which the same load ran as in figures 6 and 9: what each device has alone, with one process
-/// and with ten.
+/// Table III has the load of figures 6 and 9: throughput of each device alone, with one process and with ten.
 const fn table_iii(series: &'static str, at: u32, published: f64) -> Baseline {
     Baseline { quantity: Quantity::Value { measure: Measure::Throughput, series, at }, published }
 }
@@ -185,8 +183,8 @@ const TABLE_III: &[Baseline] = &[
     table_iii(SSD_ONLY, 10, 23.6754),
 ];
 
-/// "Slightly more towards the disk" as processes become more: from 2 to 10 the share falls, and by no more
-/// than a fifth.
+/// "Slightly more towards the disk" as the number of processes grows: from 2 to 10 the share falls, by at
+/// most a fifth.
 const fn slightly_less(series: &'static str) -> [Test; 2] {
     let measure = Measure::SsdShare;
     [

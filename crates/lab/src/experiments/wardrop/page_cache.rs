@@ -1,4 +1,4 @@
-//! Not in the paper: what the page cache that it does not describe has to do with its claims.
+//! Not in the paper: effect of the undescribed page cache on the paper's claims.
 
 use super::{DBENCH_COUNTS, HDD_ONLY, ONE_AND_ONE, PAPER, SSD_ONLY, WARDROP, series, test, variant};
 use crate::Prefill;

@@ -1,4 +1,4 @@
-//! Table III on an SSD that is as slow as the table's: what the policy gains there follows.
+//! Table III on an SSD as slow as the table's: the resulting gain of the policy.
 
 use super::{
     HDD_ONLY, NETAPP_COUNTS, NETAPP_JITTER, PAPER, SSD_ONLY, STRIPE, WARDROP, by_period, series, table_iii,
@@ -14,7 +14,7 @@ use braid_base::DeviceClass::{self, Hdd, Ssd};
 
 const BY_PERIOD: &str = "wardrop, R by period";
 const WORN_AND_ONE: &[(DeviceClass, &str)] = &[(Ssd, "80GB,model=x25-m-worn"), (Hdd, "73GB,model=mba3073")];
-/// Of 93 MiB for each process memory holds more than of the usual 100.
+/// With 93 MiB for each process, memory holds a larger share than with the usual 100.
 const NETAPP: &str = "netapp-like,think={netapp_think}us,clients={x},files=93MiB,requests=endless";
 
 const fn row(measure: Measure, series: &'static str, published: f64) -> Test {

@@ -1,4 +1,4 @@
-//! The bandwidth of a checkpoint, which the paper promises not to sacrifice and does not measure.
+//! Bandwidth of a checkpoint: the paper promises not to sacrifice the bandwidth, but does not measure it.
 
 use super::{PAPER, TABLE_II, series, test};
 use crate::Prefill;
@@ -32,7 +32,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::Used,
     times: Times { warm_up: 2, measured: 4 },
-    // The load has no other seed.
+    // The seed draws only this parameter of the load.
     jitter: &[Jitter { name: "state", low: 5837, high: 6451 }],
     baselines: &[],
     claims: &[Claim {

@@ -1,5 +1,5 @@
-//! Figure 1: activeness, the share of the time in which a device has requests, of SSDs and disks for writes
-//! and for reads.
+//! Figure 1: activeness, the share of the time with requests on a device, of SSDs and disks for writes and
+//! for reads.
 
 use super::{PAPER, TABLE_II, WITH, WITHOUT, series, test};
 use crate::Prefill;
@@ -9,19 +9,19 @@ use crate::experiment::{Axis, Bound, Claim, Experiment, Jitter, Origin, Publishe
 use braid_base::DeviceClass::{Hdd, Ssd};
 
 const AXIS: Axis = Axis::Numbers { label: "processes", places: &[4, 16] };
-/// As IOR: all processes write segments of one file by turns.
+/// As IOR: all processes write segments of one file in turn.
 const WRITES_LOAD: &str =
     "checkpoint,clients={x},state={state}MiB,layout=shared,rounds=1M,reads=0,compute=0s";
-/// The same file is read again and again, with a second in between in which it may be reorganized.
+/// The same file is read repeatedly, with a pause of a second for reorganization.
 const READS_LOAD: &str =
     "checkpoint,clients={x},state={read_state}MiB,layout=shared,rounds=1,reads=1M,wait=1s,compute=0s";
 const EVENLY: &str = "working-set,as-published,reorganizations=0";
 
-/// The load has no other seed.
+/// The seed draws only this parameter of the load.
 const WRITES_JITTER: &[Jitter] = &[Jitter { name: "state", low: 3891, high: 4301 }];
 const READS_JITTER: &[Jitter] = &[Jitter { name: "read_state", low: 243, high: 269 }];
 
-/// What holds of both parts.
+/// Common parts of both experiments.
 const BASE: Experiment = Experiment {
     id: "",
     title: "",

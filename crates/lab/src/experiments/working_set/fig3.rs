@@ -50,7 +50,7 @@ const fn claim(tests: &'static [Test], why: &'static str, instead: &'static [Qua
 
 const WHY: &str = "What a first part of the run has shown moves once, in a pause: most of what is read later is not among it.";
 
-/// Were all data on the SSDs, and what moves to them.
+/// The time with all data on the SSDs, and the amount of data moved to the SSDs.
 const fn all_there(at: u32) -> [Quantity; 2] {
     [
         Quantity::Ratio { measure: VolumeLatency, of: ALL_SSD, to: &[WITHOUT], at },

@@ -1,4 +1,4 @@
-//! Figure 4: how the threshold of hotness decides, and what it costs.
+//! Figure 4: effect and cost of the threshold of hotness.
 
 use super::{BY_EXTENTS, PAPER, TABLE_II, WITH, WITHOUT, series, test, variant};
 use crate::Prefill;

@@ -1,5 +1,5 @@
-//! Guests while data is reorganized, which the paper does not measure: pauses of a second, in which there is
-//! never enough time for all that is due.
+//! Guests during a reorganization, not measured in the paper: pauses of a second, always too short for all
+//! due work.
 
 use super::{OFTEN, PAPER, SEEKING, WITHOUT, series, test};
 use crate::Prefill;

@@ -1,7 +1,7 @@
 //! Chen, Liu, Roth and Chen, "Using Working Set Reorganization to Manage Storage Systems with Hard and Solid
-//! State Disks" (WS-ROS): figures 1, 3, 4 and 5, the model of equations 1 and 2, and what the paper leaves
-//! out: devices that seek, the bandwidth of a checkpoint, guests during a reorganization, the wear of the
-//! SSDs, and the network between nodes.
+//! State Disks" (WS-ROS): figures 1, 3, 4 and 5, and the model of equations 1 and 2. Additions to the paper:
+//! devices that seek, the bandwidth of a checkpoint, guests during a reorganization, the wear of the SSDs,
+//! and the network between nodes.
 
 pub mod checkpoint;
 pub mod fig1;
@@ -18,7 +18,7 @@ use braid_base::Bytes;
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 use braid_engine::Readahead;
 
-/// In the paper's order, and what it leaves out.
+/// In the paper's order, followed by the additions.
 pub const ALL: &[&Experiment] = &[
     &fig1::WRITES,
     &fig1::READS,
@@ -73,7 +73,7 @@ const PAPER: Paper = Paper {
 /// Table II has 4 and 4.
 const TABLE_II: &[(DeviceClass, &str)] =
     &[(Ssd, "64GB,model=ws-ros-ssd,count=4"), (Hdd, "512GB,model=ws-ros-hdd,count=4")];
-/// As many that seek, of the class that the authors' cluster has.
+/// The same number of devices that seek, of the class in the authors' cluster.
 const SEEKING: &[(DeviceClass, &str)] =
     &[(Ssd, "64GB,model=x25-m,count=4"), (Hdd, "320GB,model=barracuda-7200.12,count=4")];
 
@@ -118,7 +118,7 @@ const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {
     Test { quantity, published, bound }
 }
 
-/// The time that requests take in one series, as a share of that in others.
+/// Time of requests in one series, as a ratio to other series.
 const fn time(
     of: &'static str,
     to: &'static [&'static str],

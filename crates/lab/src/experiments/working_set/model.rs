@@ -1,8 +1,8 @@
-//! Equations 1 and 2: reads of data that lies half on a disk, and of data that lies by the ratio γ of the two
+//! Equations 1 and 2: reads of data with one half on a disk, and of data divided by the ratio γ of the two
 //! read rates.
 //!
-//! T = γlns / 2 becomes γlns / (1 + γ): (1 + γ) / 2 times as fast, 3 times if γ is 5. The simulation knows
-//! none of this: one SSD, one disk, or two disks striped for γ = 5.
+//! T = γlns / 2 becomes γlns / (1 + γ): (1 + γ) / 2 times as fast, 3 times if γ is 5. The simulation does not
+//! use the equations: one SSD, and one disk or two striped disks for γ = 5.
 
 use super::{PAPER, series, test};
 use crate::Prefill;

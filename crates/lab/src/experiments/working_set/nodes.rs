@@ -1,6 +1,6 @@
-//! The same on nodes with an SSD and a disk each, joined by a network, of which the paper says only that
-//! moves between nodes cost more. Ours are the rates of the links, from the Ethernet of the authors' cluster
-//! (1 Gbit/s) to one that is not the limit, and their latency.
+//! The same experiments on nodes with an SSD and a disk each, joined by a network. The paper says only that
+//! moves between nodes cost more. Link rates and latency are assumptions: from the Ethernet of the authors'
+//! cluster (1 Gbit/s) to a network that is no limit.
 
 use super::{OFTEN, WITHOUT, fig1, fig3, fig4, fig5, series, test, time};
 use crate::Prefill;
@@ -17,7 +17,7 @@ const SEEKING: &[(DeviceClass, &str)] =
     &[(Ssd, "64GB,model=x25-m,count=4,node=0-3"), (Hdd, "320GB,model=barracuda-7200.12,count=4,node=0-3")];
 /// The four nodes of table II write 20 Gbit/s each, and read 88.
 const AMPLE: &str = "100Gbit";
-/// By the place on the axis.
+/// Links by the place on the axis.
 const LINKS: &str = "{x}Gbit,latency=10us";
 
 /// The series of an experiment, on nodes.
@@ -32,7 +32,7 @@ const fn on_nodes<const N: usize>(experiment: &Experiment) -> [Series; N] {
     all
 }
 
-/// Its claims, under conditions that the paper does not have.
+/// Claims of the experiment, under conditions outside the paper.
 const fn repeated<const N: usize>(claims: &[Claim]) -> [Claim; N] {
     assert!(claims.len() == N, "all of them");
     let mut all = [claims[0]; N];

@@ -1,5 +1,5 @@
-//! The wear of the SSDs, which the paper promises to lower and does not measure: what is written to them once
-//! data has been reorganized.
+//! Wear of the SSDs: the paper promises to lower the wear, but does not measure it. Bytes written to the SSDs
+//! after data has been reorganized.
 
 use super::{PAPER, WITH, WITHOUT, series, test};
 use crate::Prefill;
@@ -8,7 +8,7 @@ use crate::experiment::Quantity::Ratio;
 use crate::experiment::{Axis, Bound, Claim, Experiment, Jitter, Origin, Published, Times};
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 
-/// An SSD for half of two checkpoints of a GiB.
+/// An SSD with room for half of two checkpoints of 1 GiB.
 const DEVICES: &[(DeviceClass, &str)] =
     &[(Ssd, "1GiB,model=x25-m"), (Hdd, "320GB,model=barracuda-7200.12,count=3")];
 const LOAD: &str = "checkpoint,rounds=1M,compute={compute}ms,reads={x}";
@@ -32,7 +32,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     counting: None,
     prefill: Prefill::Used,
     times: Times { warm_up: 90, measured: 60 },
-    // The load has no other seed.
+    // The seed draws only this parameter of the load.
     jitter: &[Jitter { name: "compute", low: 1900, high: 2100 }],
     baselines: &[],
     claims: &[Claim {
