@@ -370,7 +370,7 @@ impl PageCache {
 mod tests {
     use super::*;
 
-    /// Every block that is allocated in the order of a write from the file's first to its last, and where.
+    /// Returns every block in the order of allocation by a sequential write, with its place.
     fn allocated(shape: Shape) -> Vec<Result<u64, Indirect>> {
         let mut all: Vec<Result<u64, Indirect>> = Vec::new();
         for block in 0..shape.blocks {
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_file_and_its_indirect_blocks_lie_in_the_order_in_which_they_are_written() {
-        // Within the inode, the first level, the second, and the third, each at its ends.
+        // Both ends of the inode's blocks, and of the first, second and third level.
         let ends = [0, DIRECT, DIRECT + POINTERS, DIRECT + POINTERS + POINTERS * POINTERS];
         for blocks in ends.into_iter().flat_map(|end| [end, end + 1]).filter(|&blocks| blocks > 0) {
             let shape = Shape { blocks };
