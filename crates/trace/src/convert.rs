@@ -6,7 +6,6 @@
 //! milliseconds. Records left out, or rounded to sectors, are counted. In `spc`, a device with a number as
 //! label has this number as ASU. Any other device has 1000 plus its index as ASU. In `fio2` and `fio3`, the
 //! label becomes the file name.
-//! gets the next ASU that is free from 1000 on.
 
 use crate::compact::{BlockCompression, CompactWriter, Header};
 use crate::error::Error;

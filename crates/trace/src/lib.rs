@@ -8,7 +8,6 @@
 //!
 //! No input causes a panic, and no length found in the input decides an allocation: a line has at most 64
 //! KiB, a request 256 MiB, a trace 65,536 devices. The fuzz target `trace` checks these rules.
-//! 64 KiB, a request 256 MiB, a trace 65,536 devices. The fuzz target `trace` holds it to that.
 #![forbid(unsafe_code)]
 
 mod compact;
