@@ -6,8 +6,8 @@
 //! the file twice. [`measure`] computes statistics of a stream of records, as printed in papers.
 //! [`convert()`] and [`CompactWriter`] write traces.
 //!
-//! No input causes a panic, and no length found in the input decides an allocation: a line has at most 64
-//! KiB, a request 256 MiB, a trace 65,536 devices. The fuzz target `trace` checks these rules.
+//! No input causes a panic, and no claimed length causes an unbounded allocation: a line has at most 64 KiB,
+//! a request 256 MiB, a trace 65,536 devices. The fuzz target `trace` checks these rules.
 #![forbid(unsafe_code)]
 
 mod compact;

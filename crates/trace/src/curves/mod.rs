@@ -91,7 +91,7 @@ impl FromStr for Eviction {
 
 /// A cache with a fixed number of blocks.
 trait Cache {
-    /// References a block, and returns true for a hit. The cache may hold the block afterwards.
+    /// References a block, and returns true for a hit. The cache holds the block afterwards.
     fn reference(&mut self, block: u32) -> bool;
 }
 

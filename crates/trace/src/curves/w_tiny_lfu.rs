@@ -4,7 +4,7 @@
 //!
 //! The sketch has four rows of counters up to 15. A row has as many counters as the cache has blocks (rounded
 //! up to a power of two). All counters are halved after ten times as many references as the cache has blocks.
-//! The paper's doorkeeper, which saves memory, is left out. In a draw, the new block is dropped.
+//! The paper's doorkeeper, which saves memory, is left out. In a draw, the block from the window is dropped.
 
 use super::Cache;
 use super::queues::Queues;
@@ -80,7 +80,7 @@ impl Cache for WTinyLfu {
     }
 }
 
-/// Estimates of the recent uses of blocks, never too low within the counters' limit.
+/// Estimates of the recent uses of blocks: rather too high than too low.
 struct Sketch {
     counters: Vec<u8>,
     mask: u64,
