@@ -1,4 +1,4 @@
-//! How quickly traces are read and measured: millions of records per second on one thread, the best of five
+//! Speed of reading and measuring traces: millions of records per second on one thread, the best of five
 //! runs.
 //!
 //! `cargo bench -p braid-trace`
@@ -54,7 +54,7 @@ fn best(mut run: impl FnMut() -> u64) -> f64 {
     RECORDS as f64 / took.fold(f64::INFINITY, f64::min) / 1e6
 }
 
-/// A trace that is as hard as real ones: no two times alike, some requests in sequence, most not.
+/// A trace as hard as real traces: all times differ, some requests are sequential, most are not.
 fn compact(compression: BlockCompression) -> Vec<u8> {
     let mut writer =
         CompactWriter::open(Vec::new(), &Header::default(), compression).expect("memory takes all");

@@ -1,16 +1,16 @@
-//! Compression, told by the first bytes and undone as a stream: nothing is ever held decompressed as a whole,
-//! so a small file that unpacks to terabytes costs time and no memory.
+//! Compression: detected from the first bytes, and decompressed as a stream. The whole decompressed content
+//! is never in memory. So a small file that unpacks to terabytes costs time, but no memory.
 //!
-//! A decompressor's own memory is bounded too: 128 MiB of window for zstd (what `zstd` itself writes without
-//! `--long=28` or more), 128 MiB in all for xz (its dictionary at `-9` is 64 MiB).
+//! The memory of a decompressor is limited too: a window of 128 MiB for zstd (the most that `zstd` writes
+//! without `--long=28` or more), 128 MiB in all for xz (the dictionary at `-9` is 64 MiB).
 
 use std::fmt;
 use std::io::{self, Cursor, Read};
 
-/// How a source is compressed.
+/// Compression of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compression {
-    /// Not at all.
+    /// Uncompressed.
     Plain,
     /// gzip, of one member or several.
     Gzip,
@@ -31,15 +31,15 @@ impl fmt::Display for Compression {
     }
 }
 
-/// The content of a source, decompressed.
+/// Decompressed content of a source.
 pub(crate) type Content<'a> = Box<dyn Read + Send + 'a>;
 
-/// The base-2 logarithm of the largest zstd window.
+/// Base-2 logarithm of the largest zstd window.
 const ZSTD_WINDOW_LOG: u32 = 27;
-/// What the xz decoder may use, in bytes.
+/// Memory limit of the xz decoder, in bytes.
 const XZ_MEMORY: u64 = 128 << 20;
 
-/// Tells the compression, and gives what is within.
+/// Detects the compression, and returns the decompressed content.
 pub(crate) fn decompress<'a>(mut source: impl Read + Send + 'a) -> io::Result<(Compression, Content<'a>)> {
     let mut first = Vec::with_capacity(6);
     source.by_ref().take(6).read_to_end(&mut first)?;
@@ -66,13 +66,13 @@ fn tell(first: &[u8]) -> Compression {
     match first {
         [0x1f, 0x8b, ..] => Compression::Gzip,
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Compression::Xz,
-        // A frame of data, or the frame to be skipped with which pzstd begins.
+        // A data frame, or the skippable frame at the beginning of pzstd's output.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
         _ => Compression::Plain,
     }
 }
 
-/// Compressions and archives that are not read, by their first bytes, and how to unpack them.
+/// Unsupported compressions and archives by their first bytes, with a command to unpack them.
 const UNSUPPORTED: [(&[u8], &str); 7] = [
     (b"BZh", "compressed by bzip2: unpack it first, for example bzip2 -dc FILE | braid trace info -"),
     (b"PK\x03\x04", "a zip archive: unpack it first, for example unzip -p FILE | braid trace info -"),
@@ -86,11 +86,11 @@ const UNSUPPORTED: [(&[u8], &str); 7] = [
     (b"\x1f\x9d", "compressed by compress: unpack it first, for example gzip -dc FILE | braid trace info -"),
 ];
 
-/// Where the mark of a tar archive stands in its first header.
+/// Offset of the magic number in the first header of a tar archive.
 const TAR_MARK: usize = 257;
 
-/// Names the compression, archive or encoding of a content that no format of traces begins with; `None` for
-/// all else.
+/// Names the compression, archive or encoding of an unsupported content. `None` for any other content. No
+/// trace format begins with any of these magic numbers.
 pub(crate) fn unsupported(beginning: &[u8]) -> Option<&'static str> {
     if beginning.get(TAR_MARK..).is_some_and(|rest| rest.starts_with(b"ustar")) {
         return Some("a tar archive: unpack it into a folder, and name the folder or one of its files");

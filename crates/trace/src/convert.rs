@@ -1,10 +1,11 @@
-//! Writing a trace in another format.
+//! Converts a trace to another format.
 //!
-//! *compact* keeps everything. The texts are for other programs and keep less: `spc` (see `formats/spc.rs`)
-//! has neither flushes nor discards, and addresses in sectors; `fio2` and `fio3` (see `formats/fio.rs`) have
-//! times in milliseconds, as fio itself takes the waits of version 2, and in microseconds. What was left out
-//! or rounded is counted. A device keeps its number as ASU, its label as file name; one that is no number
-//! gets the next ASU that is free from 1000 on.
+//! *compact* keeps everything. The text formats are for other programs and keep less. `spc` (see
+//! `formats/spc.rs`) has no flushes and no discards, and its addresses are in sectors. `fio2` and `fio3` (see
+//! `formats/fio.rs`) have times in milliseconds and microseconds: fio itself reads the waits of version 2 as
+//! milliseconds. Records left out, or rounded to sectors, are counted. In `spc`, a device with a number as
+//! label has this number as ASU. Any other device has 1000 plus its index as ASU. In `fio2` and `fio3`, the
+//! label becomes the file name.
 
 use crate::compact::{BlockCompression, CompactWriter, Header};
 use crate::error::Error;
@@ -14,7 +15,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
 
-/// What a trace is written as.
+/// Target format of a conversion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
     /// Braid's own format.
@@ -27,18 +28,18 @@ pub enum Target {
     Fio3,
 }
 
-/// What became of the records.
+/// Counts of a conversion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Converted {
     /// Records written.
     pub records: u64,
-    /// Records that the target has no word for.
+    /// Records of a type that the target format lacks.
     pub left_out_records: u64,
-    /// Records whose address was rounded down, and whose length was rounded up, to whole sectors.
+    /// Records with the address rounded down, and the length rounded up, to whole sectors.
     pub rounded_records: u64,
 }
 
-/// Writes all that `reader` gives; `header` is for the compact format. `progress` is told of each record.
+/// Writes all records of `reader`. `header` is for the compact format. `progress` is called for each record.
 pub fn convert<W: Write>(
     reader: &mut Reader,
     target: Target,
@@ -104,11 +105,11 @@ impl<W: Write> Writer<W> {
 
 struct Spc<W> {
     out: W,
-    /// By the number of a device.
+    /// ASU by device index.
     asus: Vec<Option<u64>>,
 }
 
-/// What is no number gets an ASU from here on.
+/// First ASU for devices with a label that is not a number.
 const FIRST_OF_NAMED: u64 = 1000;
 
 impl<W: Write> Spc<W> {
@@ -138,9 +139,9 @@ impl<W: Write> Spc<W> {
 struct Fio<W> {
     out: W,
     version: u32,
-    /// Files that were opened, by the number of their device.
+    /// Opened files, by device index.
     files: Vec<Option<String>>,
-    /// The last wait of version 2, in milliseconds.
+    /// Last wait of version 2, in milliseconds.
     waited: u64,
     last: Nanos,
 }
@@ -191,7 +192,8 @@ impl<W: Write> Fio<W> {
         }
     }
 
-    /// The first is at 1 µs: fio (3.33) takes a time of zero for none, and would not wait until the second.
+    /// Returns the time in microseconds, plus 1: fio (3.33) takes a time of zero as absent, and would not
+    /// wait until the second record.
     fn micros(&self) -> u64 {
         self.last.0 / 1_000 + 1
     }
@@ -204,11 +206,11 @@ impl<W: Write> Fio<W> {
     }
 }
 
-/// fio takes a colon for the end of a name, and names of digits alone read like a mistake.
+/// Returns a file name for a label. A name of digits alone would look like a mistake.
 fn file_name(label: &str) -> String {
     match label.parse::<u64>() {
         Ok(number) => format!("device{number}"),
-        // fio ends a name at a colon and at a blank.
+        // fio ends a name at a colon or a blank.
         Err(_) => label.replace(|c: char| c == ':' || c.is_whitespace(), "_"),
     }
 }

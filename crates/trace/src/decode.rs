@@ -1,5 +1,5 @@
-//! What every format does: turn the next piece of content into records. Text formats only say what a line
-//! means.
+//! Common interface of all formats: decode the next piece of content into records. Text formats only
+//! interpret single lines.
 
 use crate::Error;
 use crate::devices::Devices;
@@ -10,7 +10,7 @@ use crate::reader::Tally;
 use crate::source::{Line, Source};
 use braid_base::Op;
 
-/// A record as its trace has it: the trace's own clock, the device's own addresses, in nanoseconds and bytes.
+/// A record as in the trace: the trace's clock, the device's addresses, in nanoseconds and bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Raw {
     pub at: u64,
@@ -18,58 +18,59 @@ pub(crate) struct Raw {
     pub op: Op,
     pub offset: u64,
     pub len: u64,
-    /// The number of its line, record or block, for messages.
+    /// Number of the line, record or block, for messages.
     pub number: u64,
 }
 
-/// What one call of a decoder gives.
+/// Results of a decoder.
 pub(crate) struct Batch {
     pub records: Vec<Raw>,
     pub devices: Devices,
     pub problems: Problems,
-    /// Of formats that note several events of a request.
+    /// Only for formats with several events per request.
     pub events: Events,
 }
 
-/// Reads one format.
+/// Decoder of a format.
 pub(crate) trait Decode: Send {
-    /// Adds what the next piece of content holds. `false` at the end.
+    /// Adds the records of the next piece of content. Returns `false` at the end.
     fn decode(&mut self, source: &mut Source, batch: &mut Batch) -> Result<bool, Error>;
 
-    /// Where the trace itself says where its devices lie: base and span of each, by number.
+    /// Returns base and span of each device by number, if the trace contains the layout of its devices.
     fn places(&self) -> Option<&[(u64, u64)]> {
         None
     }
 
-    /// What became of records before this decoder gave them, where it reads other traces.
+    /// Returns the counts of records by the readers of the parts, if the decoder merges other traces.
     fn tally(&self) -> Tally {
         Tally::default()
     }
 }
 
-/// What a line of a text format means.
+/// Interpreter of the lines of a text format.
 pub(crate) trait LineFormat: Send {
-    /// The record on a line; `None` if the line is rightly none (a heading, an event of no interest).
+    /// Returns the record on a line. `None` if the line is valid but holds no record (a heading, an ignored
+    /// event).
     fn record(&mut self, line: &[u8], devices: &mut Devices) -> Result<Option<Raw>, Reason>;
 
-    /// The events met so far, where the format notes several of each request.
+    /// Returns the events met so far, for formats with several events per request.
     fn events(&self) -> Events {
         Events::default()
     }
 }
 
-/// Reads text with the help of what knows its lines.
+/// Decoder of text formats.
 pub(crate) struct Lines {
     format: Box<dyn LineFormat>,
     number: u64,
 }
 
-/// Lines in one batch: enough to make the call of a decoder cheap, few enough to stay in the cache.
+/// Lines per batch: enough to make the call of a decoder cheap, few enough to stay in the processor's cache.
 const LINES_PER_BATCH: usize = 512;
 
-/// A request longer than this is a mistake of units, or rubbish: the kernel's own limit is far below.
+/// Limit of a request. A longer request is a wrong unit or garbage: the kernel's own limit is far lower.
 const LONGEST_REQUEST: u64 = 256 << 20;
-/// Where addresses end: 64 PiB on one device.
+/// End of addresses: 64 PiB on each device.
 const LAST_BYTE: u64 = 1 << 56;
 
 impl Lines {
@@ -115,13 +116,13 @@ fn is_comment(line: &[u8]) -> bool {
     line.trim_ascii_start().first().is_none_or(|&first| first == b'#')
 }
 
-/// An error of the source, with the place up to which the trace was read.
+/// Returns an error of the source, with the place up to which the trace was read.
 pub(crate) fn broken(format: Format, number: u64, error: std::io::Error) -> Error {
     let word = format.word_for_record();
     Error::io(format!("the trace cannot be read beyond {word} {number}"), error)
 }
 
-/// Refuses what no device can be asked for, so that what measures or replays a trace need not check again.
+/// Rejects requests that no device can serve, so that measuring and replaying need no further checks.
 pub(crate) fn check(record: Option<Raw>) -> Result<Option<Raw>, Reason> {
     let Some(Raw { op, offset, len, .. }) = record else { return Ok(None) };
     match op {

@@ -1,13 +1,14 @@
-//! Telling the format by content. A file's name is never asked: it is often wrong, and a pipe has none.
+//! Detection of the format from the content. The name of a file is never used: names are often wrong, and a
+//! pipe has no name.
 //!
-//! 0. Compressions, archives and encodings that are not read are named.
-//! 1. A magic number or heading decides: compact, blktrace, fio, srt (of which two records do, too).
-//! 2. What is not text is vscsi or oracleGeneral, if its first records make sense as such. Bare binary
-//!    numbers (`blocks-u32`, `blocks-u64`) make sense of anything, and are never guessed.
-//! 3. Each text format is shown the lines within the first 64 KiB (at most 200); the one that finds most
-//!    records wins, if it finds them in at least half of the lines that are not empty. So a heading, or some
-//!    bad lines, do no harm.
-//! 4. Of the three formats with five columns, the rule in `formats/columns.rs` finds the right one.
+//! 0. Unsupported compressions, archives and encodings are named in the error.
+//! 1. A magic number or heading decides: compact, blktrace, fio, srt. Two valid records also decide for srt.
+//! 2. Binary content is vscsi or oracleGeneral, if the first records are valid in this format. Bare binary
+//!    numbers (`blocks-u32`, `blocks-u64`) are valid for any content, and are never detected.
+//! 3. Each text format reads the lines within the first 64 KiB (at most 200). The format with the most
+//!    records wins, if it finds records in at least half of the non-empty lines. So a heading or some bad
+//!    lines do no harm.
+//! 4. For the three formats with five columns, the rule in `formats/columns.rs` decides.
 
 use crate::Error;
 use crate::compact;
@@ -21,11 +22,11 @@ use crate::options::Options;
 use crate::problems::Excerpt;
 use braid_base::{Nanos, SECTOR};
 
-/// How much of the beginning is looked at.
+/// Bytes of the beginning used for detection.
 pub(crate) const VIEW: usize = 64 << 10;
 const MOST_LINES: usize = 200;
 
-/// The text formats without a heading, the more particular first: that decides between equals.
+/// Text formats without a heading, the most specific first: the order decides between equal results.
 const TEXT: [Format; 12] = [
     Format::Spc,
     Format::Msr,
@@ -41,7 +42,7 @@ const TEXT: [Format; 12] = [
     Format::Blocks,
 ];
 
-/// The format of a trace that begins so.
+/// Detects the format of a trace from its first bytes.
 pub(crate) fn detect(beginning: &[u8], options: &Options) -> Result<Format, Error> {
     if beginning.is_empty() {
         return Err(Error::Unrecognised("the trace is empty: its format cannot be detected".to_owned()));
@@ -72,7 +73,7 @@ pub(crate) fn detect(beginning: &[u8], options: &Options) -> Result<Format, Erro
     }
     let lines = lines(beginning);
     let found = |format| (records(format, &lines, beginning, options), format);
-    // The first of equals: `max_by_key` would give the last.
+    // `max_by_key` returns the last of equal maxima. The reversed order makes it the first in `TEXT`.
     let best = TEXT.into_iter().rev().map(found).max_by_key(|&(records, _)| records);
     match best {
         Some((records, format)) if records > 0 && records * 2 >= lines.len() => Ok(match format {
@@ -88,7 +89,7 @@ fn is_text(beginning: &[u8]) -> bool {
     beginning.iter().filter(odd).count() * 100 <= beginning.len()
 }
 
-/// The lines that the view holds whole, and are not empty.
+/// Returns the complete, non-empty lines of the view, without comments.
 fn lines(beginning: &[u8]) -> Vec<&[u8]> {
     let mut lines: Vec<&[u8]> = beginning.split(|&byte| byte == b'\n').collect();
     if beginning.len() >= VIEW && lines.len() > 1 {
@@ -98,14 +99,15 @@ fn lines(beginning: &[u8]) -> Vec<&[u8]> {
     lines.into_iter().map(<[u8]>::trim_ascii).filter(content).take(MOST_LINES).collect()
 }
 
-/// How many records a format finds. Units do not matter: an override that does not fit is an error later.
+/// Returns the number of records that a format finds. Units are ignored: an unsuitable override is an error
+/// later.
 fn records(format: Format, lines: &[&[u8]], beginning: &[u8], options: &Options) -> usize {
     let usual = Options { event: options.event, ..Options::default() };
     let Ok(units) = usual.units(format) else { return 0 };
     let Some(mut reader) = formats::lines(format, units, &usual, beginning) else { return 0 };
     let mut devices = Devices::default();
     let mut is_record = |line: &&&[u8]| {
-        // Events of blkparse that are of no interest are lines of it all the same.
+        // Ignored events of blkparse also count as its lines.
         match reader.record(line, &mut devices) {
             Ok(Some(_)) => true,
             Ok(None) => format == Format::Blkparse && blkparse::is_device(Fields::by_space(line).get(0)),
@@ -115,7 +117,7 @@ fn records(format: Format, lines: &[&[u8]], beginning: &[u8], options: &Options)
     lines.iter().filter(|line| is_record(line)).count()
 }
 
-/// Whether all addresses and lengths of five columns are multiples of a sector's bytes.
+/// Returns true if all addresses and lengths in five columns are multiples of the sector size.
 fn addresses_are_bytes(lines: &[&[u8]]) -> bool {
     let is_multiple = |field| whole(field).is_none_or(|value| value.is_multiple_of(columns::SECTOR_BYTES));
     lines.iter().all(|line| {

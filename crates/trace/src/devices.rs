@@ -1,5 +1,5 @@
-//! The devices of a trace: ASUs, disks, files. Each has a label, by which people select it, and a number in
-//! order of first appearance, by which this crate keeps it.
+//! The devices of a trace: ASUs, disks, files. Each device has a label, for selection by people, and a number
+//! in order of first appearance, for internal use.
 
 use crate::Error;
 use crate::problems::Reason;
@@ -7,24 +7,24 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::cmp::Ordering;
 
-/// The labels of devices met so far.
+/// Labels of the devices met so far.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     numbers: HashMap<Box<[u8]>, u16, FixedState>,
     labels: Vec<String>,
-    /// The device of the record before: the same more often than not.
+    /// Device of the last record, as a shortcut: usually also the device of the next record.
     last: Option<u16>,
-    /// Whether there was a device too many.
+    /// True if the trace has more than [`MOST_DEVICES`] devices.
     is_overrun: bool,
 }
 
-/// As many as a number of 16 bits tells apart: traces of clouds have some thousands of disks. A trace with
-/// more ends with an error.
+/// Limit of devices: the range of a number of 16 bits. Traces of clouds have some thousands of disks. A trace
+/// above the limit ends with an error.
 pub(crate) const MOST_DEVICES: usize = 1 << 16;
 const LONGEST_LABEL: usize = 255;
 
 impl Devices {
-    /// The number of the device with this label.
+    /// Returns the number of the device with the given label, and adds a new device if needed.
     pub(crate) fn number(&mut self, label: &[u8]) -> Result<u16, Reason> {
         if let Some(last) = self.last
             && self.labels[usize::from(last)].as_bytes() == label
@@ -57,7 +57,7 @@ impl Devices {
         Ok(number)
     }
 
-    /// The end of a trace that has more devices than can be told apart: the rest of it would be left out.
+    /// Fails if the trace has too many devices: the records of the other devices would be left out.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.is_overrun {
             true => Err(Error::Options(format!(
@@ -67,13 +67,13 @@ impl Devices {
         }
     }
 
-    /// All labels, by number.
+    /// Returns all labels, by number.
     pub(crate) fn labels(&self) -> &[String] {
         &self.labels
     }
 }
 
-/// The order in which devices are laid out: those with numbers for labels first, by number, then by label.
+/// Layout order of devices: numeric labels first, by number, then all other labels in alphabetical order.
 pub(crate) fn layout_order(a: &str, b: &str) -> Ordering {
     match (a.parse::<u64>(), b.parse::<u64>()) {
         (Ok(a), Ok(b)) => a.cmp(&b),

@@ -1,33 +1,33 @@
-//! What ends a trace: the thing, the value, the limit, the remedy. A bad record alone does not; see
-//! [`crate::Problems`].
+//! Errors that end the reading of a trace: the thing, the value, the limit, the remedy. Bad records alone are
+//! not errors; see [`crate::Problems`].
 
 use std::io;
 
-/// Why a trace cannot be read, or not further.
+/// Reason why a trace cannot be read, or not further.
 #[derive(thiserror::Error, Debug)]
 pub enum Error {
-    /// The source or the destination failed, or what is compressed is damaged.
+    /// The source or the destination failed, or the compressed content is damaged.
     #[error("{attempt}: {source}")]
     Io {
-        /// What was tried.
+        /// The failed operation.
         attempt: String,
-        /// What came of it.
+        /// The cause.
         source: io::Error,
     },
-    /// The content is that of no format, or not of the format that was named.
+    /// The content has no known format, or not the named format.
     #[error("{0}")]
     Unrecognised(String),
     /// Options contradict each other or the format.
     #[error("{0}")]
     Options(String),
-    /// The first bad record, where reading is strict.
+    /// The first bad record, if reading is strict.
     #[error(
         "{place}: {reason}; mend the trace, or read it without --strict, which skips such records and counts them"
     )]
     Strict {
         /// The format's word for a record, and its number.
         place: String,
-        /// What is wrong with it.
+        /// The defect of the record.
         reason: String,
     },
 }
@@ -37,7 +37,7 @@ impl Error {
         Error::Io { attempt: attempt.into(), source }
     }
 
-    /// The same with the name of the trace.
+    /// Adds the name of the trace.
     pub(crate) fn within(self, name: &str) -> Error {
         match self {
             Error::Io { attempt, source } => Error::Io { attempt: format!("{name}: {attempt}"), source },

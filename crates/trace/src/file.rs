@@ -1,4 +1,4 @@
-//! A trace in a file, or in several, which can be read more than once.
+//! A trace in a file or several files, read as often as needed.
 
 use crate::Error;
 use crate::compact;
@@ -13,8 +13,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A trace in a file, or in several. Its devices are laid one after another, each with the room that it
-/// needs.
+/// A trace in a file or several files. The devices lie one after another, each with just the room for its
+/// addresses.
 pub struct TraceFile {
     path: PathBuf,
     options: Options,
@@ -22,13 +22,13 @@ pub struct TraceFile {
     watch: Option<Watch>,
 }
 
-/// Is told how many bytes of the file were read, each time that some were.
+/// Callback for each read of the file, with the number of bytes read.
 pub type Watch = Arc<dyn Fn(u64) + Send + Sync>;
 
 impl TraceFile {
-    /// Opens a trace and reads it once through: a file, all files of a folder, or several joined by `+`. One
-    /// complete file of the compact format says by itself what there is to know. The layout of `options` is
-    /// not used.
+    /// Opens a trace and reads the whole trace once. `path` is a file, a folder with all its files, or
+    /// several files joined by `+`. For a single complete file in the compact format, the header and the end
+    /// suffice. The layout of `options` is not used.
     pub fn open(path: &Path, options: &Options, watch: Option<Watch>) -> Result<TraceFile, Error> {
         let survey = match compact_survey(path, options)? {
             Some(survey) => survey,
@@ -37,7 +37,7 @@ impl TraceFile {
         Ok(TraceFile::surveyed(path, options, survey, watch))
     }
 
-    /// The same, and notes which extents of this size requests touch.
+    /// Opens a trace and also notes the touched extents of the given size.
     pub fn open_touched(
         path: &Path,
         options: &Options,
@@ -61,23 +61,23 @@ impl TraceFile {
         TraceFile { path: path.to_owned(), options, survey, watch }
     }
 
-    /// What the first pass found out.
+    /// Returns the results of the first pass.
     pub fn survey(&self) -> &Survey {
         &self.survey
     }
 
-    /// Reads the trace from its beginning.
+    /// Returns a reader from the beginning of the trace.
     pub fn reader(&self) -> Result<Reader<'static>, Error> {
         open(&self.path, &self.options, self.watch.clone())
     }
 }
 
-/// Opens a trace with any options: a file, all files of a folder, or several joined by `+`.
+/// Opens a trace with any options: a file, all files of a folder, or several files joined by `+`.
 pub fn open(path: &Path, options: &Options, watch: Option<Watch>) -> Result<Reader<'static>, Error> {
     open_through(path, options, |file| Watched { file, watch: watch.clone() })
 }
 
-/// The same; each file is read through what `through` makes of it.
+/// Opens a trace and reads each file through the wrapper `through`.
 pub fn open_through<S: Read + Send + 'static>(
     path: &Path,
     options: &Options,
@@ -98,19 +98,19 @@ pub fn open_through<S: Read + Send + 'static>(
     }
 }
 
-/// For a first pass: devices lie where no other can be.
+/// Returns the options for a first pass: a layout with room for any device.
 fn apart(options: &Options) -> Options {
     Options { layout: Layout::ROOMY, ..options.clone() }
 }
 
-/// Refuses what cannot be read more than once.
+/// Rejects paths that cannot be read more than once.
 fn refuse_pipes(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let files = files_of(path)?;
     files.iter().try_for_each(|file| refuse_pipe(file).map(drop))?;
     Ok(files)
 }
 
-/// Opens what can be read more than once.
+/// Opens a file, and rejects a file that cannot be read more than once.
 fn refuse_pipe(path: &Path) -> Result<File, Error> {
     let is_file = std::fs::metadata(path).map_err(|error| named(path, error))?.is_file();
     if !is_file {
@@ -122,8 +122,8 @@ fn refuse_pipe(path: &Path) -> Result<File, Error> {
     File::open(path).map_err(|error| named(path, error))
 }
 
-/// Header and end of an uncompressed compact trace are enough, unless a device is to be picked out, or the
-/// records looked at one by one.
+/// Returns the survey from header and end of an uncompressed compact trace. `None` if a full pass is needed:
+/// for a selected device, for strict reading, for another speed, for several files, or for any other trace.
 fn compact_survey(path: &Path, options: &Options) -> Result<Option<Survey>, Error> {
     const AS_LONG_AS_A_HEADER: u64 = 1 << 20;
     let files = refuse_pipes(path)?;

@@ -1,15 +1,15 @@
-//! Which files are the parts of a trace.
+//! Lists the files of a trace.
 
 use crate::Error;
 use std::path::{Path, PathBuf};
 
-/// Files of one trace that are open at once, at most.
+/// Limit of files of a trace, because all are open at once.
 const MOST_FILES: usize = 1024;
 
-/// The files that a path names: a file, all files of a folder, or several files joined by `+`.
+/// Returns the files named by a path: a file, all files of a folder, or several files joined by `+`.
 ///
 /// # Errors
-/// `Io` if a folder cannot be read, `Options` if it has no files, or too many.
+/// `Io` if a folder cannot be read, `Options` if the folder has no files, or if there are too many files.
 pub fn files_of(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let name = path.display();
     let unreadable = |error| Error::io(path.display().to_string(), error);

@@ -1,26 +1,26 @@
-//! The formats by name, and in which units each counts.
+//! Formats by name, with their units.
 
 use crate::formats::blocks;
 use braid_base::{Bytes, Nanos, SECTOR};
 use std::fmt;
 use std::str::FromStr;
 
-/// A format of traces; each is described in the file of its name in `formats/`.
+/// A trace format, described in the file of the same name in `formats/`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// Storage Performance Council, as in the UMass repository: `ASU,LBA,size,opcode,time`.
     Spc,
     /// MSR Cambridge CSV.
     Msr,
-    /// What the kernel and blktrace write.
+    /// The binary format of the kernel and blktrace.
     Blktrace,
-    /// What blkparse prints.
+    /// The text output of blkparse.
     Blkparse,
     /// fio's iolog, version 2 or 3.
     Fio,
     /// DiskSim's ASCII format: `milliseconds device sector sectors flags`.
     DiskSim,
-    /// SSDSim's and MQSim's: `nanoseconds device sector sectors op`.
+    /// SSDSim and MQSim: `nanoseconds device sector sectors op`.
     SsdSim,
     /// Slices of MSR traces: `milliseconds device byte bytes op`.
     MsrCut,
@@ -42,22 +42,22 @@ pub enum Format {
     Tencent,
     /// SYSTOR '17 CSV: `Timestamp,Response,IOType,LUN,Offset,Size`.
     Systor,
-    /// A number of a block on each line.
+    /// Text with a block number on each line.
     Blocks,
-    /// Numbers of blocks of four bytes.
+    /// Binary block numbers of four bytes.
     BlocksU32,
-    /// Numbers of blocks of eight bytes.
+    /// Binary block numbers of eight bytes.
     BlocksU64,
-    /// Braid's own.
+    /// Braid's own format.
     Compact,
 }
 
-/// In which units a format counts, where the trace itself does not say.
+/// Units of a format, unless the trace itself contains the units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Units {
-    /// One unit of time; `None` if the format leaves no doubt.
+    /// Unit of time. `None` if the format defines the unit.
     pub time: Option<Nanos>,
-    /// One unit of address (and of length, where the format counts that in blocks); `None` if it is the byte.
+    /// Unit of address (and of length, if the format counts lengths in blocks). `None` for bytes.
     pub block: Option<Bytes>,
 }
 
@@ -87,7 +87,7 @@ impl Format {
         Format::Compact,
     ];
 
-    /// Its name in commands.
+    /// Returns the name in commands.
     pub fn name(self) -> &'static str {
         match self {
             Format::Spc => "spc",
@@ -114,7 +114,7 @@ impl Format {
         }
     }
 
-    /// The units of the format; those that are `Some` may be overridden by [`crate::Options`].
+    /// Returns the default units of the format. [`crate::Options`] may override units that are `Some`.
     pub fn units(self) -> Units {
         let (time, block) = match self {
             Format::Spc => (Some(Nanos::from_secs(1)), Some(SECTOR)),
@@ -138,7 +138,7 @@ impl Format {
         Units { time, block }
     }
 
-    /// What its records are called in messages.
+    /// Returns the word for a record in messages.
     pub fn word_for_record(self) -> &'static str {
         match self {
             Format::Blktrace
@@ -168,7 +168,7 @@ impl FromStr for Format {
 }
 
 impl Format {
-    /// The names of all formats, for messages.
+    /// Returns the names of all formats, for messages.
     pub fn names() -> String {
         Format::ALL.map(Format::name).join(", ")
     }

@@ -1,13 +1,13 @@
-//! Block traces: read in every usual format, measured, converted.
+//! Block traces: reads every usual format, measures, converts.
 //!
-//! [`Reader`] takes any source and gives [`Record`]s in order of time, in memory that does not depend on the
-//! length of the trace: compression and format are told by content, bad records are reported and counted,
-//! several devices are laid into one address space. [`TraceFile`] does the same for a file, which it can read
-//! twice. [`measure`] says of a stream of records what papers print of their traces. [`convert()`] and
-//! [`CompactWriter`] write.
+//! [`Reader`] reads any source and returns [`Record`]s in order of time. Memory does not depend on the length
+//! of the trace. Compression and format are detected from the content. Bad records are reported and counted.
+//! Several devices are laid out in one address space. [`TraceFile`] does the same for a file, and can read
+//! the file twice. [`measure`] computes statistics of a stream of records, as printed in papers.
+//! [`convert()`] and [`CompactWriter`] write traces.
 //!
-//! Nothing here panics whatever the bytes are, and nothing allocates by what they claim: a line has at most
-//! 64 KiB, a request 256 MiB, a trace 65,536 devices. The fuzz target `trace` holds it to that.
+//! No input causes a panic, and no claimed length causes an unbounded allocation: a line has at most 64 KiB,
+//! a request 256 MiB, a trace 65,536 devices. The fuzz target `trace` checks these rules.
 #![forbid(unsafe_code)]
 
 mod compact;

@@ -1,10 +1,10 @@
-//! Several files that are one trace, merged by time. blktrace writes a file for each processor; other traces
-//! come cut by device or by hour.
+//! Merges the files of one trace by time. blktrace writes a file for each processor. Other traces are split
+//! by device or by hour.
 //!
-//! All parts are read side by side, and the earliest next record of all is given. Each part must therefore be
-//! in order by itself, as far as the window of records that are held back reaches, and the clocks of all must
-//! be one. Of records of one time, the record of the part that was named first comes first. Devices of one
-//! label are one device.
+//! All parts are read in parallel. Each step returns the earliest next record of all parts. So each part must
+//! be in order, except for disorder within its window of held-back records, and all parts must use the same
+//! clock. At equal times, the record of the part named first comes first. Devices with the same label are the
+//! same device.
 
 use crate::Error;
 use crate::compression::Compression;
@@ -18,7 +18,7 @@ use braid_base::{Bytes, Op};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Records of one batch: as many as text formats decode at a time.
+/// Records of a batch: as many as text formats decode at a time.
 const BATCH: usize = 512;
 
 /// The parts of a trace.
@@ -29,30 +29,30 @@ pub(crate) struct Merged {
     is_begun: bool,
 }
 
-/// A part, at its own times.
+/// A part, with its own clock.
 struct Part {
     reader: Reader<'static>,
-    /// The numbers in the whole of its devices, by its own.
+    /// Device numbers in the merged trace, by the part's device number.
     numbers: Vec<u16>,
     next: Option<Raw>,
-    /// Problems that the whole has taken over.
+    /// Problems already copied to the merged trace.
     taken: u64,
 }
 
 impl Merged {
-    /// Merges traces that are read with devices apart, at the speed of the trace.
+    /// Merges traces. Their readers must use the layout `Apart` and the speed of the trace.
     pub fn new(parts: Vec<Reader<'static>>) -> Merged {
         let part = |reader| Part { reader, numbers: Vec::new(), next: None, taken: 0 };
         Merged { parts: parts.into_iter().map(part).collect(), waiting: BinaryHeap::new(), is_begun: false }
     }
 
-    /// The format and compression of the first part.
+    /// Returns the format and compression of the first part.
     pub fn kind(&self) -> (Format, Compression) {
         let first = self.parts.first().map(|part| (part.reader.format(), part.reader.compression()));
         first.unwrap_or((Format::Blocks, Compression::Plain))
     }
 
-    /// Takes the next record of a part.
+    /// Reads the next record of a part.
     fn fetch(&mut self, place: usize, devices: &mut Devices) -> Result<(), Error> {
         let part = &mut self.parts[place];
         part.next = part.read(devices)?;
@@ -62,7 +62,7 @@ impl Merged {
         Ok(())
     }
 
-    /// Brings what is said of the parts into the whole.
+    /// Copies events and problems of the parts to the merged trace.
     fn describe(&mut self, batch: &mut Batch) {
         let mut events = Events::default();
         for part in &mut self.parts {
@@ -75,7 +75,8 @@ impl Merged {
 }
 
 impl Part {
-    /// Its next record, with the number of the device in the whole, and the time on the trace's own clock.
+    /// Returns the next record, with the device number of the merged trace and the time on the trace's own
+    /// clock.
     fn read(&mut self, devices: &mut Devices) -> Result<Option<Raw>, Error> {
         let Some(record) = self.reader.next().transpose()? else { return Ok(None) };
         while self.numbers.len() <= usize::from(record.device) {
@@ -112,7 +113,7 @@ impl Decode for Merged {
     fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         for part in &self.parts {
-            // Given records and problems count in the whole.
+            // The merged trace counts returned records and problems itself.
             tally.add(Tally { records: 0, bad_records: 0, ..part.reader.tally() });
         }
         tally

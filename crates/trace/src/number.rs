@@ -1,8 +1,8 @@
-//! Numbers and fields of text, read from bytes: nothing is allocated, nothing wraps.
+//! Parses numbers and fields from bytes, without allocation and without overflow.
 
 use braid_base::Nanos;
 
-/// A decimal number without sign.
+/// Parses a decimal number without sign.
 pub(crate) fn whole(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -18,7 +18,7 @@ pub(crate) fn whole(text: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// A hexadecimal number, with `0x` or without.
+/// Parses a hexadecimal number, with or without `0x`.
 pub(crate) fn hexadecimal(text: &[u8]) -> Option<u64> {
     let digits = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X")).unwrap_or(text);
     if digits.is_empty() || digits.len() > 16 {
@@ -30,13 +30,13 @@ pub(crate) fn hexadecimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// A decimal number of units, as nanoseconds: `0.026214` of a unit of 1 s is 26,214,000 ns. Exact as far as
-/// nanoseconds go, which a number with exponent (read through floating point) is not.
+/// Parses a decimal number of units as nanoseconds: `0.026214` in units of 1 s is 26,214,000 ns. Exact to the
+/// nanosecond, except for a number with an exponent, parsed as floating point.
 pub(crate) fn time(text: &[u8], unit: Nanos) -> Option<u64> {
     let point = text.iter().position(|&byte| byte == b'.').unwrap_or(text.len());
     let fraction = text.get(point + 1..).unwrap_or_default();
     let units = if point == 0 && !fraction.is_empty() { Some(0) } else { whole(&text[..point]) };
-    // Beyond twelve places nothing is left of a unit of up to 1,000 s.
+    // Digits beyond the twelfth are below a nanosecond for units of up to 1,000 s.
     match (units, fraction_of(&fraction[..fraction.len().min(12)], unit)) {
         (Some(units), Some(part)) if fraction.iter().all(u8::is_ascii_digit) => {
             units.checked_mul(unit.0)?.checked_add(part)
@@ -63,7 +63,7 @@ fn with_exponent(text: &[u8], unit: Nanos) -> Option<u64> {
     (0.0..u64::MAX as f64).contains(&nanos).then(|| nanos.round() as u64)
 }
 
-/// A line cut into fields. Fields beyond [`Fields::MOST`] are counted, not kept.
+/// A line split into fields. Fields beyond [`Fields::MOST`] are counted, but not kept.
 pub(crate) struct Fields<'a> {
     fields: [&'a [u8]; Fields::MOST],
     count: usize,
@@ -72,12 +72,12 @@ pub(crate) struct Fields<'a> {
 impl<'a> Fields<'a> {
     pub(crate) const MOST: usize = 16;
 
-    /// By commas; space around a field is not part of it, nor are double quotes around all of it.
+    /// Splits at commas. Trims spaces around each field, and double quotes around a whole field.
     pub(crate) fn by_comma(line: &'a [u8]) -> Fields<'a> {
         Fields::of(line.split(|&byte| byte == b',').map(|field| unquoted(field.trim_ascii())))
     }
 
-    /// By spaces and tabs, however many.
+    /// Splits at any number of spaces and tabs.
     pub(crate) fn by_space(line: &'a [u8]) -> Fields<'a> {
         let space = |byte: &u8| *byte == b' ' || *byte == b'\t';
         Fields::of(line.split(space).filter(|field| !field.is_empty()))
@@ -98,7 +98,7 @@ impl<'a> Fields<'a> {
         self.count
     }
 
-    /// A field; empty if there is none.
+    /// Returns a field, empty if absent.
     pub(crate) fn get(&self, place: usize) -> &'a [u8] {
         self.fields.get(place).copied().unwrap_or_default()
     }

@@ -1,59 +1,59 @@
-//! How a trace is to be read.
+//! Options for reading a trace.
 
 use crate::format::Format;
 use crate::{Error, order};
 use braid_base::{Bytes, Nanos, TIB};
 
-/// How a trace is to be read. The default recognises the format and uses its own units.
+/// Options for reading a trace. The default detects the format and uses its own units.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
-    /// The format, where it is not to be told by content.
+    /// Format. `None` detects the format from the content.
     pub format: Option<Format>,
-    /// One unit of time, for a format that counts in units ([`Format::units`]).
+    /// Unit of time, for a format with a unit of time ([`Format::units`]).
     pub time_unit: Option<Nanos>,
-    /// One unit of address, for a format that counts in blocks.
+    /// Unit of address, for a format that counts in blocks.
     pub block: Option<Bytes>,
-    /// Times are divided by it: 100 for a trace whose clock was stretched a hundredfold.
+    /// Divisor of times: 100 for a trace with a clock stretched a hundredfold.
     pub speed: f64,
-    /// Only this device, at its own addresses.
+    /// The only device to read, at its own addresses. `None` reads all devices.
     pub device: Option<String>,
-    /// Where devices lie.
+    /// Layout of devices.
     pub layout: Layout,
-    /// Which event of a block trace counts as the request.
+    /// Event of a block trace that counts as the request.
     pub event: Event,
-    /// How many records are held back to put into order what arrives out of order; 0 to 65,536.
+    /// Records held back to sort records that arrive out of order: 0 to 65,536.
     pub window: usize,
-    /// Whether the first bad record ends the trace.
+    /// True if the first bad record ends the trace.
     pub strict: bool,
 }
 
-/// Where the devices of a trace lie in one address space.
+/// Layout of the devices of a trace in one address space.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Layout {
-    /// As the trace itself says, where it does (compact). Otherwise the device that appears n-th (from 0)
-    /// begins at n times this span, or, beyond 2 EiB, 32 TiB after the one before; a request beyond its room
-    /// is a bad record. For sources that can be read only once.
+    /// The layout stored in the trace, if any (compact). Otherwise device n (from 0, in order of appearance)
+    /// begins at n times the given span. Beyond 2 EiB, devices begin at intervals of 32 TiB. A request beyond
+    /// the room of its device is a bad record. For sources that can be read only once.
     Apart(Bytes),
-    /// One after another, each with the room that it needs, as a first pass over the trace found out
-    /// ([`crate::Survey`]).
+    /// Devices one after another, each with just the room for its addresses, known from a first pass over the
+    /// trace ([`crate::Survey`]).
     Packed(Vec<Place>),
 }
 
 impl Layout {
-    /// Apart, with room for any device: where records are looked at and not replayed.
+    /// Apart, with room for any device: for passes that inspect records without replaying them.
     pub const ROOMY: Layout = Layout::Apart(Bytes(1 << 52));
 }
 
-/// Where a device lies.
+/// Place of a device.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Place {
-    /// The device's label: an ASU's or disk's number, a file's name.
+    /// Label of the device: an ASU's or disk's number, a file's name.
     #[serde(rename = "trace_device")]
     pub device: String,
-    /// Where it begins.
+    /// Start.
     #[serde(rename = "base_bytes", serialize_with = "bytes")]
     pub base: Bytes,
-    /// How much room it has.
+    /// Length.
     #[serde(rename = "span_bytes", serialize_with = "bytes")]
     pub span: Bytes,
 }
@@ -62,26 +62,26 @@ pub(crate) fn bytes<S: serde::Serializer>(bytes: &Bytes, serializer: S) -> Resul
     serializer.serialize_u64(bytes.0)
 }
 
-/// Events in the life of a request, of which blktrace notes all.
+/// Events in the life of a request. blktrace records all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Event {
-    /// It comes to the block layer: what a volume would be asked (Q).
+    /// The request enters the block layer (Q): the request that a volume would see.
     #[default]
     Queue,
-    /// It goes to the device, perhaps merged with others (D).
+    /// The request goes to the device, perhaps merged with others (D).
     Issue,
-    /// The device is done with it (C).
+    /// The device has completed the request (C).
     Complete,
 }
 
-/// How many events of each kind a trace notes; none where its format notes one for each request.
+/// Counts of events of each kind. All zero for formats with one event per request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Events {
-    /// Requests that came to the block layer.
+    /// Requests queued to the block layer.
     pub queue: u64,
-    /// Requests that went to the device.
+    /// Requests issued to the device.
     pub issue: u64,
-    /// Requests that were done.
+    /// Requests completed.
     pub complete: u64,
 }
 
@@ -119,7 +119,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The units in which a format is to be read.
+    /// Returns the units for reading a format.
     pub(crate) fn units(&self, format: Format) -> Result<(Nanos, Bytes), Error> {
         let units = format.units();
         if self.time_unit.is_some() && units.time.is_none() {

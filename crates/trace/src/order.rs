@@ -1,26 +1,26 @@
-//! Times that run backwards.
+//! Sorts records by time.
 //!
-//! Many real traces are not quite in order: several processors note events, or completions are noted with the
-//! time of arrival. A window of records is held back and put into order; the order of records with equal
-//! times stays. What is older than a record that has already left the window gets that record's time, and is
-//! counted: it is *late*.
+//! Many real traces are not quite in order: several processors record events, or completions are recorded
+//! with the time of arrival. A window of records is held back and sorted. Records with equal times keep their
+//! order. A record older than the last record that left the window is *late*: its time becomes the time of
+//! that last record, and the record is counted.
 
 use crate::decode::Raw;
 use std::collections::VecDeque;
 
-/// Puts records into the order of their times, as far as its window reaches.
+/// Sorts records by time, within the reach of the window.
 pub(crate) struct Order {
     held: VecDeque<Raw>,
     window: usize,
-    /// The time of the record that left last.
+    /// Time of the last record that left the window.
     left: u64,
     reordered: u64,
     late: u64,
 }
 
-/// How many records are held back where nothing else is asked for.
+/// Default number of records held back.
 pub(crate) const USUAL_WINDOW: usize = 1024;
-/// A record that goes to the front of a window costs a move of half of it.
+/// Limit of the window. An insertion moves up to half of the window.
 pub(crate) const LARGEST_WINDOW: usize = 65_536;
 
 impl Order {
@@ -28,7 +28,7 @@ impl Order {
         Order { held: VecDeque::with_capacity(window + 1), window, left: 0, reordered: 0, late: 0 }
     }
 
-    /// Takes a record, gives the oldest where the window is full.
+    /// Takes a record, and returns the oldest record if the window is full.
     #[inline]
     pub(crate) fn push(&mut self, mut raw: Raw) -> Option<Raw> {
         if raw.at < self.left {
@@ -50,19 +50,19 @@ impl Order {
         (self.held.len() > self.window).then(|| self.pop()).flatten()
     }
 
-    /// Gives the oldest that is held.
+    /// Returns the oldest record in the window.
     pub(crate) fn pop(&mut self) -> Option<Raw> {
         let raw = self.held.pop_front()?;
         self.left = raw.at;
         Some(raw)
     }
 
-    /// Records that were put into order.
+    /// Returns the number of records sorted within the window.
     pub(crate) fn reordered(&self) -> u64 {
         self.reordered
     }
 
-    /// Records that were older than the window reaches.
+    /// Returns the number of records that came too late for the window.
     pub(crate) fn late(&self) -> u64 {
         self.late
     }

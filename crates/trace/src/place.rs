@@ -1,4 +1,4 @@
-//! Where the devices of a trace lie in one address space.
+//! Layout of the devices of a trace in one address space.
 
 use crate::Error;
 use crate::decode::Raw;
@@ -7,28 +7,29 @@ use crate::options::{Layout, Options, Place};
 use crate::problems::Problems;
 use braid_base::{Bytes, MIB};
 
-/// Gives records their address in the common space, and leaves out those of devices that were not asked for.
+/// Maps records to the common address space. With a selected device, the records of all other devices are
+/// left out.
 pub(crate) struct Placer {
     layout: Layout,
     only: Option<String>,
-    /// By the number of a device.
+    /// By device number.
     spots: Vec<Spot>,
 }
 
-/// What is known of a device.
+/// State of a device.
 #[derive(Clone, Debug)]
 struct Spot {
     wanted: bool,
     base: u64,
     span: u64,
-    /// One past the last byte that was asked for.
+    /// Largest end address of all requests.
     end: u64,
     records: u64,
 }
 
-/// The end of all addresses.
+/// End of all addresses.
 const LAST: u64 = 1 << 62;
-/// Devices begin at multiples of it, so that no request that was aligned ceases to be.
+/// Alignment of the start of devices, so that aligned requests stay aligned.
 const ALIGNMENT: Bytes = MIB;
 
 impl Placer {
@@ -36,7 +37,7 @@ impl Placer {
         Placer { layout: options.layout.clone(), only: options.device.clone(), spots: Vec::new() }
     }
 
-    /// Learns of devices that were met since. `stored` is what the trace itself says.
+    /// Adds devices that appeared since the last call. `stored` is the layout stored in the trace.
     pub(crate) fn meet(&mut self, devices: &Devices, stored: Option<&[(u64, u64)]>) -> Result<(), Error> {
         for (number, label) in devices.labels().iter().enumerate().skip(self.spots.len()) {
             let wanted = self.only.as_ref().is_none_or(|only| only == label);
@@ -59,7 +60,8 @@ impl Placer {
         Ok(())
     }
 
-    /// The record in the common space; `None` if it is of another device, or bad.
+    /// Returns the record in the common address space. `None` for a record of another device, or for a bad
+    /// record.
     #[inline]
     pub(crate) fn place(&mut self, raw: &Raw, problems: &mut Problems) -> Result<Option<Raw>, Error> {
         let spot = &mut self.spots[usize::from(raw.device)];
@@ -81,12 +83,12 @@ impl Placer {
         Ok(Some(Raw { offset: spot.base + raw.offset, ..*raw }))
     }
 
-    /// Where a device begins.
+    /// Returns the start of a device.
     pub(crate) fn base(&self, device: u16) -> u64 {
         self.spots[usize::from(device)].base
     }
 
-    /// What was seen of each wanted device: label, requests, and one past the last byte asked for.
+    /// Returns the use of each selected device: label, requests, and largest end address.
     pub(crate) fn seen(&self, devices: &Devices) -> Vec<Seen> {
         let labelled = devices.labels().iter().zip(&self.spots).filter(|(_, spot)| spot.wanted);
         labelled
@@ -99,8 +101,8 @@ impl Placer {
     }
 }
 
-/// Where a device lies, and its span: one span after another up to the middle of all addresses, and what
-/// comes then in equal parts of the rest.
+/// Returns start and span of a device. Devices follow one another, span after span, up to the middle of all
+/// addresses. Devices beyond the middle get equal parts of the upper half.
 fn apart(number: u64, span: u64) -> (u64, u64) {
     const MIDDLE: u64 = LAST / 2;
     const REST: u64 = MIDDLE / MOST_DEVICES as u64;
@@ -110,21 +112,21 @@ fn apart(number: u64, span: u64) -> (u64, u64) {
     }
 }
 
-/// What was seen of a device.
+/// Use of a device.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Seen {
-    /// Where it lies.
+    /// Place of the device.
     #[serde(skip)]
     pub place: Place,
-    /// How many requests it had.
+    /// Number of requests.
     pub requests: u64,
-    /// One past the last byte that it was asked for.
+    /// Largest end address of all requests.
     #[serde(rename = "end_bytes", serialize_with = "crate::options::bytes")]
     pub end: Bytes,
 }
 
-/// Devices one after another, each with the room that it was seen to need: numbered ones first, by number,
-/// then by name.
+/// Lays out devices one after another, each with just the room for its addresses: numeric labels first, by
+/// number, then by name.
 pub(crate) fn pack(seen: &[Seen]) -> Vec<Place> {
     let mut seen: Vec<&Seen> = seen.iter().collect();
     seen.sort_by(|a, b| layout_order(&a.place.device, &b.place.device));

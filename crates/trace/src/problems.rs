@@ -1,23 +1,23 @@
-//! Bad records: the first are kept with number and reason, the rest counted, so that a trace of nothing but
-//! rubbish costs no memory.
+//! Bad records. The first few are kept with number and reason, all others are only counted. So a trace of
+//! nothing but garbage takes no memory.
 
 use crate::Error;
 use crate::format::Format;
 use std::fmt;
 
-/// What is wrong with a record, in words that follow "line 17: ".
+/// Reason for rejecting a record, as the text after "line 17: ".
 pub(crate) type Reason = &'static str;
 
-/// A record that was skipped.
+/// A skipped record.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Problem {
-    /// The number of the line (from 1), or of the record or block in a binary format (from 0).
+    /// Number of the line (from 1), or of the record or block in a binary format (from 0).
     pub record_number: u64,
-    /// What is wrong, with the beginning of the record where that is text.
+    /// Reason, with the beginning of the record if the record is text.
     pub problem: String,
 }
 
-/// All the records that were skipped.
+/// All skipped records.
 #[derive(Clone, Debug)]
 pub struct Problems {
     format: Format,
@@ -26,10 +26,10 @@ pub struct Problems {
     strict: bool,
 }
 
-/// How many problems are kept word for word.
+/// Problems kept with their text.
 pub const KEPT_PROBLEMS: usize = 20;
 
-/// How much of a bad line is shown.
+/// Characters shown of a bad line.
 const EXCERPT: usize = 80;
 
 impl Problems {
@@ -41,23 +41,23 @@ impl Problems {
         self.format
     }
 
-    /// The first [`KEPT_PROBLEMS`].
+    /// Returns the first [`KEPT_PROBLEMS`] problems.
     pub fn kept(&self) -> &[Problem] {
         &self.kept
     }
 
-    /// How many there are in all.
+    /// Returns the number of all problems.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// A problem as a sentence.
+    /// Returns a problem as a sentence.
     pub fn describe(&self, problem: &Problem) -> String {
         format!("{} {}: {}", self.format.word_for_record(), problem.record_number, problem.problem)
     }
 
-    /// Takes over the problems of a part of the trace that came since the last call, each with the name of
-    /// the part. `taken` says how many were taken over before.
+    /// Copies the problems of a part of the trace since the last call, each with the name of the part.
+    /// `taken` is the number of problems copied before.
     pub(crate) fn take_over(&mut self, name: &str, part: &Problems, taken: &mut u64) {
         let new = part.kept.iter().skip(usize::try_from(*taken).unwrap_or(usize::MAX));
         self.count += part.count - *taken;
@@ -71,7 +71,7 @@ impl Problems {
         );
     }
 
-    /// Notes a problem. Fails where reading is strict.
+    /// Records a problem. Fails if reading is strict.
     pub(crate) fn note(&mut self, number: u64, reason: impl FnOnce() -> String) -> Result<(), Error> {
         self.count += 1;
         if self.kept.len() >= KEPT_PROBLEMS && !self.strict {
@@ -87,12 +87,12 @@ impl Problems {
     }
 }
 
-/// The beginning of a line, fit to be printed.
+/// The beginning of a line, in printable form.
 pub(crate) struct Excerpt<'a>(pub &'a [u8]);
 
 impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is no text grows fourfold by being escaped.
+        // Escaping makes each byte of binary content up to four characters long.
         let mut shown = 0;
         f.write_str("'")?;
         for byte in self.0 {

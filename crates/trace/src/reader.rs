@@ -1,4 +1,4 @@
-//! A trace as a stream of arrivals.
+//! Reads a trace as a stream of arrivals.
 
 use crate::Error;
 use crate::compression::{Compression, decompress};
@@ -17,10 +17,10 @@ use braid_base::{Arrival, Bytes, Nanos, Op, Request};
 use memchr::memchr;
 use std::io::Read;
 
-/// Reads a trace from any source, in memory that does not depend on its length.
+/// Reads a trace from any source, in memory that does not depend on the length of the trace.
 ///
-/// An iterator over records in order of time. The first one comes at time zero. An error ends it; a bad
-/// record does not, but where reading is strict.
+/// An iterator over records in order of time. The first record is at time zero. An error ends the iteration.
+/// A bad record is skipped, but is an error if reading is strict.
 pub struct Reader<'a> {
     name: Option<String>,
     source: Source<'a>,
@@ -28,7 +28,7 @@ pub struct Reader<'a> {
     format: Format,
     compression: Compression,
     batch: Batch,
-    /// The next record of the batch.
+    /// Index of the next record of the batch.
     next: usize,
     more: bool,
     error: Option<Error>,
@@ -39,33 +39,34 @@ pub struct Reader<'a> {
     strict: bool,
     given: u64,
     other_devices: u64,
-    /// Whether the reader has told that nothing could be read.
+    /// True if the reader has returned the error of [`Reader::nothing_read`].
     is_told: bool,
 }
 
 /// A record of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// The request in the address space in which all devices lie, and its time since the first one.
+    /// The request in the common address space of all devices, with its time since the first request.
     pub arrival: Arrival,
-    /// The number of its device, in order of first appearance ([`Reader::devices`]).
+    /// Device number, in order of first appearance ([`Reader::devices`]).
     pub device: u16,
-    /// Where it begins on that device.
+    /// Start of the request on its device.
     pub within: Bytes,
 }
 
-/// What became of the records of a trace.
+/// Counts of the records of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Tally {
-    /// Records given.
+    /// Records returned.
     pub records: u64,
-    /// Records skipped because they are bad.
+    /// Bad records, skipped.
     pub bad_records: u64,
-    /// Records of devices that were not asked for.
+    /// Records of devices that are not selected. Also counts records beyond the room of their device, in
+    /// addition to `bad_records`.
     pub other_devices_records: u64,
-    /// Records that were put into order of time.
+    /// Records sorted within the window.
     pub reordered_records: u64,
-    /// Records that came too late for that, and have the time of the one before.
+    /// Records too late for the window, moved to the time of the record before.
     pub late_records: u64,
 }
 
@@ -80,7 +81,7 @@ impl Tally {
 }
 
 impl<'a> Reader<'a> {
-    /// Opens a trace: tells compression and format, unless the latter is named.
+    /// Opens a trace. Detects the compression, and the format unless named in `options`.
     pub fn open(source: impl Read + Send + 'a, options: &Options) -> Result<Reader<'a>, Error> {
         options.check()?;
         let opening = |error| Error::io("the trace cannot be read", error);
@@ -98,22 +99,21 @@ impl<'a> Reader<'a> {
             None => detect::detect(&beginning, options)?,
         };
         if format == Format::Compact {
-            // A header with many devices is longer than what detection looks at.
+            // A header with many devices is longer than the bytes for detection.
             beginning = source.peek(LONGEST_PIECE / 2).map_err(opening)?.into();
         }
         let decoder = formats::decoder(format, options, &beginning)?;
-        // What has its own order needs no window; what has gaps in its order is late at once.
+        // A compact trace is in order and needs no window. Any record out of order is late.
         let window = if format == Format::Compact { 0 } else { options.window };
         Ok(Reader::new(source, decoder, (format, compression), window, options))
     }
 
-    /// Reads traces that are parts of one, merged by time: they must have been opened at the speed of the
-    /// trace.
+    /// Merges the parts of a trace by time. The parts must have been opened with a speed of 1.
     pub(crate) fn merge(parts: Vec<Reader<'static>>, options: &Options) -> Result<Reader<'static>, Error> {
         options.check()?;
         let merged = Merged::new(parts);
         let (kind, nothing) = (merged.kind(), Source::new(Box::new(std::io::empty())));
-        // Each part has put its own records in order.
+        // Each part has already sorted its own records.
         Ok(Reader::new(nothing, Box::new(merged), kind, 0, options))
     }
 
@@ -151,32 +151,32 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same reader; its errors begin with the name of the trace.
+    /// Names the trace. Errors then begin with the name.
     pub fn named(self, name: String) -> Reader<'a> {
         Reader { name: Some(name), ..self }
     }
 
-    /// The name of the trace, if it has one.
+    /// Returns the name of the trace, if set.
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// The format of the trace; of several parts, that of the first.
+    /// Returns the format of the trace, or of the first of several parts.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// How the trace is compressed; of several parts, the first.
+    /// Returns the compression of the trace, or of the first of several parts.
     pub fn compression(&self) -> Compression {
         self.compression
     }
 
-    /// The bad records met so far.
+    /// Returns the bad records met so far.
     pub fn problems(&self) -> &Problems {
         &self.batch.problems
     }
 
-    /// What became of the records so far.
+    /// Returns the counts of records so far.
     pub fn tally(&self) -> Tally {
         let mut tally = self.decoder.tally();
         tally.add(Tally {
@@ -189,37 +189,37 @@ impl<'a> Reader<'a> {
         tally
     }
 
-    /// The events met so far, of formats that note several of each request.
+    /// Returns the events met so far, for formats with several events per request.
     pub fn events(&self) -> Events {
         self.batch.events
     }
 
-    /// The time of the first record, on the trace's own clock.
+    /// Returns the time of the first record, on the trace's own clock.
     pub(crate) fn origin(&self) -> Option<u64> {
         self.origin
     }
 
-    /// The devices met so far, but for those that were not asked for, in order of first appearance.
+    /// Returns the selected devices met so far, in order of first appearance.
     pub fn devices(&self) -> Vec<Seen> {
         self.placer.seen(&self.batch.devices)
     }
 
-    /// The label of a record's device.
+    /// Returns the label of a record's device.
     pub fn device_label(&self, device: u16) -> &str {
         self.batch.devices.labels().get(usize::from(device)).map_or("", String::as_str)
     }
 
-    /// The labels of all devices, by number.
+    /// Returns the labels of all devices, by number.
     pub(crate) fn labels(&self) -> &[String] {
         self.batch.devices.labels()
     }
 
-    /// The arrivals alone.
+    /// Returns an iterator over the arrivals alone.
     pub fn arrivals(self) -> impl Iterator<Item = Result<Arrival, Error>> + use<'a> {
         self.map(|record| record.map(|record| record.arrival))
     }
 
-    /// The next record, in order of time but still on the trace's clock.
+    /// Returns the next record, in order of time, but still on the trace's clock.
     #[inline]
     fn ordered(&mut self) -> Option<Raw> {
         loop {
@@ -262,7 +262,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The records that are there are given before the error.
+    /// Ends the trace with an error, after the remaining records of the batch.
     fn end_after_batch(&mut self, error: Error) {
         self.more = false;
         self.error.get_or_insert(error);
@@ -274,8 +274,9 @@ impl<'a> Reader<'a> {
         self.end_after_batch(error);
     }
 
-    /// An error if all lines or records were bad: said once, at the end. A compact trace has its mark, and is
-    /// not taken for another format: without a whole block, its recording was interrupted.
+    /// Returns an error if all lines or records were bad: once, at the end. A compact trace has a magic
+    /// number and is never another format. A compact trace without a whole block is an interrupted recording,
+    /// and no error.
     fn nothing_read(&mut self) -> Option<Error> {
         if self.format == Format::Compact {
             return None;
@@ -293,7 +294,7 @@ impl<'a> Reader<'a> {
         )))
     }
 
-    /// Since the first record, at the speed that was asked for.
+    /// Returns the time since the first record, at the chosen speed.
     #[inline]
     fn clock(&mut self, at: u64) -> Nanos {
         let since = at - *self.origin.get_or_insert(at);
@@ -301,7 +302,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What some programs write before text.
+/// Byte order mark, written by some programs before text.
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 
 fn ends_lines_by_return(beginning: &[u8]) -> bool {

@@ -1,34 +1,34 @@
-//! The content of a trace as a stream with a bounded view ahead.
+//! Content of a trace as a stream, with bounded lookahead.
 
 use memchr::memchr;
 use std::borrow::Cow;
 use std::io::{self, Read};
 
-/// Reads content through one buffer of fixed size.
+/// Reads content through one buffer of bounded size.
 pub(crate) struct Source<'a> {
     content: Box<dyn Read + Send + 'a>,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
     ended: bool,
-    /// What ends a line.
+    /// The byte that ends a line.
     line_end: u8,
 }
 
 /// A line of text, without its end.
 pub(crate) enum Line<'b> {
     Text(&'b [u8]),
-    /// It is longer than [`LONGEST_LINE`]; it was skipped.
+    /// The line is longer than [`LONGEST_LINE`] and was skipped.
     TooLong,
 }
 
-/// No line of any format comes near it.
+/// Limit of a line, far above the lines of any format.
 pub(crate) const LONGEST_LINE: usize = 64 << 10;
 
-/// The largest piece that may be asked for at once.
+/// Largest piece for [`Source::peek`].
 pub(crate) const LONGEST_PIECE: usize = 2 << 20;
 
-/// What is read at once: the buffer grows beyond it only for formats with larger pieces.
+/// Initial size of the buffer. The buffer grows only for formats with larger pieces.
 const USUAL: usize = 256 << 10;
 
 impl<'a> Source<'a> {
@@ -36,14 +36,14 @@ impl<'a> Source<'a> {
         Source { content, buffer: vec![0; USUAL].into(), start: 0, end: 0, ended: false, line_end: b'\n' }
     }
 
-    /// The next bytes: `len`, or fewer where the content ends before.
+    /// Returns the next bytes: `len`, or fewer at the end of the content.
     pub(crate) fn peek(&mut self, len: usize) -> io::Result<&[u8]> {
         self.fill(len)?;
         let end = self.end.min(self.start + len);
         Ok(&self.buffer[self.start..end])
     }
 
-    /// The next bytes, as [`Source::peek`], with lines that end by a line feed.
+    /// Returns the next bytes, as [`Source::peek`], with a line feed as the end of each line.
     pub(crate) fn lines_ahead(&mut self, len: usize) -> io::Result<Cow<'_, [u8]>> {
         let is_return = self.line_end == b'\r';
         let seen = self.peek(len)?;
@@ -53,19 +53,19 @@ impl<'a> Source<'a> {
         Ok(seen.iter().map(|&byte| if byte == b'\r' { b'\n' } else { byte }).collect())
     }
 
-    /// From here on a carriage return alone ends a line, as in text of old Macintosh programs.
+    /// Makes a single carriage return the end of a line from here on, as in text of old Macintosh programs.
     pub(crate) fn end_lines_by_return(&mut self) {
         self.line_end = b'\r';
     }
 
-    /// Goes on by `len` bytes that were seen.
+    /// Skips `len` bytes. The bytes must have been peeked before.
     pub(crate) fn skip(&mut self, len: usize) {
         assert!(len <= self.end - self.start, "what is skipped was seen before");
         self.start += len;
     }
 
-    /// Goes on, by at least a byte, to where something begins that `begins` knows by its first `len` bytes;
-    /// says by how many bytes.
+    /// Skips at least one byte, up to the next place at which `begins` returns true. `begins` needs at most
+    /// `len` bytes. Returns the number of skipped bytes.
     pub(crate) fn skip_until(&mut self, len: usize, begins: impl Fn(&[u8]) -> bool) -> io::Result<u64> {
         const VIEW: usize = 4096;
         let mut skipped = 0;
@@ -74,7 +74,7 @@ impl<'a> Source<'a> {
             let (found, ended) = (seen.len(), seen.len() < VIEW);
             let here = usize::from(skipped == 0);
             let next = (here..found).find(|&place| begins(&seen[place..]));
-            // The last bytes may be the beginning of it.
+            // The last bytes may be the beginning of a match.
             let on = next.unwrap_or(if ended { found } else { found + 1 - len });
             self.skip(on);
             skipped += on as u64;
@@ -84,8 +84,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The next line, `None` at the end. The last one need not end with a line feed; a carriage return before
-    /// it goes.
+    /// Returns the next line, `None` at the end. The last line may lack a line feed. A carriage return before
+    /// the line feed is removed.
     pub(crate) fn line(&mut self) -> io::Result<Option<Line<'_>>> {
         let mut searched = 0;
         loop {
@@ -128,7 +128,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Reads until `len` bytes are there, or the content ends.
+    /// Reads until the buffer holds `len` bytes, or the content ends.
     fn fill(&mut self, len: usize) -> io::Result<()> {
         assert!(len <= LONGEST_PIECE, "a piece of {len} bytes is longer than any format has");
         if self.end - self.start >= len || self.ended {
@@ -161,7 +161,7 @@ impl<'a> Source<'a> {
 mod tests {
     use super::*;
 
-    /// Gives one byte at a time, as a slow pipe may.
+    /// A reader that returns one byte at a time, like a slow pipe.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {

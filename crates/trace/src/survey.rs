@@ -1,4 +1,4 @@
-//! A first pass over a trace: what must be known before it can be replayed as a whole.
+//! First pass over a trace: properties needed before the replay of a whole trace.
 
 use crate::Error;
 use crate::compact::{Header, Tail};
@@ -7,18 +7,18 @@ use crate::place::pack;
 use crate::reader::{Reader, Tally};
 use braid_base::{Bytes, Nanos};
 
-/// What a pass over a whole trace found out.
+/// Results of a pass over a whole trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Survey {
-    /// What became of its records.
+    /// Counts of records.
     pub tally: Tally,
-    /// From the first request to the last.
+    /// Time from the first request to the last.
     pub duration: Nanos,
-    /// The devices one after another, each with the room that it needs.
+    /// Devices one after another, each with just the room for its addresses.
     pub places: Vec<Place>,
-    /// The size of the address space in which they all lie.
+    /// Size of the address space of all devices.
     pub span: Bytes,
-    /// Its events, of formats that note several of each request.
+    /// Counts of events, for formats with several events per request.
     pub events: Events,
 }
 
@@ -32,13 +32,13 @@ impl Survey {
         Ok(Survey::so_far(reader, duration))
     }
 
-    /// What a reader has found out up to here; `duration` is the time of its last record.
+    /// Returns the results of a reader so far. `duration` is the time of the last record.
     pub fn so_far(reader: &Reader, duration: Nanos) -> Survey {
         let places = pack(&reader.devices());
         Survey { tally: reader.tally(), duration, span: span_of(&places), places, events: reader.events() }
     }
 
-    /// From what a complete trace of the compact format says of itself.
+    /// Returns the survey stored in header and end of a complete compact trace.
     pub(crate) fn of_compact(header: Header, tail: &Tail) -> Survey {
         let alone =
             Place { device: "0".to_owned(), base: Bytes::ZERO, span: header.span.unwrap_or(tail.end) };

@@ -1,16 +1,16 @@
-//! Which extents a trace touches, and their numbers without the gaps between them.
+//! Numbers the extents that a trace touches, without the gaps between them.
 //!
-//! A trace of a server touches some gigabytes of a disk of terabytes. Simulated as it stands it would need
-//! devices as large as that disk. Here the extents that reads and writes touch are numbered in order of
-//! address, device after device, so that they make up a dense volume. Places within an extent stay, and
-//! neighbours stay neighbours; extents that were apart may become neighbours, and seeks between them become
+//! A trace of a server touches some gigabytes of a disk of terabytes. A direct simulation would need devices
+//! of the disk's size. This module numbers the extents touched by reads and writes in order of address,
+//! device after device. The numbered extents form a dense volume. Offsets within an extent stay the same, and
+//! adjacent extents stay adjacent. Distant extents may become adjacent, and seeks between them become
 //! shorter.
 //!
-//! A discard touches nothing: it is narrowed to the touched extents within it, to no bytes where there are
-//! none.
+//! A discard touches no extent. A discard is narrowed to the touched extents within its range, and may become
+//! empty.
 //!
-//! Extents are kept in groups of 64, of 17 bytes each, with room to grow: at most some 300 MiB while the
-//! trace is read, and 200 MiB afterwards, for the [`MOST_GROUPS`] groups that a trace may touch.
+//! Extents are kept in groups of 64. Each group takes 17 bytes plus room to grow. For [`MOST_GROUPS`] groups,
+//! the limit of a trace, this is at most some 300 MiB during reading, and 200 MiB afterwards.
 
 use crate::Error;
 use crate::devices::layout_order;
@@ -19,27 +19,27 @@ use braid_base::{Bytes, Op, Request};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// The extents that a trace was seen to touch so far.
+/// The extents touched so far.
 pub(crate) struct Touched {
     extent: Bytes,
-    /// By device and number of a group: a bit for each of its extents.
+    /// Bitmap of touched extents in each group, by device and group number.
     groups: HashMap<u64, u64, FixedState>,
     most: usize,
 }
 
-/// Groups that a trace may touch: 8,388,608, which is 1 TiB of extents of 128 KiB where no two are near one
-/// another, and 64 TiB where all are.
+/// Limit of groups that a trace may touch: 8,388,608. With extents of 128 KiB, the limit is 1 TiB of
+/// scattered extents, or 64 TiB of adjacent extents.
 pub const MOST_GROUPS: usize = 1 << 23;
 
 /// Extents in a group: the bits of a word.
 const GROUP: u64 = 64;
 
-/// Where the number of a device stands in the key of a group. Addresses end at 64 PiB, extents have 512 bytes
-/// at least.
+/// Position of the device number in the key of a group. Addresses end at 64 PiB, and extents have at least
+/// 512 bytes.
 const DEVICE_SHIFT: u32 = 48;
 
 impl Touched {
-    /// Nothing yet, of extents of this size.
+    /// Creates an empty set of extents of the given size.
     pub(crate) fn new(extent: Bytes) -> Result<Touched, Error> {
         if extent < Bytes(512) {
             return Err(Error::Options(format!("extents of {extent}: use 512 B at least")));
@@ -47,7 +47,7 @@ impl Touched {
         Ok(Touched { extent, groups: HashMap::default(), most: MOST_GROUPS })
     }
 
-    /// Notes what a record touches.
+    /// Marks the extents that a record touches.
     pub(crate) fn add(&mut self, record: &Record) -> Result<(), Error> {
         let Request { op, len, .. } = record.arrival.request;
         if matches!(op, Op::Flush | Op::Discard) || len == Bytes::ZERO {
@@ -70,7 +70,7 @@ impl Touched {
         Ok(())
     }
 
-    /// Numbers the extents, in the order in which devices with these labels, by number, are laid out.
+    /// Numbers the extents, in the layout order of the devices. `labels` holds the device labels by number.
     pub(crate) fn number(self, labels: &[String]) -> Compaction {
         let mut groups: Vec<(u64, u64)> = self.groups.into_iter().collect();
         let place = |key: u64| (labels.get((key >> DEVICE_SHIFT) as usize).map_or("", String::as_str), key);
@@ -98,13 +98,13 @@ fn key(device: u16, group: u64) -> u64 {
     u64::from(device) << DEVICE_SHIFT | group
 }
 
-/// Where the extents that a trace touches lie without the gaps between them.
+/// Mapping of touched extents to a dense volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Compaction {
     extent: Bytes,
-    /// Those of a device together, by number.
+    /// Groups, each device's groups together, in order of number.
     groups: Vec<Group>,
-    /// By the number of a device: where its groups are.
+    /// Range of each device's groups in `groups`, by device number.
     devices: Vec<(usize, usize)>,
     extents: u64,
 }
@@ -118,18 +118,18 @@ struct Group {
 }
 
 impl Compaction {
-    /// Extents that are touched.
+    /// Returns the number of touched extents.
     pub fn extents(&self) -> u64 {
         self.extents
     }
 
-    /// The size of the address space in which they lie one after another.
+    /// Returns the size of the dense volume.
     pub fn span(&self) -> Bytes {
         self.extent * self.extents
     }
 
-    /// What a record of the same trace asks for in that space. `None` for a read or write beyond what was
-    /// touched, which only another trace has.
+    /// Maps a record of the same trace to the dense volume. `None` for a read or write of untouched extents,
+    /// possible only in another trace.
     pub fn place(&self, record: &Record) -> Option<Request> {
         let request = record.arrival.request;
         if request.op == Op::Flush {
@@ -142,7 +142,7 @@ impl Compaction {
         whole.then_some(Request { offset: from, len, ..request })
     }
 
-    /// The bytes of touched extents that lie before a byte of a device.
+    /// Returns the bytes of touched extents before a byte of a device.
     fn bound(&self, device: u16, at: Bytes) -> Bytes {
         let (number, rest) = (at / self.extent, at % self.extent);
         let Some(&(from, to)) = self.devices.get(usize::from(device)).filter(|(from, to)| from < to) else {
@@ -200,7 +200,7 @@ mod tests {
         ];
         let compaction = compacted(&records);
         assert_eq!((compaction.extents(), compaction.span()), (5, EXTENT * 5));
-        // Device 1 is called 2, and comes before 7.
+        // Device 1 has the label 2, and comes before label 7.
         let extent = EXTENT.0;
         assert_eq!(placed(&compaction, records[2]), Some((0, extent * 2)));
         assert_eq!(placed(&compaction, records[1]), Some((extent * 3 - 512, 1024)));

@@ -1,4 +1,4 @@
-//! What a request costs to generate: `cargo bench -p braid-workload [-- NAME,key=value…]`, all workloads by
+//! Cost of generating a request: `cargo bench -p braid-workload [-- NAME,key=value…]`, all workloads by
 //! default.
 
 use braid_workload::{Load, Step, names, parse};
@@ -18,7 +18,8 @@ fn main() {
     }
 }
 
-/// Nanoseconds per request of one stream, which is the first client where there are several.
+/// Nanoseconds per request: of the only stream of an open loop, or of all clients of a closed loop, one
+/// client after the other.
 fn cost(load: Load) -> f64 {
     let start = Instant::now();
     let made = match load {

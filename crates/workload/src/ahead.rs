@@ -1,20 +1,20 @@
-//! A stream of arrivals that is made a few dozen at a time.
+//! An iterator that generates arrivals ahead of use, a few dozen at a time.
 //!
-//! Each one follows from a chain of random numbers, quotients and a logarithm, for which the processor waits.
-//! Where many are made in one go it works on the next ones meanwhile, and a caller that takes them one by one
-//! finds them ready.
+//! Each arrival depends on a chain of random numbers, divisions and a logarithm. The processor stalls on such
+//! a chain. In a batch, the processor overlaps the chains of several arrivals. The caller then takes ready
+//! arrivals one by one.
 
 use braid_base::Arrival;
 
-/// Arrivals that were made beforehand. The stream is one of its own: nobody sees when it is asked.
+/// Arrivals generated ahead of use. Correct only if the source does not depend on the time of the call.
 pub(crate) struct Ahead<I> {
     source: I,
     made: Vec<Arrival>,
-    /// The first of them that nobody has taken.
+    /// Index of the first arrival not yet taken.
     next: usize,
 }
 
-/// Arrivals that are made at a time: a few pages of memory at most.
+/// Arrivals in a batch: a few pages of memory at most.
 const AT_A_TIME: usize = 64;
 
 impl<I: Iterator<Item = Arrival>> Ahead<I> {

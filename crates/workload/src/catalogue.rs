@@ -1,4 +1,4 @@
-//! The workloads by name.
+//! The list of workloads by name.
 
 use crate::{
     Workload, checkpoint, db2, dbench, diurnal, email, ext3_file, financial1, financial2, hot_cold, iometer,
@@ -6,39 +6,39 @@ use crate::{
 };
 use braid_base::{BadSetting, Settings};
 
-/// What a workload is, for people.
+/// Description of a workload, for people.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// What it imitates, in one line.
+    /// Summary of the imitated load, in one line.
     pub summary: &'static str,
-    /// Its settings in groups: its own, and those that it shares with others.
+    /// Settings in groups: the workload's own settings, and groups shared with other workloads.
     pub groups: &'static [&'static [Setting]],
 }
 
-/// A setting of a workload, for people.
+/// Description of a setting, for people.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Its name.
+    /// Name.
     pub key: &'static str,
-    /// What holds where it is not set. Empty: nothing, the setting chooses another way.
+    /// Default value. Empty if there is no default value: setting the key selects another mode.
     pub default: &'static str,
-    /// What it means.
+    /// Meaning.
     pub meaning: &'static str,
 }
 
 impl About {
-    /// All its settings.
+    /// Returns all settings, group by group.
     pub fn settings(&self) -> impl Iterator<Item = &'static Setting> {
         self.groups.iter().flat_map(|group| group.iter())
     }
 }
 
-/// Makes a workload from `name` or `name,key=value,…` and a seed.
+/// Creates a workload from `name` or `name,key=value,…` and a seed.
 ///
 /// # Errors
-/// An unknown name or setting, or a value outside its limits: says what would be right.
+/// Fails for an unknown name or setting, or a value outside the limits. The error states the accepted values.
 pub fn parse(text: &str, seed: u64) -> Result<Workload, BadSetting> {
     let mut settings = Settings::parse("workload", text)?;
     let Some((_, make)) = WORKLOADS.iter().find(|(about, _)| about.name == settings.name()) else {
@@ -50,7 +50,7 @@ pub fn parse(text: &str, seed: u64) -> Result<Workload, BadSetting> {
     Ok(workload)
 }
 
-/// All workloads, with what they are.
+/// Returns the descriptions of all workloads.
 pub fn names() -> impl Iterator<Item = &'static About> {
     WORKLOADS.iter().map(|(about, _)| about)
 }

@@ -1,16 +1,18 @@
-//! `checkpoint`: a parallel program whose processes compute, write their state together, and later read it.
+//! `checkpoint`: a parallel program. Its processes compute, write their state together, and later read the
+//! state.
 //!
-//! The pattern for which Chen et al., "Using Working Set Reorganization to Manage Storage Systems with Hard
-//! and Solid State Disks", section III, spread new writes over all devices and move what is read later: a
-//! checkpoint is written at full bandwidth, once, and read after a crash or by the analysis. The paper gives
-//! no figures of such a run; sizes and times are guessed.
+//! Chen et al., "Using Working Set Reorganization to Manage Storage Systems with Hard and Solid State Disks",
+//! section III, spread new writes over all devices and move data that is read later. Their method targets
+//! this pattern: a checkpoint is written once, at full bandwidth, and is read after a crash or by the
+//! analysis. The paper gives no figures of such a run. Sizes and times are guessed.
 //!
-//! A round: all processes compute, meet, write their state in sequence, flush, and meet again; then they meet
-//! after each of the `reads` passes over the checkpoint. Checkpoints go to two places by turns, for the last
-//! one must survive while the next is written. `layout=own`: a file per process. `layout=shared`: one file,
-//! in which the processes' requests interleave. A process reads what another one wrote, as after a restart on
-//! other nodes: `read=written` in the way that one wrote it, `read=order` a part of the checkpoint from start
-//! to end, `read=stride` each piece that is `clients` after its last.
+//! A round: every process computes for the same time, writes its state in sequence, flushes, and meets the
+//! other processes. Then come `reads` passes over the checkpoint, with a meeting after each pass. Checkpoints
+//! alternate between two places, because the last checkpoint must survive the writing of the next checkpoint.
+//! `layout=own`: a file per process. `layout=shared`: one file with interleaved requests of all processes. A
+//! process reads the data of another process, as after a restart on other nodes. `read=written`: in the order
+//! of writing. `read=order`: a part of the checkpoint from start to end. `read=stride`: every `clients`-th
+//! piece.
 
 use crate::pace::{DAY, MOST_CLIENTS};
 use crate::target::LARGEST_SPAN;
@@ -92,7 +94,7 @@ impl std::str::FromStr for Layout {
     }
 }
 
-/// In which order a process reads a checkpoint.
+/// Order in which a process reads a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Read {
     Written,
@@ -127,7 +129,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// How the pieces of a process follow each other when it reads.
+    /// Returns the layout that a process assumes for its reads.
     fn read_layout(&self) -> Layout {
         match self.read {
             Read::Written => self.layout,
@@ -136,7 +138,7 @@ impl Plan {
         }
     }
 
-    /// Where a piece of a process lies in the checkpoint of a round.
+    /// Returns the offset of a piece of a process in the checkpoint of a round.
     fn place(&self, layout: Layout, round: u64, client: u64, piece: u64) -> Bytes {
         let within = match layout {
             Layout::Own => client * self.pieces + piece,
@@ -156,11 +158,11 @@ struct Process {
 
 #[derive(Clone, Copy)]
 enum Next {
-    /// All have computed: the request that follows the meeting waits for the computation.
+    /// The first meeting. The first write after the meeting waits for the time of computing.
     Start,
     Write(u64),
     Flush,
-    /// Meets, then reads the given pass.
+    /// Meets, then reads the given pass. After the last pass, the next round starts.
     Meet(u64),
     Read {
         pass: u64,

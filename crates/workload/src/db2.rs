@@ -13,9 +13,9 @@
 //! | sorts and joins | every second query writes a twentieth of the data to a temporary table, and reads it again | assumed |
 //! | between queries | all clients are done, and nobody asks for anything for 10 s | assumed: in the paper the system is idle at times, and it does not say when |
 //!
-//! The trace is of the Maryland applications (Uysal, Acharya, Saltz, 1998) and not published in this form;
-//! this stands in for it, and is not it. A reorganization needs idle time, which is what `pause` is for;
-//! `repeat` asks the same five queries again.
+//! The trace comes from the Maryland applications (Uysal, Acharya, Saltz, 1998) and is not published in this
+//! form. This workload is a substitute, not the trace. A reorganization needs idle time: hence the setting
+//! `pause`. The setting `repeat` runs the same five queries again.
 
 use crate::draw::{Scatter, Zipf};
 use crate::pace::{DAY, MOST_CLIENTS};
@@ -48,7 +48,7 @@ const OWN: &[Setting] = &[
 const QUERIES: u64 = 5;
 const PAGE: Bytes = Bytes(4 << 10);
 const PIECE: Bytes = Bytes(64 << 10);
-/// Of the data, in a query with a temporary table.
+/// Divisor of the data: a temporary table holds a twentieth of the data.
 const TEMPORARY: u64 = 20;
 
 pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSetting> {
@@ -103,19 +103,19 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
 struct Plan {
     queries: u64,
     lookups: u64,
-    /// What indices lead to, from the start of the volume.
+    /// Length of the indexed data, from the start of the volume.
     indexed: Bytes,
-    /// The length of each of the two relations behind that.
+    /// Length of each of the two relations behind the indexed data.
     relation: Bytes,
-    /// Pieces that a client reads in a scan, …
+    /// Pieces that a client reads in a scan.
     scanned: u64,
-    /// … and writes to its temporary table, which lie behind `end`.
+    /// Pieces of a client's temporary table. The temporary tables begin at `end`.
     temporary: u64,
     end: Bytes,
     pause: Nanos,
 }
 
-/// A client. What it does next is the step of its query.
+/// A client. Its state is the next step of its query.
 struct Node {
     plan: Plan,
     ranks: Arc<Zipf>,

@@ -15,9 +15,9 @@
 //! | share of sequential requests | 70 % | guessed: files are written and read from start to end, in pieces |
 //! | memory, dirty pages | 900 MB, 100 MB | derived: 1 GB of memory (section III); memory: a tenth of it may be dirty in Linux 2.6.28 |
 //!
-//! Of the short-lived writes: 620 MB/s are 253 MB/s of writes by the tables, and the SSD, an X25-M, writes 70
-//! to 80. There are 4 deletions for every 10 writes. All files of up to 35 processes fit the memory, so
-//! hardly a read reaches a device.
+//! Short-lived writes: by the tables, 620 MB/s contain 253 MB/s of writes. The SSD, an X25-M, writes 70 to 80
+//! MB/s. There are 4 deletions for every 10 writes. All files of up to 35 processes fit in memory, so hardly
+//! any read reaches a device.
 
 use crate::smb::{self, Figures};
 use crate::{About, Setting, Workload, pace};

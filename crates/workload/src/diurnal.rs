@@ -1,8 +1,10 @@
-//! `diurnal`: an open loop whose rate follows the day, over places whose popularity follows Zipf's law.
+//! `diurnal`: an open loop. The rate follows the time of day, and the popularity of places follows Zipf's
+//! law.
 //!
-//! The rate rises from `low` times the peak at midnight, when the workload begins, to the peak at noon, and
-//! falls again, as a smooth step (3x² − 2x³). Studies of servers see ratios of 2 to 10 between day and night
-//! [memory]; `low=20%` is in the middle. A day may be shorter than a day, so that a simulation sees several.
+//! The workload begins at midnight, with a rate of `low` times the peak. The rate rises to the peak at noon
+//! and falls again, as a smooth step (3x² − 2x³). Studies of servers see ratios of 2 to 10 between day and
+//! night [memory]. `low=20%` is in the middle. `day` may be shorter than 24 h, so that a simulation covers
+//! several days.
 
 use crate::draw::{Scatter, Zipf};
 use crate::pace::{DAY, Pace, take_requests};

@@ -13,15 +13,15 @@
 //! | popularity of mailboxes | Zipf, exponent 0.8 | guessed |
 //! | deliveries, readings, rewritings | 85 %, 14 %, 1 % | guessed |
 //!
-//! The parameters of Shah and Noble's distributions were not to be found; neither was how the bursts were
-//! that Hystor's authors speak of, so clients do not pause unless `think` says so.
+//! The parameters of Shah and Noble's distributions were not found. Neither was the shape of the bursts that
+//! Hystor's authors mention, so clients pause only if `think` is set.
 //!
-//! A delivery: the clusters from the mailbox's end are written; the file system's journal gets `journal`
-//! bytes in sequence (descriptor, attributes, commit, as ext3 with ordered data) [assumed]; then a flush. One
-//! delivery in 32 also writes the mailbox's attributes in their place, as a journal that is emptied does
-//! [guessed]. A reading reads up to the last 64 KiB. A rewriting reads a mailbox and writes half of it anew;
-//! so does a delivery to a mailbox that has grown to 4 MiB. Nothing is cached. Memory: 4 bytes for each 4 KiB
-//! of space.
+//! A delivery writes the clusters from the mailbox's end. Then the journal of the file system gets `journal`
+//! bytes in sequence (descriptor, attributes, commit, as ext3 with ordered data) [assumed]. A flush ends the
+//! delivery. One delivery in 32 also writes the mailbox's attributes in place, like the checkpoint of a
+//! journal [guessed]. A reading reads at most the last 64 KiB. A rewriting reads a mailbox and writes half of
+//! its bytes to a new file. A delivery that would make a mailbox larger than 4 MiB starts with a rewriting.
+//! Nothing is cached. Memory: 4 bytes for each 4 KiB of space.
 
 use crate::draw::{Scatter, Zipf, exp, normal, pareto};
 use crate::file_system::{CLUSTER, Extent, File, FileSystem, MOST_CLUSTERS, MOST_FILES};
@@ -81,7 +81,7 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
     if !journal.is_aligned(CLUSTER) {
         return Err(settings.bad("journal", &journal.to_string(), "a multiple of 4 KiB"));
     }
-    // Twice what mailboxes have at the start, and room for one to be rewritten.
+    // Twice the initial size of all mailboxes, and room for rewritings.
     let clusters = filled * mailboxes * 2 / CLUSTER + mailboxes + LARGEST_MAILBOX / CLUSTER * 8;
     let span = JOURNAL + FileSystem::span(mailboxes, clusters);
     if clusters * clients > MOST_CLUSTERS || mailboxes * clients > MOST_FILES || span * clients > LARGEST_SPAN
@@ -99,17 +99,17 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
     Ok(Workload::new(ABOUT.name, span * clients, None, load))
 }
 
-/// The journal of each file system.
+/// Size of the journal of each file system.
 const JOURNAL: Bytes = Bytes(32 << 20);
-/// A mailbox that has grown so far is rewritten.
+/// Limit of a mailbox: a delivery that would exceed the limit rewrites the mailbox first.
 const LARGEST_MAILBOX: Bytes = Bytes(4 << 20);
 /// Clusters that deliveries leave free, so that the largest mailbox can be rewritten.
 const RESERVE: u64 = 4096;
-/// What a reading reads.
+/// Most bytes that a reading reads.
 const RECENT: Bytes = Bytes(64 << 10);
 /// Largest request.
 const REQUEST: Bytes = Bytes(128 << 10);
-/// Deliveries for each write of attributes in their place.
+/// Deliveries for each in-place write of attributes.
 const IN_PLACE: u64 = 32;
 
 #[derive(Clone, Copy)]
@@ -123,7 +123,7 @@ struct Plan {
     theta: f64,
     journal: Bytes,
     clusters: u64,
-    /// Of one client: journal, then file system.
+    /// Bytes of one client: journal, then file system.
     span: Bytes,
 }
 
@@ -136,17 +136,17 @@ struct Mail {
     ranks: Zipf,
     order: Scatter,
     start: Bytes,
-    /// Where the journal goes on, from its start.
+    /// Offset of the next write within the journal.
     journal: Bytes,
     transactions: u64,
-    /// What the present transaction still asks for, in order.
+    /// Remaining parts of the present transaction, in order.
     parts: VecDeque<Part>,
 }
 
 enum Part {
     Extent(Extent),
     One(Request),
-    /// The clusters of a mailbox that was rewritten are free.
+    /// Frees the clusters of the old file of a rewritten mailbox.
     Gone(File),
 }
 
@@ -196,7 +196,7 @@ impl Mail {
             self.rewrite(at);
         }
         if self.disk.free() < RESERVE {
-            // Mailboxes have filled the disk: the one that shall grow is halved instead.
+            // The disk is full of mailboxes: halve the mailbox instead of growing it.
             return self.rewrite(at);
         }
         self.parts.extend(self.disk.append(&mut self.mailboxes[at], message).map(Part::Extent));
@@ -206,7 +206,7 @@ impl Mail {
         }
     }
 
-    /// Reads a mailbox and writes its second half into a new file, which takes its place.
+    /// Reads a mailbox and writes half of its bytes to a new file that takes the mailbox's place.
     fn rewrite(&mut self, at: usize) {
         let old = self.mailboxes[at];
         let mut file = FileSystem::create(old.number);
@@ -218,7 +218,7 @@ impl Mail {
         self.parts.push_back(Part::Gone(old));
     }
 
-    /// The journal, then a flush.
+    /// Writes the journal, then flushes.
     fn sync(&mut self) {
         if self.journal + self.plan.journal > JOURNAL {
             self.journal = Bytes::ZERO;
@@ -269,7 +269,7 @@ impl Iterator for Mail {
     }
 }
 
-/// The size of a message, in bytes.
+/// Draws the size of a message, in bytes.
 fn message(rng: &mut Rng) -> u64 {
     const MEDIAN: f64 = 2816.0;
     const SIGMA: f64 = 1.25;

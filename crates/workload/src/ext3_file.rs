@@ -1,5 +1,5 @@
-//! `ext3-file-like`: small reads at random places of one large file on ext2 or ext3, whose indirect blocks
-//! are read first.
+//! `ext3-file-like`: small random reads of one large file on ext2 or ext3. The indirect blocks of the file
+//! are read before the data.
 //!
 //! | figure | value | standing |
 //! |---|---|---|
@@ -10,13 +10,13 @@
 //! | runs | 4, each at places of its own; the last one is measured | assumed: within one run no indirect block is read twice |
 //! | page cache | cold before each run, and larger than what is read | assumed |
 //!
-//! A read needs all indirect blocks on the way to its data, the highest first, each of them a request if the
-//! page cache does not hold it. These are metadata: [`Workload::metadata`] has their places. The page cache
-//! keeps the indirect blocks that were used last, by a second chance; that of data is left out, since a
-//! random read of a large file finds nothing in it. Several clients take turns in one sequence of reads, and
-//! what is in the page cache follows from that sequence alone: a client does not wait for an indirect block
-//! that another is still reading. The inode is in memory, and nothing of the file system's own lies among the
-//! file's blocks.
+//! A read needs all indirect blocks on the path to its data, the highest level first. Each block that the
+//! page cache does not hold is a request. Indirect blocks are metadata: [`Workload::metadata`] has their
+//! places. The page cache keeps recently used indirect blocks, by second chance. Caching of data is left out,
+//! because a random read of a large file hardly ever hits. Several clients take turns in one sequence of
+//! reads. The content of the page cache depends on the sequence alone: a client does not wait while another
+//! client still reads an indirect block. The inode is in memory. No other metadata of the file system lies
+//! among the file's blocks.
 
 use crate::{About, Client, Load, Setting, Step, Workload};
 use braid_base::{BadSetting, Bytes, GIB, KIB, MIB, Nanos, Op, Request, Rng, Settings, TIB};
@@ -41,13 +41,13 @@ const OWN: &[Setting] = &[
     Setting { key: "pause", default: "10s", meaning: "time between two runs" },
 ];
 
-/// The file system's unit, and that of a read.
+/// Block of the file system, and size of a read.
 const BLOCK: Bytes = Bytes(4 << 10);
-/// Blocks that the inode points to.
+/// Blocks that the inode points to directly.
 const DIRECT: u64 = 12;
 /// Pointers in an indirect block.
 const POINTERS: u64 = 1024;
-/// The levels of indirect blocks, and of blocks on the way to data and with it.
+/// Levels of indirect blocks. A path to data has one block more.
 const LEVELS: usize = 3;
 
 pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSetting> {
@@ -88,14 +88,14 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
 struct Reader {
     sequence: Sequence,
     turns: Turns,
-    /// Runs after this one.
+    /// Runs after the present run.
     later_runs: u64,
     pause: Nanos,
     waiting: Waiting,
     next: Next,
 }
 
-/// What a client does once it waits for no block.
+/// State of a client without pending blocks.
 #[derive(Clone, Copy)]
 enum Next {
     Read,
@@ -139,7 +139,7 @@ impl Iterator for Reader {
     }
 }
 
-/// Whose turn it is.
+/// Round-robin order of the clients.
 struct Turns {
     number: u64,
     clients: u64,
@@ -147,7 +147,7 @@ struct Turns {
 }
 
 impl Turns {
-    /// Whether the next read of the sequence is this client's.
+    /// Returns true if the next read of the sequence belongs to this client. Advances the turn.
     fn is_own(&mut self) -> bool {
         let turn = self.next;
         self.next = (turn + 1) % self.clients;
@@ -155,31 +155,31 @@ impl Turns {
     }
 }
 
-/// The reads of a run, in which clients take turns.
+/// The reads of a run. Clients take turns.
 struct Sequence {
     shape: Shape,
     rng: Rng,
     cache: PageCache,
-    /// Of each run.
+    /// Reads of each run.
     reads: u64,
     left: u64,
 }
 
 impl Sequence {
-    /// The next run begins, with a cold page cache.
+    /// Begins a run, with a cold page cache.
     fn begin_run(&mut self) {
         self.cache.clear();
         self.left = self.reads;
     }
 
-    /// Goes through a run, and says how many requests it has.
+    /// Simulates a run and returns its number of requests.
     fn requests_of_run(&mut self) -> u64 {
         self.begin_run();
         self.by_ref().map(|blocks| blocks.len as u64).sum()
     }
 }
 
-/// What each read waits for, until the end of the run.
+/// Yields the blocks that each read waits for, until the end of the run.
 impl Iterator for Sequence {
     type Item = Waiting;
 
@@ -188,7 +188,7 @@ impl Iterator for Sequence {
         let block = self.rng.below(self.shape.blocks);
         let mut waiting = Waiting::default();
         waiting.push(self.shape.place(block));
-        // From the lowest level up, for the last one to be pushed is read first.
+        // The lowest level first, because the block pushed last is read first.
         for indirect in self.shape.way_to(block).into_iter().flatten() {
             if !self.cache.use_or_take(self.shape.number(indirect)) {
                 waiting.push(self.shape.place_of(indirect));
@@ -198,7 +198,7 @@ impl Iterator for Sequence {
     }
 }
 
-/// Blocks of the volume that a read waits for, the next one last.
+/// Blocks of the volume that a read waits for, the next block last.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
     blocks: [u64; LEVELS + 1],
@@ -217,15 +217,16 @@ impl Waiting {
     }
 }
 
-/// A file of so many blocks, and its indirect blocks: those of the first level are numbered in the order of
-/// what they point to, as are those of the second, of which the first one begins with the second of the first
-/// level; there is one of the third, which begins with the second of the second.
+/// Layout of a file with `blocks` blocks. The indirect blocks of the first level are numbered in the order of
+/// the data, and the blocks of the second level in the order of the first level. The first block of the
+/// second level begins with the second block of the first level. The only block of the third level begins
+/// with the second block of the second level.
 #[derive(Clone, Copy)]
 struct Shape {
     blocks: u64,
 }
 
-/// An indirect block: its level, and its number within that.
+/// An indirect block: its level, and its number within the level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Indirect {
     First(u64),
@@ -234,7 +235,7 @@ enum Indirect {
 }
 
 impl Shape {
-    /// The indirect blocks that a block of the file is found by, the lowest level first.
+    /// Returns the indirect blocks on the path to a block of the file, the lowest level first.
     fn way_to(self, block: u64) -> [Option<Indirect>; LEVELS] {
         let first = block.checked_sub(DIRECT).map(|rest| rest / POINTERS);
         let second = first.and_then(|first| first.checked_sub(1)).map(|rest| rest / POINTERS);
@@ -242,7 +243,7 @@ impl Shape {
         [first.map(Indirect::First), second.map(Indirect::Second), has_third.then_some(Indirect::Third)]
     }
 
-    /// Where a block of the file lies: behind all that was allocated before it.
+    /// Returns the place of a block of the file: behind all blocks allocated before.
     fn place(self, block: u64) -> u64 {
         let before = self.way_to(block).into_iter().flatten().map(|indirect| match indirect {
             Indirect::First(number) | Indirect::Second(number) => number + 1,
@@ -251,7 +252,7 @@ impl Shape {
         block + before.sum::<u64>()
     }
 
-    /// Where an indirect block lies: before what it points to first.
+    /// Returns the place of an indirect block: before the first block that it points to.
     fn place_of(self, indirect: Indirect) -> u64 {
         match indirect {
             Indirect::First(number) => self.place(DIRECT + POINTERS * number) - 1,
@@ -260,7 +261,7 @@ impl Shape {
         }
     }
 
-    /// Its number among all indirect blocks.
+    /// Returns the number of an indirect block among all indirect blocks.
     fn number(self, indirect: Indirect) -> usize {
         let [first, second, _] = self.levels();
         match indirect {
@@ -270,7 +271,7 @@ impl Shape {
         }
     }
 
-    /// How many indirect blocks each level has.
+    /// Returns the number of indirect blocks of each level.
     fn levels(self) -> [u64; LEVELS] {
         self.way_to(self.blocks - 1).map(|last| match last {
             None => 0,
@@ -279,17 +280,17 @@ impl Shape {
         })
     }
 
-    /// How many there are in all.
+    /// Returns the number of all indirect blocks.
     fn indirect(self) -> u64 {
         self.levels().iter().sum()
     }
 
-    /// The block after its last one on the volume.
+    /// Returns the end of the file on the volume, in blocks.
     fn end(self) -> u64 {
         self.place(self.blocks - 1) + 1
     }
 
-    /// The places of its indirect blocks, those that lie side by side as one.
+    /// Returns the ranges of all indirect blocks, adjacent blocks merged.
     fn metadata(self) -> Vec<Range<Bytes>> {
         let [first, second, third] = self.levels();
         let all = (0..first).map(Indirect::First).chain((0..second).map(Indirect::Second));
@@ -301,15 +302,15 @@ impl Shape {
     }
 }
 
-/// Which indirect blocks are in memory. One that was used since it was last looked at gets a second chance.
+/// The indirect blocks in memory, evicted by second chance (clock).
 struct PageCache {
-    /// By the number of the block.
+    /// State of each indirect block, by number.
     states: Vec<State>,
-    /// Those that are in memory.
+    /// Blocks in memory.
     held: Vec<u32>,
-    /// How many may be.
+    /// Limit of blocks in memory.
     most: usize,
-    /// The next of them to be looked at.
+    /// Index in `held` of the next candidate for eviction.
     hand: usize,
 }
 
@@ -321,7 +322,7 @@ enum State {
 }
 
 impl PageCache {
-    /// An empty one, for some of so many blocks.
+    /// Creates an empty cache for at most `most` of `blocks` blocks.
     fn new(blocks: u64, most: u64) -> PageCache {
         let most = most.min(blocks) as usize;
         PageCache {
@@ -338,7 +339,8 @@ impl PageCache {
         self.hand = 0;
     }
 
-    /// Whether it holds a block, which it does from now on.
+    /// Returns true if the cache holds a block. If not, inserts the block, and evicts another block from a
+    /// full cache.
     fn use_or_take(&mut self, block: usize) -> bool {
         if self.states[block] != State::Absent {
             self.states[block] = State::Used;
@@ -358,7 +360,7 @@ impl PageCache {
         self.pass();
         false
     }
-    /// Moves the hand on.
+    /// Advances the hand.
     fn pass(&mut self) {
         self.hand = (self.hand + 1) % self.most;
     }
@@ -368,7 +370,7 @@ impl PageCache {
 mod tests {
     use super::*;
 
-    /// Every block that is allocated in the order of a write from the file's first to its last, and where.
+    /// Returns every block in the order of allocation by a sequential write, with its place.
     fn allocated(shape: Shape) -> Vec<Result<u64, Indirect>> {
         let mut all: Vec<Result<u64, Indirect>> = Vec::new();
         for block in 0..shape.blocks {
@@ -384,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_file_and_its_indirect_blocks_lie_in_the_order_in_which_they_are_written() {
-        // Within the inode, the first level, the second, and the third, each at its ends.
+        // Both ends of the inode's blocks, and of the first, second and third level.
         let ends = [0, DIRECT, DIRECT + POINTERS, DIRECT + POINTERS + POINTERS * POINTERS];
         for blocks in ends.into_iter().flat_map(|end| [end, end + 1]).filter(|&blocks| blocks > 0) {
             let shape = Shape { blocks };

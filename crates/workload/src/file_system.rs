@@ -1,35 +1,35 @@
-//! A small file system, for workloads that speak of files: which bytes of the volume belong to which file.
+//! A small file system for workloads that work on files. It maps files to bytes of the volume.
 //!
-//! Space is cut into clusters of 4 KiB. A file that grows takes the cluster after its last one if that is
-//! free. If not, it goes to the next free cluster after the place where the last file did so, and 32 KiB are
-//! left for it there, as ext3 reserves them; behind the end the search starts again at the front (next fit).
-//! So files are whole while there is much room, in pieces of 32 KiB where several grow by turns, and in
-//! smaller ones once files have come and gone. A table holds the cluster that follows each one: 4 bytes for
-//! each cluster, nothing is allocated later. A place at the start is kept for attributes: 256 B for each
-//! file, written by whole clusters. Contents, names and caches do not exist here.
+//! Space is divided into clusters of 4 KiB. A growing file takes the cluster after its last cluster if the
+//! cluster is free. Otherwise the file continues at the next free cluster after the place of the last such
+//! search. There 32 KiB are left for the file, as in ext3's reservation. At the end of the space the search
+//! wraps around (next fit). So files are contiguous while there is much room. Files that grow in turns are in
+//! pieces of 32 KiB. After many creations and deletions, pieces are smaller. A table holds the successor of
+//! each cluster: 4 bytes for each cluster, with no later allocation. The start of the space is reserved for
+//! attributes: 256 B for each file, written in whole clusters. Contents, names and caches are not modelled.
 
 use braid_base::{Bytes, Op, Request};
 
-/// The unit of space.
+/// Unit of space.
 pub(crate) const CLUSTER: Bytes = Bytes(4096);
-/// The most clusters that a workload may have in all its file systems: 256 MiB of tables.
+/// Limit of clusters in all file systems of a workload: 256 MiB of tables.
 pub(crate) const MOST_CLUSTERS: u64 = 1 << 26;
-/// The most files that a workload may have in all its file systems.
+/// Limit of files in all file systems of a workload.
 pub(crate) const MOST_FILES: u64 = 1 << 22;
-/// Clusters that are left for a file that grows.
+/// Clusters left for a growing file.
 const RESERVED: u32 = 8;
-/// Bytes of attributes of a file, as an inode has in ext3.
+/// Bytes of attributes of a file: the size of an inode in ext3.
 const ATTRIBUTES: Bytes = Bytes(256);
 
-/// The clusters of one file system and who owns them.
+/// Allocation of the clusters of one file system.
 pub(crate) struct FileSystem {
-    /// Where it begins on the volume.
+    /// Offset of the file system on the volume.
     start: Bytes,
-    /// Where clusters begin, from there: after the attributes.
+    /// Offset of the first cluster from `start`: after the attributes.
     clusters_at: Bytes,
-    /// For each cluster the one after it in its file, or `LAST`, or `FREE`.
+    /// For each cluster, the next cluster of the file, or `LAST`, or `FREE`.
     next: Vec<u32>,
-    /// Where the search for a free cluster goes on.
+    /// Start of the next search for a free cluster.
     rover: u32,
     free: u32,
 }
@@ -40,7 +40,7 @@ const FREE: u32 = u32::MAX - 1;
 /// A file: its clusters in order, and its length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct File {
-    /// Its number, which says where its attributes lie.
+    /// Number of the file, which determines the place of its attributes.
     pub number: u32,
     pub len: Bytes,
     first: u32,
@@ -48,7 +48,7 @@ pub(crate) struct File {
     clusters: u32,
 }
 
-/// Clusters of a file, one run after the other, that are still to be read or written.
+/// Clusters of a file that are still to be read or written, in the order of the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     op: Op,
@@ -57,33 +57,33 @@ pub(crate) struct Extent {
 }
 
 impl FileSystem {
-    /// The bytes that a file system of so many files and clusters takes on a volume.
+    /// Returns the bytes that a file system of `files` files and `clusters` clusters takes on a volume.
     pub fn span(files: u64, clusters: u64) -> Bytes {
         attributes(files) + CLUSTER * clusters
     }
 
-    /// An empty one.
+    /// Creates an empty file system.
     ///
     /// # Panics
-    /// If it has more than [`MOST_CLUSTERS`].
+    /// If `clusters` is above [`MOST_CLUSTERS`].
     pub fn new(start: Bytes, files: u64, clusters: u64) -> FileSystem {
         assert!(clusters <= MOST_CLUSTERS, "a file system of {clusters} clusters");
         let next = vec![FREE; clusters as usize];
         FileSystem { start, clusters_at: attributes(files), next, rover: 0, free: clusters as u32 }
     }
 
-    /// Clusters that no file has.
+    /// Returns the number of free clusters.
     pub fn free(&self) -> u64 {
         u64::from(self.free)
     }
 
-    /// An empty file.
+    /// Creates an empty file.
     pub fn create(number: u32) -> File {
         File { number, len: Bytes::ZERO, first: LAST, last: LAST, clusters: 0 }
     }
 
-    /// Makes a file longer, and says what has to be written: from the cluster that holds its end on. `None`
-    /// if there is no room; nothing has changed then.
+    /// Makes a file longer and returns the clusters to write, from the cluster of the old end on. `None`,
+    /// without any change, if there is no room or `len` is zero.
     pub fn append(&mut self, file: &mut File, len: Bytes) -> Option<Extent> {
         let end = file.len + len;
         let clusters = (end.align_up(CLUSTER) / CLUSTER) as u32;
@@ -91,7 +91,7 @@ impl FileSystem {
         if more > self.free || len == Bytes::ZERO {
             return None;
         }
-        // The cluster that holds the end is written again, unless the end lies between two.
+        // The cluster of the old end is written again, unless the old end lies on a boundary of clusters.
         let is_shared = !file.len.is_aligned(CLUSTER);
         let before = file.last;
         for _ in 0..more {
@@ -111,12 +111,12 @@ impl FileSystem {
         Some(Extent { op: Op::Write, cluster, left: more + u32::from(is_shared) })
     }
 
-    /// All of a file.
+    /// Returns all clusters of a file.
     pub fn whole(file: &File, op: Op) -> Extent {
         Extent { op, cluster: file.first, left: file.clusters }
     }
 
-    /// The last clusters of a file that hold at least `len`, or all.
+    /// Returns the last clusters of a file that hold at least `len`, or all clusters.
     pub fn tail(&self, file: &File, op: Op, len: Bytes) -> Extent {
         let wanted = ((len.align_up(CLUSTER) / CLUSTER) as u32).min(file.clusters);
         let mut cluster = file.first;
@@ -126,7 +126,7 @@ impl FileSystem {
         Extent { op, cluster, left: wanted }
     }
 
-    /// Frees a file's clusters.
+    /// Frees the clusters of a file.
     pub fn delete(&mut self, file: File) {
         let mut cluster = file.first;
         for _ in 0..file.clusters {
@@ -135,8 +135,8 @@ impl FileSystem {
         self.free += file.clusters;
     }
 
-    /// The next request of an extent: clusters that follow each other on the volume, `most` at once. `None`
-    /// at its end.
+    /// Returns the next request of an extent: adjacent clusters on the volume, at most `most` bytes but at
+    /// least one cluster. `None` at the end of the extent.
     pub fn request(&self, extent: &mut Extent, most: Bytes) -> Option<Request> {
         if extent.left == 0 {
             return None;
@@ -153,13 +153,14 @@ impl FileSystem {
         Some(Request { op: extent.op, offset, len: CLUSTER * u64::from(run) })
     }
 
-    /// A write of the attributes of a file.
+    /// Returns a write of the attributes of a file.
     pub fn attributes_of(&self, file: u32) -> Request {
         let offset = self.start + (ATTRIBUTES * u64::from(file)).align_down(CLUSTER);
         Request { op: Op::Write, offset, len: CLUSTER }
     }
 
-    /// Takes a free cluster: the one after `last`, or where the rover finds one. One must be free.
+    /// Takes a free cluster: the cluster after `last` if free, otherwise the cluster found by [`Self::rove`].
+    /// At least one cluster must be free.
     fn take(&mut self, last: u32) -> u32 {
         let after = last.wrapping_add(1);
         let cluster = match self.next.get(after as usize) {
@@ -171,7 +172,7 @@ impl FileSystem {
         cluster
     }
 
-    /// The next free cluster; the rover goes on behind what is left for its file.
+    /// Returns the next free cluster. The next search starts behind the clusters left for the file.
     fn rove(&mut self) -> u32 {
         let all = self.next.len() as u32;
         while self.next[self.rover as usize] != FREE {

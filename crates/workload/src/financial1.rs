@@ -1,6 +1,6 @@
 //! `financial1-like`: after the block trace Financial1 of a financial institution's OLTP (UMass Trace
-//! Repository, Storage Performance Council). It stands in for the trace, and is not it: a simulation that has
-//! the file should read it.
+//! Repository, Storage Performance Council). The workload is a substitute, not the trace: a simulation with
+//! access to the trace should read the trace.
 //!
 //! | figure | public trace | Hayashi and Komoda, table 1 | standing |
 //! |---|---|---|---|
@@ -16,10 +16,10 @@
 //! | rate within the day | triples | | memory |
 //!
 //! The paper's rate and size do not fit the counts of the file (825/s for 43,712 s would be 36 million
-//! requests): `figures=umass` and `figures=hayashi` choose, and who reproduces the paper should say which.
-//! The fit gives 0.70 million places. LRU caches of 100 MB, 512 MB and 1 GiB then hit 66, 81 and 86 % (by
-//! Che's approximation), measured with the trace 72, 84 and 88 % (RelStorage's notes): the real one is a
-//! little more local in time.
+//! requests). `figures=umass` and `figures=hayashi` choose. A reproduction of the paper should state the
+//! choice. The fit gives 0.70 million places. LRU caches of 100 MB, 512 MB and 1 GiB then hit 66, 81 and 86 %
+//! (by Che's approximation). Measured with the trace, the caches hit 72, 84 and 88 % (RelStorage's notes):
+//! the trace has slightly more temporal locality.
 
 use crate::oltp::{self, Figures, Mix};
 use crate::{About, Setting, Workload};

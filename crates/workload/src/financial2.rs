@@ -1,6 +1,6 @@
 //! `financial2-like`: after the block trace Financial2 of a financial institution's OLTP (UMass Trace
-//! Repository, Storage Performance Council). It stands in for the trace, and is not it: a simulation that has
-//! the file should read it.
+//! Repository, Storage Performance Council). The workload is a substitute, not the trace: a simulation with
+//! access to the trace should read the trace.
 //!
 //! | figure | public trace | Hayashi and Komoda, table 1 | standing |
 //! |---|---|---|---|
@@ -17,7 +17,7 @@
 //!
 //! The two accounts of rate and size contradict each other, as with `financial1-like`: `figures` chooses. The
 //! fit gives 0.294 million places. LRU caches of 100 MB and 512 MB then hit 86 and 94 % (by Che's
-//! approximation), measured with the trace 85 and 92 % (RelStorage's notes).
+//! approximation). Measured with the trace, the caches hit 85 and 92 % (RelStorage's notes).
 
 use crate::oltp::{self, Figures, Mix};
 use crate::{About, Setting, Workload};

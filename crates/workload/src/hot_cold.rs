@@ -1,14 +1,13 @@
-//! `hot-cold`: a hot set gets most requests, the rest of the span the others; and from time to time the hot
-//! set moves.
+//! `hot-cold`: a hot set gets most requests, the rest of the span gets the others. The hot set moves from
+//! time to time.
 //!
-//! The span is cut into units in an order that the seed chooses. The hot set is a run of units in that order,
-//! so that they lie apart on the volume. Every `every` requests the run moves on by `shift` of its length:
-//! with 100 % it is another set, with 10 % a tenth of it is replaced. After the last unit comes the first
-//! again. No published workload; the mix of 90 % of requests to 10 % of the span is a custom of file-system
-//! studies (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File System",
-//! section 3.5).
+//! The span is divided into units, and the seed chooses an order of the units. The hot set is a run of units
+//! in this order, so hot units are scattered over the volume. After every `every` requests the run moves on
+//! by `shift` of its length: 100 % replaces the whole set, 10 % a tenth of the set. The order is circular. No
+//! published workload. The mix of 90 % of requests to 10 % of the span is common in file-system studies
+//! (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File System", section 3.5).
 //!
-//! A closed loop counts its requests by client: `every` is divided by the number of clients.
+//! In a closed loop each client counts its own requests: `every` is divided by the number of clients.
 
 use crate::draw::Scatter;
 use crate::target::{self, Target};
@@ -72,14 +71,14 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
 
 #[derive(Clone, Copy)]
 struct Sets {
-    /// Requests that fit a unit.
+    /// Requests that fit in a unit.
     per_unit: u64,
     units: u64,
     hot_units: u64,
     to_hot: f64,
     /// Requests of one client between moves.
     every: u64,
-    /// Units that the run moves on, below `units`.
+    /// Units by which the run moves on, below `units`.
     step: u64,
 }
 
@@ -87,9 +86,9 @@ struct HotCold {
     target: Target,
     sets: Sets,
     order: Scatter,
-    /// Where the hot run begins in the order.
+    /// Start of the hot run in the order.
     first: u64,
-    /// Requests until it moves.
+    /// Requests until the next move.
     left: u64,
     rng: Rng,
 }

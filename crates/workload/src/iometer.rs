@@ -11,8 +11,8 @@
 //! Load levels of the file server by outstanding requests: linear 1, very light 4, light 8, moderate 64,
 //! heavy 256.
 //!
-//! Assumed: a request that is not random begins where the last one of its client ended; a random one begins
-//! at a multiple of `align`, 512 B as IOmeter's default of sectors.
+//! Assumed: a sequential request begins at the end of the last request of its client. A random request begins
+//! at a multiple of `align`, by default 512 B as IOmeter's default of sectors.
 
 use crate::draw::Sizes;
 use crate::pace::{self, Pace};
@@ -112,7 +112,7 @@ struct Access {
     read: f64,
     random: f64,
     sizes: Sizes,
-    /// Where the last request ended.
+    /// End of the last request.
     end: Bytes,
     rng: Rng,
 }

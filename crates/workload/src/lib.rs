@@ -1,14 +1,14 @@
-//! Generated workloads: who asks a volume for which bytes, and when. One file per workload, which opens with
-//! its source, its figures and what is assumed.
+//! Workload generators. Each workload has its own file. The head of the file names the source, the figures
+//! and the assumptions.
 //!
-//! A workload comes from `name,key=value,…` and a seed: the same text and seed give the same requests on
-//! every machine and in every version. It is a value without clock or I/O; the caller that runs it says when
-//! a request has completed by asking for the next step. Requests lie within [`Workload::span`], in whole
-//! sectors, and are never empty, but for flushes. Generating one allocates nothing. A workload that has
-//! started takes a few hundred bytes for each client; those with files take tables as well, at most half a
-//! GiB whatever is set, a few MiB by default.
+//! [`parse`] creates a workload from `name,key=value,…` and a seed. The same text and seed give the same
+//! requests on every machine and in every version. A workload is a value without clock or I/O. The caller
+//! runs the workload and signals the completion of a request by asking for the next step. Requests lie within
+//! [`Workload::span`], in whole sectors. Only flushes are empty. Generating a request allocates no memory. A
+//! started workload takes a few hundred bytes for each client. Workloads with files also take tables: a few
+//! MiB by default, at most half a GiB with any settings.
 //!
-//! A workload that imitates a published one is called `…-like`, never by the name of the real one.
+//! A workload that imitates a published workload has a name that ends in `-like`, never the original name.
 #![forbid(unsafe_code)]
 
 mod ahead;
@@ -51,7 +51,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A workload, ready to be started as often as needed: each start gives the same requests.
+/// A workload, ready to be started any number of times. Every start gives the same requests.
 #[derive(Clone)]
 pub struct Workload {
     name: &'static str,
@@ -63,41 +63,43 @@ pub struct Workload {
     load: Arc<dyn Fn() -> Load + Send + Sync>,
 }
 
-/// The requests of a workload, from its first one on.
+/// All requests of a workload, from the first on.
 pub enum Load {
-    /// Requests come at times of their own, whatever became of the ones before them. Times never fall.
+    /// Open loop: each request has an arrival time, independent of earlier completions. Times never decrease.
     Open(Arrivals),
-    /// Each client does one thing after the other.
+    /// Closed loop: each client does one step after the other.
     Closed(Vec<Client>),
 }
 
-/// Requests with their times.
+/// Requests with their arrival times, in order.
 pub type Arrivals = Box<dyn Iterator<Item = Arrival> + Send>;
 
-/// What one client does: the next step is asked for once the last one is done. A client that ends is gone.
+/// The steps of one client. The caller takes the next step when the last step is done. The end of the
+/// iterator is the end of the client.
 pub type Client = Box<dyn Iterator<Item = Step> + Send>;
 
-/// What a client does next.
+/// The next step of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Waits, then makes a request, and is done when that is complete.
+    /// The client waits, then makes a request. The step is done when the request is complete.
     Request {
-        /// How long the client waits first.
+        /// Wait before the request.
         think: Nanos,
-        /// What it asks for then.
+        /// The request.
         request: Request,
     },
-    /// Computes, and then an operation of the client's own programme is complete. It began when the last one
-    /// was complete, and the requests since then were part of it: none, if a page cache answered it.
+    /// End of an operation of the client's program, after a time of computing. The operation began at the end
+    /// of the last operation and includes all requests since then: none if a page cache answered the
+    /// operation.
     Operation {
-        /// How long the client computes first.
+        /// Time of computing.
         think: Nanos,
-        /// What the programme has read or written by it.
+        /// Bytes read or written by the operation.
         bytes: Bytes,
     },
-    /// Does nothing for so long. No operation is under way.
+    /// Idle time, outside any operation.
     Pause(Nanos),
-    /// Waits until all clients that have not ended stand at such a step.
+    /// The client waits until every client that has not ended is at a `Meet` step.
     Meet,
 }
 
@@ -124,40 +126,40 @@ impl Workload {
         Workload { unmeasured, ..self }
     }
 
-    /// Its name, as [`parse`] takes it.
+    /// Returns the name, as [`parse`] accepts.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// How many bytes of a volume it needs: all requests end below.
+    /// Returns the bytes of a volume that the workload needs. All requests end at or below this offset.
     pub fn span(&self) -> Bytes {
         self.span
     }
 
-    /// How many requests it makes in all, where that is known; flushes count. `None`: unknown, or without
-    /// end.
+    /// Returns the number of requests, flushes included. `None` if the number is unknown or the workload
+    /// endless.
     pub fn requests(&self) -> Option<u64> {
         self.requests
     }
 
-    /// What holds bytes before the first request, in order and without overlap. The caller that runs the
-    /// workload writes it beforehand: a read of what was never written would not meet a device.
+    /// Returns the ranges that hold data before the first request, in order and without overlap. The caller
+    /// writes these ranges before the run, because a read of unwritten bytes would not reach a device.
     pub fn filled(&self) -> &[Range<Bytes>] {
         &self.filled
     }
 
-    /// Where it has metadata of a file system, in order and without overlap. The caller that runs the
-    /// workload says so of a request that begins there, as a kernel does which knows what it asks for.
+    /// Returns the ranges of file-system metadata, in order and without overlap. The caller marks requests
+    /// that begin in these ranges as metadata, like a kernel that knows the purpose of each request.
     pub fn metadata(&self) -> &[Range<Bytes>] {
         &self.metadata
     }
 
-    /// How many requests come before those that count: earlier runs of the same programme.
+    /// Returns the number of requests before the measured requests: earlier runs of the same program.
     pub fn unmeasured(&self) -> u64 {
         self.unmeasured
     }
 
-    /// Starts it from the beginning.
+    /// Starts the workload from the beginning.
     pub fn start(&self) -> Load {
         (self.load)()
     }

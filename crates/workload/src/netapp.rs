@@ -1,5 +1,5 @@
-//! `netapp-like`: after the trace of an engineering department's file server at NetApp, as Wu and Reddy, "A
-//! Novel Approach to Manage A Hybrid Storage System", replayed it through dbench.
+//! `netapp-like`: after the trace of an engineering department's file server at NetApp. Wu and Reddy, "A
+//! Novel Approach to Manage A Hybrid Storage System", replayed the trace through dbench.
 //!
 //! | figure | value | standing |
 //! |---|---|---|
@@ -14,10 +14,10 @@
 //! | share of sequential requests | 50 % | guessed; Leung et al. (USENIX ATC 2008) found more random access than older studies |
 //! | memory, dirty pages | 900 MB, 100 MB | derived: 1 GB of memory (section III); memory: a tenth of it may be dirty in Linux 2.6.28 |
 //!
-//! Of the files: in table III one 15k disk serves ten processes at 26 MB/s. By the tables these are 1,040
-//! reads a second, and such a disk makes some 350 random requests a second. So at least two reads in three
+//! Size of the files: in table III one 15k disk serves ten processes at 26 MB/s. By the tables, 26 MB/s are
+//! 1,040 reads a second. Such a disk makes some 350 random requests a second. So at least two reads in three
 //! came from memory, even if writes had cost the disk nothing: ten processes have at most 1.35 GB of files.
-//! With 100 MiB it is 86 % of reads.
+//! With 100 MiB per process, 86 % of reads come from memory.
 
 use crate::smb::{self, Figures};
 use crate::{About, Setting, Workload, pace};

@@ -1,23 +1,23 @@
-//! What `financial1-like` and `financial2-like` share: an open loop of small requests with two kinds of
+//! Common part of `financial1-like` and `financial2-like`: an open loop of small requests with two kinds of
 //! locality.
 //!
-//! The volume is cut into areas of 10 MiB, whose popularity follows Zipf's law with the exponent at which the
-//! busiest fifth gets its published share. Within an area, popularity of the places where requests begin
-//! follows Zipf's law again, with an exponent that is fitted to the number of different places in the trace.
-//! The seed says which areas and places are popular. The share of hits that this gives in a cache of 100 MB
-//! to 1 GB was not fitted, and comes close to what was measured with the trace; the files of the two
-//! workloads say how close.
+//! The volume is divided into areas of 10 MiB. Their popularity follows Zipf's law, with the exponent at
+//! which the busiest fifth gets its published share. Within an area, the popularity of places (offsets at
+//! which requests begin) follows Zipf's law again. This exponent is fitted to the number of different places
+//! in the trace. The seed determines the popular areas and places. The resulting hit ratio of a cache of 100
+//! MB to 1 GB was not fitted, but is close to the hit ratio measured with the trace. The files of the two
+//! workloads give both numbers.
 //!
-//! Requests come as a Poisson process whose rate rises and falls once within the trace's duration, and in
-//! bursts: calm for 9 s and a burst of 1 s on average, at `burst` times the rate [guessed]. Reads and writes
-//! have the same sizes and places [assumed]; there is no sequence.
+//! Requests arrive as a Poisson process. Its rate rises and falls once within the trace's duration. Bursts
+//! alternate with calm: calm for 9 s and a burst of 1 s on average, at `burst` times the rate [guessed].
+//! Reads and writes have the same sizes and places [assumed]. There are no sequential runs.
 //!
-//! With `drift`, what is popular moves: each of so many areas an hour becomes the most popular one in turn,
-//! after it has risen through all ranks, and then falls to the last. Figures of the trace say nothing of it
-//! [assumed].
+//! With `drift`, the popular areas change: each hour, `drift` areas in turn become the most popular area. An
+//! area rises through all ranks to the first, and then falls to the last. The figures of the trace do not
+//! cover drift [assumed].
 //!
-//! `volumes` puts several of them side by side, each with its own popular areas and bursts, as a storage
-//! system has that serves a trace from each of its RAID groups.
+//! `volumes` puts several volumes side by side, each with its own popular areas and bursts, like a storage
+//! system that serves a trace from each of its RAID groups.
 
 use crate::catalogue::Setting;
 use crate::draw::{Scatter, Sizes, Zipf};
@@ -29,23 +29,23 @@ use crate::{About, Load, Workload};
 use braid_base::{BadSetting, Bytes, MIB, Nanos, Request, Rng, SECTOR, Settings};
 use std::sync::Arc;
 
-/// The figures of one trace.
+/// Figures of one trace.
 pub(crate) struct Figures {
     pub requests: u64,
     pub duration: Nanos,
-    /// The lowest rate of the duration, as a share of the highest.
+    /// Lowest rate within the duration, as a share of the highest rate.
     pub low: f64,
-    /// Share of requests that the busiest fifth of the areas gets.
+    /// Share of requests to the busiest fifth of the areas.
     pub hot20: f64,
-    /// Within an area: the exponent, and where requests may begin.
+    /// Exponent of Zipf's law within an area; requests begin at multiples of `grid`.
     pub exponent: f64,
     pub grid: Bytes,
-    /// As the public trace has them, and as Hayashi and Komoda give them.
+    /// Figures of the public trace, and figures of Hayashi and Komoda.
     pub umass: Mix,
     pub hayashi: Mix,
 }
 
-/// What differs between the accounts of a trace.
+/// Figures that differ between the accounts of a trace.
 #[derive(Clone, Copy)]
 pub(crate) struct Mix {
     /// Requests per second.
@@ -54,7 +54,7 @@ pub(crate) struct Mix {
     pub sizes: &'static [(Bytes, u64)],
 }
 
-/// The settings; defaults are those of the trace.
+/// Returns the settings, with defaults from the trace.
 pub(crate) const fn settings(requests: &'static str, hot20: &'static str) -> [Setting; 12] {
     [
         Setting {
@@ -135,7 +135,7 @@ pub(crate) fn new(
     let areas = span / AREA;
     let places = AREA / grid;
     let bursts = Bursts { calm: 9e9, burst: 1e9, factor: burst };
-    // Half-way between the lowest rate and the peak is the mean.
+    // The mean rate is half-way between the lowest rate and the peak.
     let peak = rate as f64 * 2.0 / (1.0 + figures.low);
     let times = Times::new(peak).with_day(Day { length: day.0 as f64, low: figures.low });
     let pace = Pace::open(requests, times.with_bursts(bursts));
@@ -166,9 +166,9 @@ pub(crate) fn new(
     }))
 }
 
-/// What is more or less popular as a whole: the smaller page of Hayashi and Komoda, to whole MiB.
+/// Unit of popularity: the smaller page of Hayashi and Komoda, in whole MiB.
 const AREA: Bytes = Bytes(10 << 20);
-/// No request is shorter than the largest distance between places.
+/// Limit of `grid`, the distance between places.
 const LARGEST_GRID: Bytes = Bytes(64 << 10);
 
 struct Law {
@@ -193,7 +193,7 @@ struct Oltp {
 }
 
 impl Oltp {
-    /// The seed says which areas and places are popular.
+    /// Creates the stream of one volume. The seed determines the popular areas and places.
     fn new(law: Arc<Law>, areas: u64, seed: u64, rng: Rng) -> Oltp {
         let area_order = Scatter::new(areas, &mut Rng::new(!seed));
         let place_order = Scatter::new(law.places_per_area, &mut Rng::new(!seed ^ 1));
@@ -209,7 +209,7 @@ impl Iterator for Oltp {
         let risen = (self.count as f64 * law.drift) as u64;
         self.count += 1;
         let area = self.area_order.place((law.areas.draw(rng) + risen) % self.area_order.len());
-        // The same order in every area, begun at another place in each.
+        // The order of places is the same in every area, with a different start in each area.
         let turned = self.place_order.place(law.places.draw(rng)) + area * TURN % law.places_per_area;
         let place = if turned < law.places_per_area { turned } else { turned - law.places_per_area };
         let len = law.sizes.draw(rng);
@@ -218,7 +218,7 @@ impl Iterator for Oltp {
     }
 }
 
-/// A prime, so that areas begin at different places.
+/// A prime, so that areas start at different places.
 const TURN: u64 = 7919;
 
 const _: () = assert!(AREA.0.is_multiple_of(SECTOR.0));

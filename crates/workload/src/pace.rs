@@ -1,5 +1,5 @@
-//! When requests come: at a rate of their own (open loop), or each after the last one of its client (closed
-//! loop).
+//! Arrival of requests: at a given rate (open loop), or each request after the last request of its client
+//! (closed loop).
 
 use crate::ahead::Ahead;
 use crate::catalogue::Setting;
@@ -8,10 +8,10 @@ use crate::times::Times;
 use crate::{Client, Load, Step};
 use braid_base::{Arrival, BadSetting, Nanos, Request, Rng, Settings};
 
-/// Open or closed loop, and how many requests in all.
+/// Open or closed loop, and the number of requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Requests of all clients together; `None` without end.
+    /// Requests of all clients together. `None` for an endless workload.
     pub requests: Option<u64>,
     kind: Kind,
 }
@@ -22,7 +22,7 @@ enum Kind {
     Closed { clients: u64, think: Nanos },
 }
 
-/// The settings that [`Pace::take`] takes.
+/// Settings that [`Pace::take`] takes.
 pub(crate) const SETTINGS: &[Setting] = &[
     Setting { key: "requests", default: "1M", meaning: "requests of all clients together, or `endless`" },
     Setting { key: "clients", default: "1", meaning: "clients, each with one request at a time" },
@@ -38,10 +38,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// The longest time of any setting but the length of a day.
+/// Limit of all times but the length of a day.
 pub(crate) const DAY: Nanos = Nanos::from_secs(86_400);
 
-/// The most clients of any workload.
+/// Limit of clients of any workload.
 pub(crate) const MOST_CLIENTS: u64 = 65_536;
 
 impl Pace {
@@ -67,12 +67,12 @@ impl Pace {
         Ok(Pace { requests, kind })
     }
 
-    /// An open loop.
+    /// Creates an open loop.
     pub fn open(requests: Option<u64>, times: Times) -> Pace {
         Pace { requests, kind: Kind::Open(times) }
     }
 
-    /// How many streams of requests there are.
+    /// Returns the number of streams of requests.
     pub fn streams(&self) -> u64 {
         match self.kind {
             Kind::Open(_) => 1,
@@ -80,8 +80,8 @@ impl Pace {
         }
     }
 
-    /// Gives each stream its requests, which `make` makes from the number of the stream and random numbers of
-    /// its own.
+    /// Creates the load. `make` creates the requests of each stream from the number of the stream and a
+    /// separate random generator.
     pub fn load<I>(&self, seed: u64, make: impl Fn(u64, Rng) -> I) -> Load
     where
         I: Iterator<Item = Request> + Send + 'static,
@@ -104,17 +104,17 @@ impl Pace {
     }
 }
 
-/// A closed loop of clients that think in ways of their own.
+/// A closed loop of clients that generate their own steps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Processes {
-    /// Requests of all together; `None` without end.
+    /// Requests of all clients together. `None` for an endless workload.
     pub requests: Option<u64>,
     pub clients: u64,
-    /// When all but the first begin.
+    /// Start of all clients but the first.
     join: Nanos,
 }
 
-/// The settings that [`Processes::take`] takes.
+/// Settings that [`Processes::take`] takes.
 pub(crate) const PROCESSES: &[Setting] = &[
     Setting { key: "requests", default: "1M", meaning: "requests of all processes together, or `endless`" },
     Setting { key: "clients", default: "10", meaning: "processes, each with one request at a time" },
@@ -130,7 +130,7 @@ impl Processes {
         Ok(Processes { requests, clients, join })
     }
 
-    /// Gives each client its steps, as many as have its share of the requests.
+    /// Creates the load. Each client takes steps until its share of the requests is used up.
     pub fn load<I>(&self, seed: u64, make: impl Fn(u64, Rng) -> I) -> Load
     where
         I: Iterator<Item = Step> + Send + 'static,
@@ -157,7 +157,7 @@ pub(crate) fn take_requests(
     }
 }
 
-/// What one of `parts` gets of `all`, so that the sum is `all`.
+/// Returns the share of `all` for one of `parts`. All shares add up to `all`.
 pub(crate) fn share(all: u64, part: u64, parts: u64) -> u64 {
     all / parts + u64::from(part < all % parts)
 }
@@ -182,9 +182,9 @@ impl<I: Iterator<Item = Request>> Iterator for Timed<I> {
 
 struct Counted<I> {
     steps: I,
-    /// How long it does nothing at first.
+    /// Wait before the first step.
     join: Nanos,
-    /// Requests that are left.
+    /// Remaining requests.
     left: u64,
 }
 
@@ -204,20 +204,20 @@ impl<I: Iterator<Item = Step>> Iterator for Counted<I> {
     }
 }
 
-/// Waits before requests, exponentially distributed.
+/// Generator of waits before requests, exponentially distributed.
 pub(crate) struct Thinker {
-    /// In nanoseconds.
+    /// Mean in nanoseconds.
     mean: f64,
     rng: Rng,
 }
 
 impl Thinker {
-    /// With this mean; zero is no wait at all.
+    /// Creates a generator with the given mean. A mean of zero gives no waits.
     pub fn new(mean: Nanos, rng: Rng) -> Thinker {
         Thinker { mean: mean.0 as f64, rng }
     }
 
-    /// The next wait.
+    /// Draws the next wait.
     pub fn think(&mut self) -> Nanos {
         match self.mean {
             0.0 => Nanos::ZERO,

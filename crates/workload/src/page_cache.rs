@@ -1,33 +1,33 @@
-//! The dirty pages of a page cache: what a process has written and no device has seen yet.
+//! The dirty pages of a page cache: pages that a process has written and that are not yet on a device.
 //!
-//! A bit for each page of the process's files. A page that is written again while it is dirty costs nothing,
-//! and what is written back goes in the order of addresses, neighbours as one request: that is what a page
-//! cache does to small writes, and why a disk can bear them. 32 KiB of memory for each GiB of files.
+//! A bit for each page of the process's files. Writing a dirty page again costs nothing. Writeback follows
+//! the order of addresses and merges adjacent pages into one request. By these two effects, a page cache
+//! makes small writes cheap for a disk. 32 KiB of memory for each GiB of files: one bit per page of 4 KiB.
 
 use braid_base::Bytes;
 use std::ops::Range;
 
-/// The unit of a page cache.
+/// Unit of a page cache.
 pub(crate) const PAGE: Bytes = Bytes(4096);
 
-/// Dirty pages of files that lie side by side.
+/// Dirty pages of adjacent files.
 pub(crate) struct DirtyPages {
     words: Vec<u64>,
     count: u64,
 }
 
 impl DirtyPages {
-    /// For so many bytes of files, none of them dirty.
+    /// Creates the bitmap for `files` bytes of files, all clean.
     pub fn new(files: Bytes) -> DirtyPages {
         DirtyPages { words: vec![0; (files.align_up(PAGE) / PAGE).div_ceil(64) as usize], count: 0 }
     }
 
-    /// How many bytes are dirty.
+    /// Returns the number of dirty bytes.
     pub fn bytes(&self) -> Bytes {
         PAGE * self.count
     }
 
-    /// Makes pages dirty. Offsets are whole pages.
+    /// Marks pages dirty. The ends of the range must be whole pages.
     pub fn mark(&mut self, range: Range<Bytes>) {
         for page in range.start / PAGE..range.end / PAGE {
             let (word, bit) = (&mut self.words[(page / 64) as usize], 1 << (page % 64));
@@ -36,7 +36,8 @@ impl DirtyPages {
         }
     }
 
-    /// The first run of dirty pages within `range`, at most `most` of it, which is clean from now on.
+    /// Takes the first run of dirty pages that begins within `range`, at most `most` bytes. The run is clean
+    /// afterwards.
     pub fn take(&mut self, range: Range<Bytes>, most: Bytes) -> Option<Range<Bytes>> {
         let end = range.end.align_up(PAGE) / PAGE;
         let first = self.first_dirty(range.start / PAGE).filter(|&first| first < end)?;

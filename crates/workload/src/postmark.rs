@@ -1,4 +1,4 @@
-//! `postmark-like`: many small files that are created, read, appended to and deleted, as PostMark does it.
+//! `postmark-like`: many small files, created, read, appended to and deleted as by PostMark.
 //!
 //! | figure | value | standing |
 //! |---|---|---|
@@ -10,19 +10,23 @@
 //! | table of files | twice the files at the start; what does not fit is not created | same |
 //! | sync | none; each file is opened and closed for each operation | same |
 //!
-//! PASS, table I, has 86.9 MB written for 71.2 MB read, 1.22; the algorithm with these parameters comes to
-//! 1.4, whatever is cached. Which parameter was another one there is not known.
+//! PASS, table I, has 86.9 MB written for 71.2 MB read, a ratio of 1.22. With these parameters, the algorithm
+//! gives 1.4, with any share of cached reads. The paper's different parameter is unknown.
 //!
-//! First all files are created, then come the transactions, then all files are deleted. Several clients have
-//! files of their own. The programme counts transactions as its operations, with the bytes of files that they
-//! read and write, in memory or not.
+//! First all files are created. Then come the transactions, and finally all files are deleted. Each client
+//! has its own files. The operations of the program are the transactions, with the bytes of files read and
+//! written, in memory or not.
 //!
-//! At block level a page cache and its flusher make of each operation what stands here [assumed]: a file is
-//! read and written in requests of up to `size`, in sequence; every write reaches the device, once; `cached`
-//! is the share of reads that the cache answers; and the attributes of a file (a block of them belongs to 16
-//! files) are written for the share `attributes` of creations, appends and deletions. The file system is a
-//! model (see `file_system.rs`); where it has no room, nothing is created. Memory: 4 bytes for each 4 KiB of
-//! space, 32 bytes for each file.
+//! Model of the page cache and its flusher at block level [assumed]:
+//!
+//! - A file is read and written in sequence, in requests of up to `size`.
+//! - Every write reaches the device, once.
+//! - `cached` is the share of reads that the cache answers.
+//! - The attributes of a file (a block holds 16 files) are written for the share `attributes` of creations,
+//!   appends and deletions.
+//!
+//! The file system is a model (see `file_system.rs`). Without room, no file is created. Memory: 4 bytes for
+//! each 4 KiB of space, 32 bytes for each file.
 
 use crate::file_system::{CLUSTER, Extent, File, FileSystem, MOST_CLUSTERS, MOST_FILES};
 use crate::pace::MOST_CLIENTS;
@@ -72,7 +76,7 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
     if !size.is_aligned(CLUSTER) {
         return Err(settings.bad("size", &size.to_string(), "a multiple of 4 KiB"));
     }
-    // Room for twice the files at the start, of mean size, each with half a cluster lost.
+    // Room for twice the initial files, of mean size, with half a cluster lost in each.
     let clusters = ((low + high) * files).align_up(CLUSTER) / CLUSTER + files + high / CLUSTER + 1;
     let span = FileSystem::span(files * 2, clusters);
     if clusters * clients > MOST_CLUSTERS || files * clients > MOST_FILES || span * clients > LARGEST_SPAN {
@@ -100,7 +104,7 @@ struct Plan {
     attributes: f64,
     discards: Discards,
     clusters: u64,
-    /// Of one client.
+    /// Bytes of one client.
     span: Bytes,
 }
 
@@ -125,25 +129,25 @@ struct PostMark {
     plan: Plan,
     rng: Rng,
     disk: FileSystem,
-    /// Files that exist, in no order.
+    /// Existing files, in no order.
     live: Vec<File>,
-    /// Numbers that no file has.
+    /// Unused file numbers.
     numbers: Vec<u32>,
     phase: Phase,
-    /// What the present operation still asks for.
+    /// Remaining clusters of the present operation.
     extent: Option<Extent>,
     attributes: Option<Request>,
-    /// A file whose clusters are free once they have been discarded.
+    /// A deleted file, whose clusters become free after the discard.
     gone: Option<File>,
-    /// Bytes of files that the transaction under way has read and written.
+    /// Bytes of files read and written by the present transaction.
     transaction: Option<Bytes>,
 }
 
 #[derive(Clone, Copy)]
 enum Phase {
-    /// So many files are still to be created.
+    /// Files still to be created.
     Create(u64),
-    /// So many halves of transactions are left: the first ones are even.
+    /// Remaining halves of transactions. An even number is left before the first half of a transaction.
     Transactions(u64),
     Delete,
 }
@@ -166,7 +170,7 @@ impl PostMark {
         }
     }
 
-    /// Begins the next operation; false when all is done. It may ask for nothing.
+    /// Begins the next operation. Returns false at the end. An operation may have no requests.
     fn operate(&mut self) -> bool {
         match self.phase {
             Phase::Create(left) => {
@@ -238,21 +242,21 @@ impl PostMark {
         self.touch(file.number);
     }
 
-    /// So much of a file is read or written.
+    /// Adds bytes read or written to the present transaction.
     fn count(&mut self, len: Bytes) {
         if let Some(bytes) = &mut self.transaction {
             *bytes += len;
         }
     }
 
-    /// The attributes of a file have changed.
+    /// Writes the attributes of a changed file, with the probability `attributes`.
     fn touch(&mut self, number: u32) {
         if self.rng.chance(self.plan.attributes) {
             self.attributes = Some(self.disk.attributes_of(number));
         }
     }
 
-    /// What ends with the requests so far: a transaction, or the creation of the first files.
+    /// Returns the step that ends a transaction or the creation of the first files, if due.
     fn ended(&mut self) -> Option<Step> {
         match self.phase {
             Phase::Create(0) => {

@@ -1,4 +1,4 @@
-//! `random`: requests of one size anywhere, every place equally likely. As fio's `randrw` with `norandommap`.
+//! `random`: requests of a fixed size, with every place equally likely, as fio's `randrw` with `norandommap`.
 
 use crate::target::{self, Target};
 use crate::{About, Workload, pace};

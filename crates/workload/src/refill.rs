@@ -1,13 +1,12 @@
-//! `refill`: fills its span, then for ever discards what it wrote longest ago and writes it anew, and reads
-//! what is there, above all what is new. As a volume of virtual machines or of a log does it whose oldest
-//! parts are deleted.
+//! `refill`: fills its span, then endlessly discards the oldest data and writes new data in its place. Reads
+//! go to existing data, mostly to new data. The pattern of a volume of virtual machines or of a log, when the
+//! oldest parts are deleted.
 //!
-//! It is for what other workloads leave out: a volume that becomes full, room that comes back by discards,
-//! and data that is allocated again while older data lies on the fast device.
+//! The workload covers states that other workloads leave out: a full volume, space freed by discards, and new
+//! allocations while older data lies on the fast device.
 //!
-//! Units are written one after the other, in an order that has nothing to do with their addresses. From the
-//! time when all have been written, the share `empty` of them is always discarded and not yet written anew.
-//! Each client has units of its own.
+//! Units are written one after the other, in an order unrelated to their addresses. After the first fill, the
+//! share `empty` of the units is always discarded and not yet rewritten. Each client has its own units.
 
 use crate::draw::Scatter;
 use crate::target::{self, Target};
@@ -26,9 +25,9 @@ const OWN: &[Setting] = &[
     Setting { key: "to-new", default: "80%", meaning: "share of reads that go to the newest fifth" },
 ];
 
-/// Units that are new, as a part of all that are there.
+/// Divisor: a fifth of the existing units counts as new.
 const NEW: u64 = 5;
-/// Units of a client, at least.
+/// Minimum of units of a client.
 const FEWEST: u64 = 2;
 
 pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSetting> {
@@ -54,7 +53,7 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
         pace.load(seed, |client, mut rng| {
             let first = all * client / clients;
             let units = all * (client + 1) / clients - first;
-            // One unit at least is there.
+            // At least one unit exists.
             let empty = ((units as f64 * empty).round() as u64).min(units - 1);
             let order = Scatter::new(units, &mut rng);
             let per_unit = unit / target.size;
@@ -69,21 +68,21 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
 struct Plan {
     target: Target,
     to_new: f64,
-    /// Units of this client: where they begin, and how many there are.
+    /// Units of this client: the first unit, and their number.
     first: u64,
     units: u64,
-    /// Of these, how many are discarded and not written.
+    /// Units of this client that are discarded and not rewritten.
     empty: u64,
-    /// Requests that fit a unit.
+    /// Requests that fit in a unit.
     per_unit: u64,
 }
 
-/// Units are numbered in the order in which they are written, for ever: those from `discarded` to `written`
-/// are there.
+/// One client. Units are numbered endlessly in the order of writing. The units from `discarded` up to
+/// `written` exist.
 struct Refill {
     plan: Plan,
     order: Scatter,
-    /// The unit that is being written, and how many pieces of it have been.
+    /// The unit being written, and the number of its pieces already written.
     written: u64,
     pieces: u64,
     discarded: u64,
@@ -116,7 +115,7 @@ impl Iterator for Refill {
 }
 
 impl Refill {
-    /// A unit that is there.
+    /// Draws an existing unit.
     fn unit_to_read(&mut self) -> u64 {
         let there = self.written - self.discarded;
         let new = there.div_ceil(NEW);
@@ -124,7 +123,7 @@ impl Refill {
         self.rng.between(from, self.written)
     }
 
-    /// The place of a piece of a unit in the span.
+    /// Returns the place of a piece of a unit in the span.
     fn piece(&self, unit: u64, within: u64) -> u64 {
         let Plan { first, units, per_unit, .. } = self.plan;
         (first + self.order.place(unit % units)) * per_unit + within

@@ -1,5 +1,5 @@
-//! `sequential`: each client goes through a part of its own from start to end, and begins again. As fio's
-//! `rw` with `offset_increment`.
+//! `sequential`: each client goes through its own part of the span from start to end, and begins again, as
+//! fio's `rw` with `offset_increment`.
 
 use crate::target::{self, Target};
 use crate::{About, Workload, pace};

@@ -1,4 +1,4 @@
-//! Several volumes with a load each, as one volume with one load: arrivals merged by time, addresses striped.
+//! Merges several volumes, each with its own load, into one volume: arrivals by time, addresses striped.
 
 use crate::Arrivals;
 use braid_base::{Arrival, Bytes};
@@ -10,8 +10,9 @@ pub(crate) struct SideBySide {
 }
 
 impl SideBySide {
-    /// Volumes of which the first `stripe` bytes of each come first, then the next ones. Requests that go
-    /// beyond the end of a stripe go on in that of the next volume; `stripe` is much larger than a request.
+    /// Creates the merged stream. The first `stripe` bytes of each volume come first, then the next `stripe`
+    /// bytes of each, and so on. A request beyond the end of a stripe continues in the next volume's stripe.
+    /// `stripe` is much larger than a request.
     pub fn new(volumes: Vec<Arrivals>, stripe: Bytes) -> SideBySide {
         let first = |mut arrivals: Arrivals| (arrivals.next(), arrivals);
         SideBySide { volumes: volumes.into_iter().map(first).collect(), stripe }

@@ -1,37 +1,39 @@
-//! What `dbench-like` and `netapp-like` share: processes that replay file-server operations, each in a
-//! directory of its own, on a machine with a page cache.
+//! Common part of `dbench-like` and `netapp-like`: processes that replay file-server operations, each in its
+//! own directory, on a machine with a page cache.
 //!
-//! From Wu and Reddy, tables I and II, come the counts of ReadX, WriteX and Flush and the mean sizes of reads
-//! and writes. With `memory=0B,dirty=0B,short-lived=0%,barrier=yes` that is what the volume sees. But it did
-//! not see that in the paper: a 15k disk alone serves ten processes of the NetApp trace at 26 MB/s (table
-//! III), 1,040 reads and 1,150 writes a second by the tables, three times what it can do. So the page cache
-//! belongs to the workload. What is known of it:
+//! Wu and Reddy, tables I and II, give the counts of ReadX, WriteX and Flush and the mean sizes of reads and
+//! writes. With `memory=0B,dirty=0B,short-lived=0%,barrier=yes`, the volume sees exactly these operations.
+//! The paper's volume saw fewer: a 15k disk alone serves ten processes of the NetApp trace at 26 MB/s (table
+//! III). By the tables, 26 MB/s are 1,040 reads and 1,150 writes a second, three times the rate of such a
+//! disk. So the page cache is part of the workload. The model:
 //!
-//! - *Reads* are answered from memory for the share of all files that `memory` holds; the others appear as
-//!   they are.
-//! - *Writes* make pages dirty. Once `dirty` bytes are, divided among the processes, the process that writes
-//!   has to write back, as in Linux 2.6.28: its dirty pages in the order of their addresses, neighbours as
-//!   one request of at most 512 KiB. It waits for each; the real one keeps several in flight, which matters
-//!   where processes are few, and writes 6 MiB at most before it asks again whether that is enough
-//!   (`balance_dirty_pages`), while `pdflush` writes beside it from half of `dirty` on.
-//! - `short-lived` is the share of writes whose file is deleted before that.
-//! - *Flush* writes back what the process wrote last, up to where it began elsewhere. The paper's file system
-//!   is ext2, which does not flush devices: only with `barrier=yes` a flush follows. It does write the file's
-//!   inode, if that is dirty (`ext2_sync_file` of Linux 2.6.28): with `inodes=yes` a block of 4 KiB, after a
-//!   flush that follows a write. Where the process's files begin stands for its place: the inodes of one
-//!   directory lie in a few blocks of the same block group. It is not the default, as what was derived from
-//!   the paper's rates (`short-lived`, the processor's time) was derived without it.
-//! - *Processor*: `think` passes for each read and write, cached or not. Each comes with its share of the
-//!   operations of table I on names and attributes, and of flushes; each operation takes the same part of
-//!   that time on average.
+//! - *Reads*: memory answers a share of reads, equal to the share of all files that `memory` holds. The other
+//!   reads reach the volume unchanged.
+//! - *Writes* make pages dirty. The limit of a process is `dirty` bytes divided by the number of processes.
+//!   At the limit the writing process writes back, as in Linux 2.6.28: its dirty pages in the order of their
+//!   addresses, adjacent pages as one request of at most 512 KiB. The process waits for each request. Linux
+//!   keeps several in flight, which matters with few processes. Linux also writes at most 6 MiB before
+//!   checking the limit again (`balance_dirty_pages`), and `pdflush` writes in parallel from half of `dirty`
+//!   on.
+//! - `short-lived` is the share of writes to files deleted before writeback.
+//! - *Flush* writes back the last sequential run of writes. The paper's file system is ext2, which does not
+//!   flush devices: a flush of the volume follows only with `barrier=yes`. ext2 does write the file's inode
+//!   if dirty (`ext2_sync_file` of Linux 2.6.28): with `inodes=yes`, a flush after a write writes a block of
+//!   4 KiB. The start of the process's files stands for the inode's place: the inodes of one directory lie in
+//!   a few blocks of the same block group. The default is `inodes=no`, because the values derived from the
+//!   paper's rates (`short-lived`, the processor's time) were derived without inodes.
+//! - *Processor*: `think` passes for each read and write, cached or not. The time includes a read's or
+//!   write's share of flushes and of table I's operations on names and attributes. Every operation takes the
+//!   same part of the time on average.
 //!
-//! Guessed besides, and to be set: sizes are a mix of 4 to 64 KiB with the table's mean; `files` is what one
-//! process's files take, all there from the start, one directory after the other; `sequential` is the share
-//! of reads, and of writes, that begin where the last one ended, the others begin at any page. Operations on
-//! names and attributes take the processor alone: the file system gathers what they change in few blocks,
-//! which it writes seldom.
+//! Also guessed, with settings: sizes are a mix of 4 to 64 KiB with the table's mean. `files` is the size of
+//! one process's files. All files exist from the start, one directory after the other. `sequential` is the
+//! share of reads, and of writes, that begin at the end of the last. All others begin at a random page.
+//! Operations on names and attributes take only processor time: the file system collects their changes in few
+//! blocks and writes these blocks seldom.
 //!
-//! Each operation ends with a [`Step::Operation`], so that a simulation sees what the process counts itself.
+//! Each operation ends with a [`Step::Operation`], so that a simulation sees the operations counted by the
+//! process.
 
 use crate::catalogue::Setting;
 use crate::draw::Sizes;
@@ -42,15 +44,15 @@ use braid_base::{BadSetting, Bytes, MIB, Nanos, Op, Request, Rng, Settings, TIB}
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The figures of one workload.
+/// Figures of one workload.
 pub(crate) struct Figures {
     /// Counts of operations of one process: table I.
     pub reads: u64,
     pub writes: u64,
     pub flushes: u64,
-    /// These, and those on names and attributes.
+    /// All operations: reads, writes, flushes, and operations on names and attributes.
     pub operations: u64,
-    /// Sizes with weights, whose means are those of table II.
+    /// Sizes with weights. Their means are the means of table II.
     pub read_sizes: &'static [(Bytes, u64)],
     pub write_sizes: &'static [(Bytes, u64)],
     /// Guesses.
@@ -60,7 +62,7 @@ pub(crate) struct Figures {
     pub think: Nanos,
 }
 
-/// The settings; some have defaults of their own for each workload.
+/// Returns the settings, with the defaults of a workload.
 pub(crate) const fn settings(
     files: &'static str,
     sequential: &'static str,
@@ -142,7 +144,7 @@ pub(crate) fn new(
         write: figures.writes as f64 / all,
         flush: figures.flushes as f64 / all,
         cached: (memory.0 as f64 / span.0 as f64).min(1.0),
-        // A process whose files would all be dirty writes back when half of them are.
+        // A process that could make all its files dirty writes back at half of its files.
         dirty: (dirty / processes.clients).min(files / 2),
         read_sizes: Sizes::new(figures.read_sizes),
         write_sizes: Sizes::new(figures.write_sizes),
@@ -164,9 +166,9 @@ pub(crate) fn new(
     Ok(Workload::new(about.name, span, processes.requests, load))
 }
 
-/// Bytes of files of all processes: their dirty pages take 128 MiB of memory.
+/// Limit of the files of all processes together. Bitmaps of dirty pages then take 128 MiB of memory.
 const MOST_FILES: Bytes = Bytes(4 << 40);
-/// The largest request that a page cache makes.
+/// Largest request of the page cache.
 const LARGEST: Bytes = Bytes(512 << 10);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -186,17 +188,17 @@ impl std::str::FromStr for Answer {
     }
 }
 
-/// Whether a process has written since its last flush.
+/// State of the inode: dirty if the process has written since its last flush.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inode {
     Clean,
     Dirty,
 }
 
-/// What is being written back, from where it has got to.
+/// A writeback. `range` begins at the current position.
 struct WriteBack {
     range: Range<Bytes>,
-    /// Whether an inode follows, and then a flush.
+    /// Dirty if a write of the inode follows; then a flush of the volume, depending on `barrier`.
     inode: Inode,
     barrier: Answer,
 }
@@ -207,13 +209,13 @@ struct Mix {
     short_lived: f64,
     barrier: Answer,
     inodes: Answer,
-    /// Shares of all operations; the others are on names and attributes.
+    /// Shares of all operations. The rest are operations on names and attributes.
     read: f64,
     write: f64,
     flush: f64,
     /// Share of reads that memory answers.
     cached: f64,
-    /// How much one process may have dirty.
+    /// Limit of dirty bytes of one process.
     dirty: Bytes,
     read_sizes: Sizes,
     write_sizes: Sizes,
@@ -223,17 +225,17 @@ struct Process {
     mix: Arc<Mix>,
     rng: Rng,
     thinker: Thinker,
-    /// Where its files begin. Other offsets count from there.
+    /// Start of the process's files. All other offsets are relative to `start`.
     start: Bytes,
-    /// Where the last read ended.
+    /// End of the last read.
     read_end: Bytes,
-    /// What was last written in sequence.
+    /// The last sequential run of writes.
     run: Range<Bytes>,
     dirty: DirtyPages,
     write_back: Option<WriteBack>,
-    /// Where inodes are written at all.
+    /// Dirty only with `inodes=yes`.
     inode: Inode,
-    /// What the operation reads or writes that has made a request and is not complete.
+    /// Bytes of an operation that has made a request and is not complete.
     under_way: Option<Bytes>,
 }
 
@@ -260,7 +262,7 @@ impl Iterator for Process {
 }
 
 impl Process {
-    /// Begins the next operation: what it reads or writes, and the first of its requests, if there are any.
+    /// Begins the next operation. Returns its bytes read or written, and its first request, if any.
     fn operation(&mut self) -> (Bytes, Option<Request>) {
         let (drawn, mix) = (self.rng.unit(), &self.mix);
         match drawn {
@@ -307,7 +309,7 @@ impl Process {
         (len, self.next_write_back())
     }
 
-    /// Where a request begins: at `end`, where the last of its kind ended, or at any page.
+    /// Draws the offset of a request: `end`, the end of the last request of the same kind, or a random page.
     fn place(&mut self, end: Bytes, len: Bytes) -> Bytes {
         let files = self.mix.files;
         let follows = self.rng.chance(self.mix.sequential) && end + len <= files;

@@ -1,9 +1,9 @@
-//! What simple workloads ask for: a span cut into pieces of one size, each read or written whole.
+//! Target of simple workloads: a span cut into pieces of one size, each read or written as a whole.
 
 use crate::catalogue::Setting;
 use braid_base::{BadSetting, Bytes, KIB, MIB, Op, Request, Rng, SECTOR, Settings, TIB};
 
-/// A span, the size of requests, and the share of reads.
+/// Span, size of requests, and share of reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub span: Bytes,
@@ -12,14 +12,14 @@ pub(crate) struct Target {
     pub read: f64,
 }
 
-/// The settings that [`Target::take`] takes.
+/// Settings that [`Target::take`] takes.
 pub(crate) const SETTINGS: &[Setting] = &[
     Setting { key: "span", default: "1GiB", meaning: "bytes that are used, from the start of the volume" },
     Setting { key: "size", default: "4KiB", meaning: "size of a request, a multiple of 512 B" },
     Setting { key: "read", default: "70%", meaning: "share of reads; the rest writes" },
 ];
 
-/// The largest span of any workload.
+/// Largest span of any workload.
 pub(crate) const LARGEST_SPAN: Bytes = Bytes(256 << 40);
 
 impl Target {
@@ -41,18 +41,18 @@ impl Target {
         Ok(Target { span: span.align_down(size), size, read })
     }
 
-    /// How many pieces the span has; at least one.
+    /// Returns the number of pieces in the span, at least one.
     pub fn pieces(&self) -> u64 {
         self.span / self.size
     }
 
-    /// A read or a write of a piece.
+    /// Returns a read or a write of a piece.
     pub fn request(&self, piece: u64, rng: &mut Rng) -> Request {
         Request { op: read_or_write(self.read, rng), offset: self.size * piece, len: self.size }
     }
 }
 
-/// A read with the given probability, else a write.
+/// Draws a read with the given probability, otherwise a write.
 pub(crate) fn read_or_write(read: f64, rng: &mut Rng) -> Op {
     if rng.chance(read) { Op::Read } else { Op::Write }
 }

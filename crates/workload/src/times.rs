@@ -1,47 +1,48 @@
-//! Times of arrivals: a Poisson process, whose rate may follow a day and may come in bursts.
+//! Arrival times: a Poisson process. Its rate may follow the time of day and may have bursts.
 
 use crate::draw::exponential;
 use braid_base::{Nanos, Rng};
 
-/// Times that never fall, one after the other.
+/// Generator of arrival times, in order. Times never decrease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     /// Mean time between arrivals at the full rate, in nanoseconds.
     gap: f64,
     day: Option<Day>,
     bursts: Option<Bursts>,
-    /// The factor of the bursts; 1 without any. Apart from them because a product is formed whether or not it
-    /// is wanted, and one with what lies where no bursts are takes the processor as long as a whole request.
+    /// Rate factor of a burst; 1 without bursts. Not read from `bursts`: the product is computed in any case,
+    /// and a product with the undefined content of an absent `Bursts` can cost as much time as a whole
+    /// request.
     burst_factor: f64,
-    /// In nanoseconds; the parts of one are kept.
+    /// Present time in nanoseconds, with fractions.
     now: f64,
     is_burst: bool,
-    /// When the burst or the calm ends.
+    /// End of the present burst or calm.
     until: f64,
 }
 
-/// A rate that rises from its lowest at the start of each day to its peak at noon, and falls again.
+/// A rate that rises from its lowest value at the start of each day to its peak at noon, and falls again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Day {
-    /// How long a day is, in nanoseconds.
+    /// Length of a day, in nanoseconds.
     pub length: f64,
-    /// The lowest rate as a share of the peak, above 0.
+    /// Lowest rate as a share of the peak, above 0.
     pub low: f64,
 }
 
-/// Calm and bursts by turns, each of a length that is exponentially distributed: a two-state Markov-modulated
-/// Poisson process.
+/// Alternating calm and bursts, of exponentially distributed lengths: a two-state Markov-modulated Poisson
+/// process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bursts {
     /// Mean lengths, in nanoseconds.
     pub calm: f64,
     pub burst: f64,
-    /// How many times the rate of the calm a burst has.
+    /// Rate of a burst as a multiple of the calm rate.
     pub factor: f64,
 }
 
 impl Times {
-    /// So many arrivals per second on average; with a day, at its peak.
+    /// Creates a generator of `rate` arrivals per second on average. With a day, `rate` is the peak.
     pub fn new(rate: f64) -> Times {
         Times {
             gap: 1e9 / rate,
@@ -54,25 +55,25 @@ impl Times {
         }
     }
 
-    /// The rate is the peak's, and follows a day.
+    /// Adds a day: the rate becomes the peak of the day.
     pub fn with_day(self, day: Day) -> Times {
         Times { day: Some(day), ..self }
     }
 
-    /// Comes in bursts; the mean rate stays.
+    /// Adds bursts, with the same mean rate.
     pub fn with_bursts(self, bursts: Bursts) -> Times {
         let mean = (bursts.calm + bursts.burst * bursts.factor) / (bursts.calm + bursts.burst);
         Times { bursts: Some(bursts), burst_factor: bursts.factor, gap: self.gap * mean, ..self }
     }
 
-    /// The time of the next arrival.
+    /// Draws the time of the next arrival.
     #[inline]
     pub fn next(&mut self, rng: &mut Rng) -> Nanos {
         let mut gap = exponential(rng, self.gap / self.factor());
         while let Some(bursts) = self.bursts
             && self.now + gap >= self.until
         {
-            // What is left of the gap is drawn anew at the new rate: a Poisson process has no memory.
+            // The rest of the gap is drawn again at the new rate: a Poisson process has no memory.
             self.now = self.until;
             self.is_burst = !self.is_burst;
             self.until += exponential(rng, if self.is_burst { bursts.burst } else { bursts.calm });
@@ -82,7 +83,7 @@ impl Times {
         Nanos(self.now as u64)
     }
 
-    /// The present rate as a multiple of the one that `gap` stands for.
+    /// Returns the present rate as a multiple of the rate 1 / `gap`.
     fn factor(&self) -> f64 {
         let day = self.day.map_or(1.0, |day| day.factor(self.now));
         if self.is_burst { day * self.burst_factor } else { day }
@@ -90,8 +91,8 @@ impl Times {
 }
 
 impl Day {
-    /// The rate at `now` as a share of the peak: a smooth step up, 3x² − 2x³, and the same down. Its mean is
-    /// half-way.
+    /// Returns the rate at `now` as a share of the peak: a smooth step up, 3x² − 2x³, and a symmetric step
+    /// down. The mean lies half-way between the lowest rate and the peak.
     fn factor(&self, now: f64) -> f64 {
         let phase = now / self.length;
         let phase = phase - (phase as u64) as f64;
@@ -104,7 +105,7 @@ impl Day {
 mod tests {
     use super::*;
 
-    /// Arrivals in each second, for so many seconds.
+    /// Returns the number of arrivals in each of the first seconds.
     fn counts(mut times: Times, seconds: usize) -> Vec<f64> {
         let (mut counts, mut rng) = (vec![0.0; seconds], Rng::new(1));
         loop {

@@ -1,5 +1,5 @@
-//! `tpcc-like`: terminals that key in a transaction, wait for it, and think, as TPC-C asks; with what their
-//! database asks of its disk.
+//! `tpcc-like`: terminals that key in a transaction, wait for the answer, and think, as specified by TPC-C,
+//! with the resulting disk requests of their database.
 //!
 //! | figure | value | standing |
 //! |---|---|---|
@@ -16,21 +16,23 @@
 //! | mean size | 8,532 B | same |
 //! | log | written in sequence and flushed at each commit | memory |
 //!
-//! Rows touched: New-Order 10 of stock, 1 customer, and it appends to the orders of its district; Payment 1
-//! customer, and in 6 of 10 cases 2 more of that name; Order-Status the same and a page of orders; Delivery
-//! an order and a customer in each of 10 districts; Stock-Level 200 of stock and 2 pages of orders.
-//! New-Order, Payment and Delivery change what they touch.
+//! Rows read: New-Order 10 of stock and 1 customer. Payment 1 customer, and in 6 of 10 cases 2 more of the
+//! same name. Order-Status the same customers and a page of orders. Delivery an order and a customer in each
+//! of 10 districts. Stock-Level 200 of stock and 2 pages of orders. New-Order changes its 10 rows of stock
+//! and appends to the orders of its district. Payment changes 1 customer. Delivery changes all rows that it
+//! reads.
 //!
-//! Guessed: the database's own cache answers `cached` of the reads, whatever page; and of the changed pages
-//! `written` are written soon, right after the commit, for the others will change again. With the defaults
-//! reads have their published share, and 30 warehouses make 136 requests a second, more than the 80 to 130
-//! that PASS's 7200 rpm disk serves one after the other, and fails with as published. (Its model, which
-//! orders 32 at a time, serves 280.) Written pages are drawn anew. Log records are 16 KiB for New-Order and 8
-//! KiB for the others. Left out: remote warehouses, the items' table (all in memory), checkpoints.
+//! Guessed: the database's own cache answers the share `cached` of the reads, for every page alike. The share
+//! `written` of the changed pages is written right after the commit. The other pages stay in memory, because
+//! they will change again. With the defaults, reads have their published share, and 30 warehouses make 136
+//! requests a second. PASS's 7200 rpm disk serves 80 to 130 a second one after the other, and fails at this
+//! load, as published. (The project's model of the disk orders 32 requests at a time and serves 280.) Written
+//! pages are drawn anew. Log records are 16 KiB for New-Order and 8 KiB for Payment and Delivery. Left out:
+//! remote warehouses, the items' table (all in memory), checkpoints.
 //!
-//! The terminals share one log: which of them gets the next page of it depends on who commits first.
+//! The terminals share one log. The order of commits decides the place of each log record.
 //!
-//! The programme counts New-Orders as its operations, as tpmC does, from the end of the keying time to the
+//! The operations of the program are the New-Orders, as in tpmC, from the end of the keying time to the
 //! answer.
 
 use crate::draw::exponential;
@@ -91,20 +93,20 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
 const PAGE: Bytes = Bytes(8 << 10);
 const WAREHOUSE: Bytes = Bytes(100 << 20);
 const LOG: Bytes = Bytes(256 << 20);
-/// Districts of a warehouse, each with a terminal of its own.
+/// Districts of a warehouse, each with its own terminal.
 const DISTRICTS: u64 = 10;
-/// Rows, and how many fit a page.
+/// Rows, and rows per page.
 const ITEMS: u64 = 100_000;
 const ITEMS_PER_PAGE: u64 = PAGE.0 / 306;
 const CUSTOMERS: u64 = 3_000;
 const CUSTOMERS_PER_PAGE: u64 = PAGE.0 / 655;
-/// Orders with their lines that fit a page: 10 lines of 54 B and about 60 B.
+/// Orders with their lines per page: 10 lines of 54 B and about 60 B.
 const ORDERS_PER_PAGE: u64 = PAGE.0 / 600;
 /// Pages of a warehouse: stock, customers by district, orders by district.
 const STOCK_PAGES: u64 = ITEMS.div_ceil(ITEMS_PER_PAGE);
 const CUSTOMER_PAGES: u64 = CUSTOMERS.div_ceil(CUSTOMERS_PER_PAGE);
 const ORDER_PAGES: u64 = (WAREHOUSE.0 / PAGE.0 - STOCK_PAGES) / DISTRICTS - CUSTOMER_PAGES;
-/// How far deliveries are behind orders: 900 of each district's 3,000 are not delivered yet.
+/// Lag of deliveries behind orders: 900 of each district's 3,000 orders are undelivered.
 const UNDELIVERED_PAGES: u64 = 900 / ORDERS_PER_PAGE;
 
 #[derive(Clone, Copy)]
@@ -115,23 +117,23 @@ struct Plan {
     written: f64,
 }
 
-/// The run's constants of NURand.
+/// Constants of NURand, drawn once for a run.
 #[derive(Clone, Copy)]
 struct Constants {
     item: u64,
     customer: u64,
 }
 
-/// What is done to the database. The order is that of [`KINDS`].
+/// Effect of a type of transaction on the database.
 #[derive(Clone, Copy)]
 struct Kind {
     share: f64,
     keying: f64,
     think: f64,
-    /// Rows or pages that are read, and those that are changed.
+    /// Rows or pages read, and rows or pages changed.
     read: Rows,
     changed: Rows,
-    /// What the commit adds to the log.
+    /// Bytes that the commit appends to the log.
     log: Bytes,
 }
 
@@ -194,19 +196,19 @@ struct Terminal {
     rng: Rng,
     warehouse: u64,
     district: u64,
-    /// Transactions that are left.
+    /// Remaining transactions.
     left: u64,
     log: Arc<AtomicU64>,
     /// Orders of this district so far.
     orders: u64,
-    /// The present transaction, and what it still asks for.
+    /// The present transaction, and its remaining rows.
     kind: Kind,
     read: Rows,
     changed: Rows,
     commit: Commit,
-    /// Bytes that a New-Order under way has asked for.
+    /// Bytes requested by a New-Order in progress.
     new_order: Option<Bytes>,
-    /// How long the terminal still thinks about the last answer, in nanoseconds.
+    /// Remaining time of thinking about the last answer, in nanoseconds.
     think: f64,
 }
 
@@ -226,7 +228,7 @@ impl Terminal {
         log: Arc<AtomicU64>,
         mut rng: Rng,
     ) -> Terminal {
-        // Terminals begin somewhere in a cycle of about 21 s.
+        // Terminals begin at a random point of a cycle of about 21 s.
         let think = rng.unit() * 21e9 * plan.wait;
         Terminal {
             plan,
@@ -246,7 +248,7 @@ impl Terminal {
         }
     }
 
-    /// Begins a transaction; returns how long its terminal thought and keyed before.
+    /// Begins a transaction. Returns the time of thinking and keying before the transaction.
     fn begin(&mut self) -> Nanos {
         let rng = &mut self.rng;
         let mut drawn = rng.unit();
@@ -268,7 +270,7 @@ impl Terminal {
         Nanos(waited as u64)
     }
 
-    /// The next request of the transaction.
+    /// Returns the next request of the transaction.
     fn request(&mut self) -> Option<Request> {
         while let Some(table) = self.read.take() {
             let page = self.page(table, Op::Read);
@@ -296,11 +298,11 @@ impl Terminal {
         None
     }
 
-    /// A page of a table of this terminal's warehouse.
+    /// Draws a page of a table of this terminal's warehouse.
     fn page(&mut self, table: Table, op: Op) -> Request {
         let rng = &mut self.rng;
         let (is_delivery, all) = (self.kind.read.orders == DELIVERY.read.orders, DISTRICTS);
-        // A delivery goes through all districts; other transactions stay in their own.
+        // A delivery goes to all districts. Other transactions stay in the terminal's district.
         let district = if is_delivery { rng.below(all) } else { self.district };
         let page = match table {
             Table::Stock => nurand(rng, 8191, ITEMS, self.constants.item) / ITEMS_PER_PAGE,
@@ -321,7 +323,7 @@ impl Terminal {
         let len = self.kind.log;
         let pages = len / PAGE;
         let page = self.log.fetch_add(pages, Ordering::Relaxed) % (LOG / PAGE);
-        // A record that would reach over the end begins at the start.
+        // A record that would cross the end begins at the start.
         let page = if page + pages > LOG / PAGE { 0 } else { page };
         Request { op: Op::Write, offset: WAREHOUSE * self.plan.warehouses + PAGE * page, len }
     }
@@ -334,7 +336,7 @@ enum Table {
 }
 
 impl Rows {
-    /// Counts one down and says of which table.
+    /// Takes one row and returns its table.
     fn take(&mut self) -> Option<Table> {
         let (left, table) = match self {
             Rows { customers: left @ 1.., .. } => (left, Table::Customers),

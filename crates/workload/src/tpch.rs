@@ -1,4 +1,4 @@
-//! `tpch-q1-like`: scans of one large table, as query 1 of TPC-H makes them.
+//! `tpch-q1-like`: scans of one large table, as by query 1 of TPC-H.
 //!
 //! | figure | value | standing |
 //! |---|---|---|
@@ -8,10 +8,10 @@
 //! | processor | 50 to 150 MB/s for each core of 2008 | memory; 60 MB/s here |
 //! | time on a disk against an SSD | 1.16 | paper: Hystor, as presented |
 //!
-//! A scan asks for what it will need next while it works on what it has. So each of the `streams` is two
-//! clients that take turns: each reads every other request of the scan, and works on it before it reads the
-//! next. The processor's rate is chosen within its range so that a disk of 100 MB/s takes 1.16 times as long
-//! as an SSD of 250 MB/s, as Hystor's authors saw.
+//! A scan reads ahead while working on the present data. So each of the `streams` consists of two alternating
+//! clients. Each client reads every other request of the scan, and works on the data before its next read.
+//! The processor's rate is chosen within its range to match Hystor's measurement: a disk of 100 MB/s takes
+//! 1.16 times as long as an SSD of 250 MB/s.
 
 use crate::target::LARGEST_SPAN;
 use crate::{About, Client, Load, Setting, Step, Workload};
@@ -41,7 +41,7 @@ pub(crate) fn new(settings: &mut Settings, _seed: u64) -> Result<Workload, BadSe
         return Err(settings.bad("size", &size.to_string(), "a multiple of 512 B"));
     }
     let pieces = GIB * scale / size;
-    // Two clients work by turns, each for twice the time, so that together they use one processor.
+    // Two clients alternate, each with twice the time of work, so that both together use one processor.
     let work = Nanos(size.0 * 1_000 / cpu * 2);
     let client = move |number: u64| {
         let part = number % 2;
@@ -57,12 +57,12 @@ struct Scan {
     size: Bytes,
     pieces: u64,
     work: Nanos,
-    /// 0 or 1: which requests are this client's.
+    /// First request of this client: 0 or 1.
     first: u64,
     next: u64,
-    /// Scans that are left.
+    /// Remaining scans.
     scans: u64,
-    /// Whether it has read before. The second client of a stream begins half a turn later.
+    /// True after the first read. The second client of a stream begins half a turn later.
     is_started: bool,
 }
 

@@ -1,5 +1,5 @@
 //! `websearch-like`: after the block trace WebSearch1 of a search engine (UMass Trace Repository, Storage
-//! Performance Council). It stands in for the trace, and is not it.
+//! Performance Council). The workload is a substitute, not the trace.
 //!
 //! | figure | value | standing |
 //! |---|---|---|
@@ -11,10 +11,10 @@
 //! | addressed space | 16.7 GB | memory |
 //! | different places | 480,446 | published counts, as above |
 //!
-//! Where a request begins is drawn, all alike, from 569,000 places that lie scattered on a grid of 8 KiB: as
-//! many as give the number of different places. LRU caches of 100 MB, 512 MB and 1 GiB then hit 1, 6 and 12
-//! %, measured with the trace 0.7, 4 and 19 % (RelStorage's notes): a search engine's blocks are hardly more
-//! popular one than another. Arrivals are a Poisson process [assumed].
+//! The start of a request is drawn uniformly from 569,000 places, scattered on a grid of 8 KiB. With 569,000
+//! places, the number of different places is the trace's. LRU caches of 100 MB, 512 MB and 1 GiB then hit 1,
+//! 6 and 12 %. Measured with the trace, the caches hit 0.7, 4 and 19 % (RelStorage's notes): the blocks of a
+//! search engine hardly differ in popularity. Arrivals are a Poisson process [assumed].
 
 use crate::draw::{Scatter, Sizes};
 use crate::pace::{Pace, take_requests};
@@ -58,7 +58,7 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
     Ok(Workload::new(ABOUT.name, span, requests, load))
 }
 
-/// Where requests begin.
+/// Distance between the places at which requests begin.
 const GRID: Bytes = Bytes(8 << 10);
 
 /// 15.05 KiB on average.

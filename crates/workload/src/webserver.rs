@@ -1,5 +1,5 @@
-//! `webserver-like`: files that web servers read whole, some far more often than others, after the workload
-//! "Parallel Web Server" of the working-set paper.
+//! `webserver-like`: files that web servers read as a whole, some files far more often than others. After the
+//! workload "Parallel Web Server" of the working-set paper.
 //!
 //! | figure | value | standing |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | log | 4 KiB are appended for every 40 requests, and overwritten after 64 MiB | assumed: some 100 bytes a line |
 //! | idle time | nobody asks for anything for 10 s after every 100,000 requests | assumed: in the paper the system is idle at times, and it does not say when |
 //!
-//! The trace is of the Maryland applications (Uysal, Acharya, Saltz, 1998) and not published in this form;
-//! this stands in for it, and is not it. The servers' own page caches are not part of it.
+//! The trace comes from the Maryland applications (Uysal, Acharya, Saltz, 1998) and is not published in this
+//! form. This workload is a substitute, not the trace. The page caches of the servers are not modelled.
 
 use crate::draw::{Scatter, Sizes, Zipf};
 use crate::pace::{DAY, MOST_CLIENTS, share, take_requests};
@@ -46,7 +46,7 @@ const SIZES: &[(Bytes, u64)] =
     &[(Bytes(8 << 10), 10), (Bytes(16 << 10), 20), (Bytes(24 << 10), 37), (Bytes(32 << 10), 33)];
 const LOG: Bytes = Bytes(64 << 20);
 const LOG_WRITE: Bytes = Bytes(4 << 10);
-/// Requests for one write of the log.
+/// Requests for each write of the log, the write included.
 const LOGGED: u64 = 40;
 
 pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSetting> {
@@ -88,7 +88,7 @@ struct Server {
     /// Requests of this client before a pause.
     burst: u64,
     pause: Nanos,
-    /// Where its part of the log begins, and its length.
+    /// Start and length of this client's part of the log.
     log: Bytes,
     log_len: Bytes,
     made: u64,
@@ -96,7 +96,7 @@ struct Server {
     rest: Rest,
 }
 
-/// What comes before the next request.
+/// State before the next request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rest {
     None,
@@ -132,7 +132,7 @@ impl Iterator for Server {
 }
 
 impl Server {
-    /// A whole file, whose size is always the same.
+    /// Returns a read of a whole file. The size of a file is constant.
     fn read(&mut self) -> Request {
         let file = self.files.place(self.ranks.draw(&mut self.rng));
         let len = self.sizes.draw(&mut Rng::new(self.seed ^ file));

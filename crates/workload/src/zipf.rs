@@ -1,11 +1,11 @@
 //! `zipf`: some places are far more popular than others, by Zipf's law.
 //!
-//! The span is cut into units; the k-th most popular unit gets a share proportional to 1 / k^theta. Which
-//! unit is the k-th the seed decides, so that popular units are scattered (`placement=scattered`), or they
-//! lie in order of popularity from the start of the span (`placement=packed`). With `every`, other units are
-//! popular after so many requests: the hot set moves, all at once. Within a unit that holds several requests,
-//! every place is equally likely. `theta=0.99` is the skew of YCSB (Cooper et al., SoCC 2010); of storage
-//! traces are known exponents from 0.6 to 1.2 [memory].
+//! The span is divided into units. The k-th most popular unit gets a share proportional to 1 / k^theta. With
+//! `placement=scattered`, the seed chooses the unit of each rank, so popular units are scattered. With
+//! `placement=packed`, units lie in order of popularity from the start of the span. With `every`, other units
+//! become popular after `every` requests: the whole hot set moves at once. Within a unit of several requests,
+//! every place is equally likely. `theta=0.99` is the skew of YCSB (Cooper et al., SoCC 2010). Known
+//! exponents of storage traces are 0.6 to 1.2 [memory].
 
 use crate::draw::{Scatter, Zipf};
 use crate::target::{self, Target};
@@ -74,7 +74,7 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
         Some(share) => Zipf::new(units, Zipf::exponent_for(units, 0.2, share)),
     };
     let load = move || {
-        // All clients find the same units popular.
+        // The same units are popular for all clients.
         let order = Rng::new(!seed);
         pace.load(seed, |_, rng| {
             let mut order = order.clone();
@@ -103,8 +103,8 @@ impl std::str::FromStr for Placement {
     }
 }
 
-/// Requests to units by Zipf's law. `scatter` says where the unit of a rank lies; a unit has room for
-/// `per_unit` requests.
+/// Requests to units by Zipf's law. `scatter` maps a rank to its unit (`None`: the rank is the unit). A unit
+/// has room for `per_unit` requests.
 pub(crate) struct Popular {
     target: Target,
     ranks: Zipf,
@@ -120,13 +120,13 @@ impl Popular {
     }
 }
 
-/// When other units become popular.
+/// Schedule of the changes of popularity.
 struct Moves {
-    /// Requests of one client between two times.
+    /// Requests of one client between two changes.
     every: u64,
     left: u64,
     units: u64,
-    /// Chooses the orders of units, the same for all clients.
+    /// Generator of the orders of units, the same for all clients.
     order: Rng,
 }
 

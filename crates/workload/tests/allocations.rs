@@ -1,4 +1,4 @@
-//! Memory: a request allocates nothing, and no setting makes a workload take more than its bound.
+//! Memory: a request allocates nothing, and no setting takes a workload above its bound.
 
 #![allow(unsafe_code)]
 
@@ -6,7 +6,7 @@ use braid_workload::{Load, Step, names, parse};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Counts what this thread allocates.
+/// Allocator that counts the allocations of this thread.
 struct Counting;
 
 thread_local! {
@@ -14,7 +14,7 @@ thread_local! {
     static BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: all work is the system allocator's; the counters allocate nothing.
+// SAFETY: the system allocator does all the work. The counters allocate nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
@@ -56,7 +56,7 @@ fn a_request_allocates_nothing() {
     }
 }
 
-/// What asks for most memory: as many clients, files and clusters as are allowed.
+/// Workloads with the largest tables: the limits of clients, files and clusters.
 #[test]
 fn the_largest_workloads_start_within_half_a_gib_or_are_refused() {
     let mut started = 0;

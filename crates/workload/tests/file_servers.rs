@@ -26,7 +26,7 @@ fn netapp_like_agrees_with_the_tables_where_the_machine_has_no_page_cache() {
     assert_near("sequential share", f.sequential, 0.5, 0.02);
 }
 
-/// Ten processes have 1,049 MB of files, of which memory holds 900.
+/// Ten processes have 1,049 MB of files. Memory holds 900 MB.
 #[test]
 fn reads_of_what_memory_holds_are_missing() {
     let f = figures("netapp-like,dirty=0B", 1_000_000);
@@ -45,7 +45,7 @@ fn dirty_pages_leave_in_order_and_larger_than_they_came() {
     assert!(rising > 99_000, "{rising} of 100,000 begin behind the last one and do not touch it");
 }
 
-/// Time passes for operations that reach no device: 0.95 ms for each read and write.
+/// Operations that reach no device take time as well: 0.95 ms for each read and write.
 #[test]
 fn processes_take_their_processor_time() {
     let f = figures("netapp-like,memory=0B,dirty=0B,clients=1", 100_000);
@@ -54,7 +54,7 @@ fn processes_take_their_processor_time() {
     assert_near("seconds, with writes alone", cached.seconds, 95.0 * (43_044.0 + 47_626.0) / 47_626.0, 0.01);
 }
 
-/// What a programme counts is what table I counts, whatever of it a page cache answers.
+/// The operations counted by a program match table I, with any share answered by a page cache.
 #[test]
 fn a_process_counts_its_operations_and_bytes_as_the_tables_do() {
     for (text, operations, [reads, writes], [read, write]) in [
@@ -85,7 +85,7 @@ fn processes_that_join_later_wait_once() {
     assert_near("time of the second process", late.seconds, 600.0, 0.0);
 }
 
-/// 99.9 % was refused by the limit of 99.9 %.
+/// Regression: the limit of 99.9 % rejected the value 99.9 %.
 #[test]
 fn a_share_at_its_limit_is_allowed() {
     for share in ["99.9%", "0.999"] {
@@ -100,7 +100,7 @@ fn a_share_at_its_limit_is_allowed() {
     }
 }
 
-/// ext2 writes the inode at fsync; all other requests stay as they are.
+/// ext2 writes the inode at fsync. All other requests are unchanged.
 #[test]
 fn with_inodes_a_flush_after_a_write_writes_a_block_where_the_files_begin() {
     let all = |text: &str| {
@@ -121,7 +121,7 @@ fn with_inodes_a_flush_after_a_write_writes_a_block_where_the_files_begin() {
             inodes += 1;
         }
     }
-    // Of 8.1 writes and flushes one is a flush, so all but one in 8.1 flushes follow a write.
+    // One in 8.1 writes and flushes is a flush. So all flushes but one in 8.1 follow a write.
     let flushes = with.iter().filter(|request| request.op == Op::Flush).count();
     assert_near("flushes with an inode", f64::from(inodes) / flushes as f64, 7.1 / 8.1, 0.03);
 }

@@ -6,7 +6,8 @@ use braid_base::{KIB, MIB, Op, Request, Rng};
 use braid_workload::{Load, Step, parse};
 use measure::{assert_near, of, requests};
 
-/// Bytes that the published algorithm reads and writes, over sizes alone: no clusters, no requests.
+/// Returns the bytes that the published algorithm reads and writes, from sizes alone: no clusters, no
+/// requests.
 fn bytes_of_the_algorithm(files: usize, transactions: usize) -> (f64, f64) {
     const LOW: u64 = 4_000;
     const HIGH: u64 = 500_000;
@@ -37,8 +38,8 @@ fn postmark_like_reads_and_writes_what_the_algorithm_does() {
     let sum = |op: Op, part: &[(_, _, Request)]| -> f64 {
         part.iter().filter(|(_, _, r)| r.op == op).map(|(_, _, r)| r.len.0 as f64).sum()
     };
-    // Nothing is read before all files exist. A file takes half a cluster more than it holds, and so does an
-    // append.
+    // Reads begin after the creation of all files. A file takes half a cluster more than its length. An
+    // append also writes half a cluster more.
     let first_read = all.iter().position(|(_, _, r)| r.op == Op::Read).expect("files are read");
     assert_near("bytes at the start", sum(Op::Write, &all[..first_read]), 10_000.0 * (252e3 + 2048.0), 0.02);
     let (read, written) = bytes_of_the_algorithm(10_000, 50_000);
@@ -84,14 +85,14 @@ fn email_like_is_mostly_small_synchronous_writes() {
     let workload = parse("email-like,transactions=20K", 1).expect("sound");
     let all = requests(&workload, usize::MAX);
     let f = of(&all);
-    // A delivery is data, journal and flush; 86 % of transactions deliver or rewrite.
+    // A delivery is data, journal and flush. 86 % of transactions deliver or rewrite.
     assert_near("flushes", f.flushes, 20_000.0 * 0.86, 0.02);
-    // A reading takes two or three pieces, and seldom comes.
+    // A reading takes two or three pieces, and is rare.
     assert!(f.read < 0.22, "{f:?}");
     let small = all.iter().filter(|(_, _, r)| r.op == Op::Write && r.len <= KIB * 16).count() as f64;
     let writes = all.iter().filter(|(_, _, r)| r.op == Op::Write).count() as f64;
     assert!(small / writes > 0.9, "{} of writes are small", small / writes);
-    // The data lie in 125 MiB at the start, and grow.
+    // The data takes 125 MiB at the start, and grows.
     assert!((MIB * 280..MIB * 340).contains(&workload.span()), "{}", workload.span());
 }
 
@@ -106,8 +107,8 @@ fn every_delivery_is_flushed_before_the_next() {
     assert_eq!(after_flush, flushes);
 }
 
-/// The bytes are those of files, whatever of them memory answers; creating and deleting all files is no
-/// transaction.
+/// The bytes are bytes of files, with any share answered by memory. The creation and deletion of all files
+/// are not transactions.
 #[test]
 fn postmark_like_counts_its_transactions() {
     let (read, written) = bytes_of_the_algorithm(2_000, 20_000);

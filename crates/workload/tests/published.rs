@@ -1,5 +1,5 @@
-//! IOmeter's access specifications, TPC-H's scan, the parallel program, a large file: against the tables at
-//! the head of their files.
+//! IOmeter's access specifications, TPC-H's scan, the parallel program and the large file, against the tables
+//! at the head of their files.
 
 mod measure;
 
@@ -123,10 +123,10 @@ fn a_read_of_a_large_file_waits_for_the_indirect_blocks_that_are_not_in_memory()
         let (indirect, data): (Vec<_>, Vec<_>) =
             all.iter().map(|(.., r)| r.offset).partition(|&offset| is_metadata(&workload, offset));
         assert_eq!(data.len(), 3 * 1024);
-        // 1,280 of the first level, two of the second and one of the third.
+        // 1,280 blocks of the first level, two of the second and one of the third.
         let places: Bytes = workload.metadata().iter().map(|range| range.end - range.start).sum();
         assert_eq!((places, workload.span()), (KIB * 4 * 1283, GIB * 5 + KIB * 4 * 1283));
-        // The last run: none of them twice if there is memory for all.
+        // The last run reads no block twice if memory has room for all.
         let last = &all[workload.unmeasured() as usize..];
         let mut read: Vec<Bytes> =
             last.iter().map(|(.., r)| r.offset).filter(|&o| is_metadata(&workload, o)).collect();
@@ -135,7 +135,7 @@ fn a_read_of_a_large_file_waits_for_the_indirect_blocks_that_are_not_in_memory()
         read.dedup();
         assert_eq!(count == read.len(), cache == "1GiB", "{count} reads of {} indirect blocks", read.len());
         assert_eq!(last.len(), count + 1024);
-        // Of 1,280, so many are on the way to one of 1,024 places.
+        // Number of the 1,280 blocks on the paths to 1,024 random places.
         assert_near(
             "indirect blocks",
             read.len() as f64,

@@ -1,4 +1,4 @@
-//! `refill`: what it reads and discards is there, and what it writes is not.
+//! `refill`: reads and discards go to existing data, writes to empty space.
 
 mod measure;
 
@@ -8,8 +8,8 @@ use measure::{assert_near, requests};
 
 const PIECE: Bytes = Bytes(16 << 10);
 
-/// Goes through the requests with a map of what is there; the share that is there after each, and the
-/// requests.
+/// Replays the requests with a map of existing data. Returns the share of existing data after each request,
+/// and the requests.
 fn shares(text: &str, most: usize) -> Vec<(f64, Op)> {
     let workload = parse(text, 1).expect(text);
     let mut there = vec![false; (workload.span() / PIECE) as usize];
@@ -36,7 +36,7 @@ fn it_fills_its_span_and_then_keeps_a_share_of_it_empty() {
         let text = format!("refill,span=48MiB,unit=256KiB,size=16KiB,empty=25%,read=50%,clients={clients}");
         let shares = shares(&text, 40_000);
         let full = shares.iter().position(|(share, _)| *share == 1.0).expect("it becomes full");
-        // Clients take turns: the last one is done a little after the first.
+        // Clients alternate: the last client finishes shortly after the first.
         assert!((3_072..3_300).contains(&(full + 1)), "full after {full} requests of 48 MiB / 16 KiB");
         let later = &shares[full + 2_000..];
         let (least, most) = later
@@ -66,6 +66,6 @@ fn most_reads_go_to_what_is_new() {
             Op::Discard | Op::Flush => {}
         }
     }
-    // Of the others, a fifth is new as well.
+    // A fifth of the remaining reads also goes to new data.
     assert_near("share of reads of the newest fifth", new / reads, 0.8 + 0.2 * 0.2, 0.03);
 }

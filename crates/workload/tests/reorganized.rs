@@ -1,4 +1,4 @@
-//! `db2-like` and `webserver-like` against what the working-set paper says of its workloads.
+//! `db2-like` and `webserver-like` against the working-set paper's description of its workloads.
 
 mod measure;
 
@@ -13,7 +13,7 @@ fn webserver_like_returns_36_gb_in_a_million_and_a_half_requests_of_files_of_one
     let all = requests(&workload, usize::MAX);
     let f = of(&all);
     assert_near("requests", f.requests, 1_500_000.0, 0.0);
-    // One in forty writes the log, and the sizes of a few files count most.
+    // One request in forty writes the log, and the sizes of a few files dominate.
     assert_near("bytes returned", f.mean_read * f.read * f.requests, 36e9, 0.05);
     assert_near("written for the log", 1.0 - f.read, 1.0 / 40.0, 0.001);
     assert_near("pauses", f.seconds, 14.0, 0.0);
@@ -38,7 +38,7 @@ fn db2_like_asks_five_queries_of_five_gigabytes_with_pauses() {
     let scanned = count(Op::Read, 64) - count(Op::Write, 64);
     assert_near("bytes scanned", (scanned << 16) as f64, 5.0 * 0.1 * 0.8 * 5.2e9, 0.01);
     assert_near("bytes of temporary tables", (count(Op::Write, 64) << 16) as f64, 2.0 * 5.2e9 / 20.0, 0.01);
-    // What is written is read again, and lies behind the database.
+    // Written data lies behind the database and is read again.
     let written = all.iter().filter(|(_, _, r)| r.op == Op::Write);
     assert!(written.map(|(_, _, r)| r.offset).all(|offset| offset >= workload.filled()[0].end));
 }

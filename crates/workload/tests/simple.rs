@@ -1,4 +1,4 @@
-//! `random`, `sequential`, `zipf`: as asked.
+//! `random`, `sequential` and `zipf` match their settings.
 
 mod measure;
 
@@ -47,12 +47,12 @@ fn zipf_gives_the_popular_fifth_its_share_scattered_or_packed() {
     for placement in ["scattered", "packed"] {
         let workload = parse(&format!("zipf,span=256MiB,placement={placement}"), 1).expect("sound");
         let share = share_of_busiest(&requests(&workload, 1_000_000), workload.span(), KIB * 4, 0.2);
-        // Chance makes the busiest fifth of a sample a little busier than the law's.
+        // By chance, the busiest fifth of a sample is slightly busier than the fifth of the law.
         assert!((exact - 0.002..exact + 0.02).contains(&share), "{placement}: {share}, by the law {exact}");
     }
 }
 
-/// As with another seed: what was popular is asked for as seldom as anything else.
+/// A move acts like another seed: formerly popular places are requested as rarely as all other places.
 #[test]
 fn with_every_other_places_are_popular_after_so_many_requests() {
     let workload = parse("zipf,span=16MiB,theta=1.1,clients=4,every=40K", 1).expect("sound");

@@ -1,4 +1,4 @@
-//! What holds for every workload: where its requests lie, that its seed decides, that its settings have
+//! Rules for every workload: requests lie within the span, the seed determines the requests, settings have
 //! limits.
 
 mod measure;
@@ -98,8 +98,8 @@ fn arrivals_never_go_back_in_time() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is written, the answer is a workload whose first requests are sound, or an error that says
-    /// what to write.
+    /// For any text, the answer is a workload with sound first requests, or an error with the accepted
+    /// values.
     #[test]
     fn hostile_settings_end_in_an_error_or_in_sound_requests(
         which in any::<prop::sample::Index>(),

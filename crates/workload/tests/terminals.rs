@@ -13,7 +13,7 @@ fn run(text: &str) -> Vec<(Nanos, u64, Request)> {
 #[test]
 fn terminals_make_as_many_new_orders_as_their_cycles_allow() {
     let all = run("tpcc-like,transactions=100K");
-    // A New-Order is known by its log record. The last seconds, in which terminals end, do not count.
+    // A New-Order is recognized by its log record. The last seconds, in which terminals end, do not count.
     let seconds = of(&all).seconds * 0.9;
     let is_new_order = |r: &Request| r.op == Op::Write && r.offset >= MIB * 1000 && r.len.0 == 16 << 10;
     let new_orders = all.iter().filter(|(at, _, r)| at.as_secs_f64() < seconds && is_new_order(r)).count();
@@ -28,7 +28,8 @@ fn reads_have_their_published_share_and_requests_their_size() {
     assert_near("flushes per transaction", f.flushes, 92_000.0, 0.01);
 }
 
-/// PASS, table II: at 30 warehouses the 7200 rpm disk, good for 80 to 130 random requests a second, fails.
+/// PASS, table II: at 30 warehouses the 7200 rpm disk fails. The disk serves 80 to 130 random requests a
+/// second.
 #[test]
 fn thirty_warehouses_are_too_much_for_a_disk_and_twenty_are_not() {
     for (warehouses, low, high) in [(20, 80.0, 100.0), (30, 125.0, 145.0)] {
@@ -46,7 +47,7 @@ fn thirty_warehouses_are_too_much_for_a_disk_and_twenty_are_not() {
     }
 }
 
-/// By memory of published analyses, 20 % of the pages of stock get about 75 % of its accesses.
+/// From memory of published analyses: 20 % of the pages of stock get about 75 % of the accesses to stock.
 #[test]
 fn some_pages_of_stock_are_far_more_popular() {
     let all = run("tpcc-like,warehouses=1,transactions=200K,wait=0,cached=0%");

@@ -52,12 +52,12 @@ fn the_other_account_of_the_financial_traces_can_be_had() {
         let f = of(&whole(&format!("{name},figures=hayashi,burst=1,requests=1M")));
         assert_near("read share", f.read, read, 0.01);
         assert_near("mean size", f.mean, kib * 1024.0, 0.01);
-        // A million requests are the quiet beginning of the day.
+        // A million requests cover the quiet beginning of the day.
         assert!(f.requests / f.seconds < rate, "{name}: {f:?}");
     }
 }
 
-/// As Hayashi and Komoda have it: a trace for each RAID group, of which another share may be reads.
+/// As in Hayashi and Komoda: a trace for each RAID group, with a separate share of reads.
 #[test]
 fn volumes_side_by_side_have_the_load_of_one_each() {
     let text = "financial2-like,figures=hayashi,span=420MiB,day=100s,grid=8KiB,read=21.5%,requests=40K";
@@ -77,7 +77,7 @@ fn volumes_side_by_side_have_the_load_of_one_each() {
     assert!((1..4).all(|number| of_volume(number).len() == one.len() && of_volume(number) != first));
 }
 
-/// The rate triples within the day; bursts are seen in the counts of single seconds.
+/// The rate triples within the day. The counts of single seconds show bursts.
 #[test]
 fn financial1_like_comes_in_bursts_and_triples_within_the_day() {
     let all = whole("financial1-like");
@@ -103,8 +103,8 @@ fn websearch_like_has_the_statistics_of_the_trace() {
     assert_near("different places", places(&all), 480_446.0, 0.01);
 }
 
-/// The most popular areas of each quarter of the requests: the same without drift, others with it, and as
-/// local as before within a short time.
+/// The most popular areas of each quarter of the requests: constant without drift, changing with drift.
+/// Locality within a short time is the same.
 #[test]
 fn drift_moves_what_is_popular_and_leaves_how_popular_it_is() {
     let busiest = |all: &[(Nanos, u64, Request)]| {
@@ -125,7 +125,7 @@ fn drift_moves_what_is_popular_and_leaves_how_popular_it_is() {
     let [still_first, still_last] = quarters("0");
     let common = |one: &BTreeSet<u64>, other: &BTreeSet<u64>| one.intersection(other).count();
     assert!(common(&still_first.0, &still_last.0) >= 9, "{still_first:?} {still_last:?}");
-    // 25 of 50 areas have had their turn between the middles of the first and the last quarter.
+    // Between the middles of the first and the last quarter, 25 of 50 areas have become the most popular.
     let [moved_first, moved_last] = quarters("36");
     assert!(common(&moved_first.0, &moved_last.0) <= 3, "{moved_first:?} {moved_last:?}");
     assert!(

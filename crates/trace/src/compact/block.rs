@@ -1,16 +1,16 @@
-//! The heads of blocks, and the end.
+//! Heads of blocks, and the end of a trace.
 
 use super::header::{eight, four};
 
 pub(super) const HEAD: usize = 48;
 pub(super) const BLOCK: &[u8; 4] = b"BTBK";
 pub(super) const END: &[u8; 4] = b"BTND";
-/// The longest payload once decompressed.
+/// Longest decompressed payload.
 pub(super) const LONGEST: usize = 1 << 20;
-/// The longest payload as it is stored: what cannot be compressed grows a little.
+/// Longest stored payload: compression enlarges incompressible data slightly.
 pub(super) const LONGEST_STORED: usize = LONGEST + 4096;
 
-/// The head of a block.
+/// Head of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BlockHead {
     pub payload_crc: u32,
@@ -22,7 +22,7 @@ pub(super) struct BlockHead {
     pub before: u64,
 }
 
-/// The end of a trace.
+/// End of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct End {
     pub records: u64,
@@ -46,7 +46,7 @@ impl BlockHead {
         sealed(bytes)
     }
 
-    /// `None` if it is no head, or one that promises what no block has.
+    /// Returns `None` if the bytes are not a head, or if a field is out of range.
     pub(super) fn decode(bytes: &[u8; HEAD]) -> Option<BlockHead> {
         let head = BlockHead {
             payload_crc: four(bytes, 8),
@@ -57,7 +57,7 @@ impl BlockHead {
             first: eight(bytes, 32),
             before: eight(bytes, 40),
         };
-        // A record has one byte at least.
+        // A record takes at least one byte.
         let possible = head.stored as usize <= LONGEST_STORED
             && (1..=LONGEST).contains(&(head.len as usize))
             && (1..=head.len).contains(&head.records)

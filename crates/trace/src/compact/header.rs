@@ -1,4 +1,4 @@
-//! The header: what is known of a trace before its first record.
+//! Header: properties of a trace, known before the first record.
 
 use super::super::options::Place;
 use crate::Error;
@@ -13,24 +13,24 @@ pub(super) const LONGEST_HEADER: usize = 1 << 20;
 const LONGEST_NAME: usize = 255;
 const UNKNOWN: u64 = u64::MAX;
 
-/// What a compact trace says of itself.
+/// Header of a compact trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Header {
-    /// Where it comes from, in a few words; at most 255 bytes.
+    /// Origin of the trace in a few words, at most 255 bytes.
     pub name: String,
-    /// The size of the address space, where it is known.
+    /// Size of the address space, if known.
     pub span: Option<Bytes>,
-    /// How many records there are, where it is known.
+    /// Number of records, if known.
     pub records: Option<u64>,
-    /// Time zero in nanoseconds since 1970, where it is known.
+    /// Time zero in nanoseconds since 1970, if known.
     pub unix_ns: Option<u64>,
-    /// Where the devices lie; none if all is one device. Labels have at most 255 bytes, and the whole header
-    /// 1 MiB: some 40,000 devices.
+    /// Places of the devices. Empty for a single device. Labels have at most 255 bytes, and the whole header
+    /// at most 1 MiB: some 40,000 devices.
     pub places: Vec<Place>,
 }
 
 impl Header {
-    /// The header as bytes. Names and labels that are too long are cut. With more devices than fit it is
+    /// Encodes the header. Names and labels over the limit are cut. With too many devices, the result is
     /// longer than [`LONGEST_HEADER`].
     pub(crate) fn encode(&self) -> Vec<u8> {
         let name = cut(&self.name);
@@ -60,7 +60,7 @@ impl Header {
         bytes
     }
 
-    /// The length of the header that begins so.
+    /// Returns the length of the header from its first bytes.
     pub(crate) fn len(beginning: &[u8]) -> Result<usize, Error> {
         let Some(fixed) = beginning.first_chunk::<16>().filter(|fixed| fixed.starts_with(MAGIC)) else {
             return Err(invalid("it does not begin with 'BRAIDTRC'"));
@@ -77,7 +77,7 @@ impl Header {
         }
     }
 
-    /// The header out of its bytes, all of them.
+    /// Decodes a header. `bytes` must be the whole header.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Header, Error> {
         if bytes.len() < FIXED || Header::len(bytes)? != bytes.len() {
             return Err(invalid("its header is cut off"));

@@ -1,9 +1,9 @@
-//! Braid's own format of traces: small, quick to read, and fit to be written while a volume is served.
+//! Braid's own trace format: small, fast to read, and suited for recording while a volume is served.
 //!
-//! A file is a header, blocks of records, and an end. Each block stands by itself: it can be read without
-//! those before it, and a damaged one costs its own records alone. A recorder only ever appends. When it is
-//! cut off there is no end, and perhaps a torn last block; the reader says so, and reads all the others.
-//! Everything is little-endian; every checksum is a CRC-32C.
+//! A file is a header, blocks of records, and an end. Each block is independent: a block can be read without
+//! the blocks before, and damage to a block costs only its own records. A recorder only appends. An
+//! interrupted recording has no end, and perhaps a torn last block. The reader reports the interruption and
+//! reads all other blocks. All numbers are little-endian. Every checksum is a CRC-32C.
 //!
 //! ```text
 //! header    0   8  "BRAIDTRC"
@@ -42,7 +42,7 @@
 //!          40   8  time of the first record in nanoseconds
 //! ```
 //!
-//! A payload is records one after another, each with what differs from the record before:
+//! A payload is a sequence of records. Each record holds the differences from the record before:
 //!
 //! ```text
 //! 1 byte    bits 0-1  0 read, 1 write, 2 flush, 3 discard
@@ -55,9 +55,9 @@
 //! varint    offset less the end of the record before, zigzag; unless bit 3
 //! varint    length; unless bit 2
 //! ```
-//! A varint has 7 bits in each byte, the lowest first, and bit 7 set in all but its last; ten bytes at most.
-//! Zigzag is 0, -1, 1, -2 … as 0, 1, 2, 3 …. A flush has bits 2 and 3 set, and is passed over by both
-//! "before"s. Records are in order of time.
+//! A varint has 7 bits in each byte, the lowest first, and bit 7 set in all bytes but the last; ten bytes at
+//! most. Zigzag is 0, -1, 1, -2 … as 0, 1, 2, 3 …. A flush has bits 2 and 3 set. Both kinds of "before" skip
+//! flushes. Records are in order of time.
 
 mod block;
 mod header;

@@ -1,4 +1,4 @@
-//! Reading: block after block; what is damaged is reported and passed over.
+//! Reader: block after block. Damaged blocks are reported and skipped.
 
 use super::block::{BLOCK, BlockHead, END, End, HEAD, LONGEST};
 use super::header::{Header, MAGIC};
@@ -11,27 +11,27 @@ use braid_base::{Bytes, Nanos};
 
 pub(crate) struct CompactReader {
     header: Header,
-    /// The length of the header, until it has been passed.
+    /// Length of the header; 0 once the header is read.
     ahead: usize,
     bases: Vec<(u64, u64)>,
-    /// Devices by base, to find the one of an address.
+    /// Devices by base, to find the device of an address.
     by_base: Vec<(u64, u16)>,
     payload: Vec<u8>,
     number: u64,
     records: u64,
-    /// The last time that was read: no block runs back behind it.
+    /// Time of the last record read. A block must not begin earlier.
     last: u64,
     ended: bool,
     decompressor: zstd::bulk::Decompressor<'static>,
 }
 
 impl CompactReader {
-    /// `beginning` holds the header.
+    /// Creates a reader. `beginning` must hold the header.
     pub(crate) fn new(beginning: &[u8]) -> Result<CompactReader, Error> {
         let ahead = Header::len(beginning)?;
         let header = Header::decode(&beginning[..ahead.min(beginning.len())])?;
         let bases: Vec<(u64, u64)> = header.places.iter().map(|p| (p.base.0, p.span.0)).collect();
-        // Without a table all is one device, which lies where its records say.
+        // Without a table, the trace has a single device with base 0.
         let bases = if bases.is_empty() { vec![(0, 1 << 62)] } else { bases };
         let mut by_base: Vec<(u64, u16)> =
             bases.iter().enumerate().map(|(number, &(base, _))| (base, number as u16)).collect();
@@ -69,7 +69,7 @@ impl CompactReader {
         Ok(())
     }
 
-    /// The records of a block, or why there are none.
+    /// Adds the records of a block, or returns the reason for rejecting the block.
     fn block(&mut self, head: &BlockHead, stored: &[u8], batch: &mut Batch) -> Result<(), &'static str> {
         if crc32c::crc32c(stored) != head.payload_crc {
             return Err("its records are damaged (the checksum does not fit)");
@@ -127,7 +127,7 @@ impl CompactReader {
         Ok(())
     }
 
-    /// The device at an address, and the address within it.
+    /// Returns the device of an address, and the address within the device.
     #[inline]
     fn locate(&self, address: u64) -> (u16, u64) {
         if self.by_base.len() < 2 {
@@ -138,7 +138,7 @@ impl CompactReader {
         (device, address.saturating_sub(base))
     }
 
-    /// What comes after the end, or instead of it.
+    /// Skips and reports bytes after the end.
     fn finish(&mut self, source: &mut Source, batch: &mut Batch) -> Result<(), Error> {
         let mut surplus = 0;
         loop {
@@ -155,7 +155,8 @@ impl CompactReader {
         Ok(())
     }
 
-    /// Goes on to where a block or the end begins; says how many bytes that were, and whether there is one.
+    /// Skips to the head of the next block or the end. Returns the number of skipped bytes, and true if a
+    /// head was found.
     fn resynchronise(&mut self, source: &mut Source) -> Result<(u64, bool), Error> {
         const VIEW: usize = 4096;
         let mut skipped = 0;
@@ -164,7 +165,7 @@ impl CompactReader {
             let here = usize::from(skipped == 0);
             let next = (here..seen.len()).find(|&place| is_head(&seen[place..]));
             let last = seen.len() < VIEW;
-            // A head may begin in the last bytes of the view, and end beyond it.
+            // A head may begin in the last bytes of the view and end beyond the view.
             let len = next.unwrap_or(if last { seen.len() } else { VIEW - HEAD + 1 });
             source.skip(len);
             skipped += len as u64;
@@ -261,35 +262,36 @@ impl Decode for CompactReader {
     }
 }
 
-/// What the end of a complete compact trace says.
+/// Content of the end of a complete compact trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tail {
     pub records: u64,
     pub duration: Nanos,
-    /// One past the last byte that a record speaks of.
+    /// Largest end address of all records.
     pub end: Bytes,
 }
 
-/// What the last bytes of a compact trace say of it; `None` if they are not its end: its writer was cut off.
+/// Decodes the end from the last bytes of a compact trace. `None` if the end is missing: the recording was
+/// interrupted.
 pub fn compact_end(ending: &[u8]) -> Option<CompactEnd> {
     let End { records, dropped, .. } = End::decode(ending.last_chunk::<HEAD>()?)?;
     Some(CompactEnd { records, dropped })
 }
 
-/// The length of the end of a compact trace.
+/// Length of the end of a compact trace.
 pub const COMPACT_END_LEN: usize = HEAD;
 
-/// What the end of a compact trace says.
+/// Content of the end of a compact trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompactEnd {
-    /// Records in all.
+    /// Number of all records.
     pub records: u64,
-    /// Requests that the recorder had no room for.
+    /// Requests dropped because the recorder had no room.
     pub dropped: u64,
 }
 
-/// Reads header and end of a compact trace, of which `beginning` are the first and `ending` the last bytes.
-/// `None` if it is none, or is not complete.
+/// Decodes header and end of a compact trace. `beginning` holds the first bytes of the file, `ending` the
+/// last bytes. `None` if the file is not a compact trace, or is incomplete.
 pub(crate) fn tail(beginning: &[u8], ending: &[u8]) -> Option<(Header, Tail)> {
     if !beginning.starts_with(MAGIC) {
         return None;

@@ -1,8 +1,8 @@
-//! Records as bytes: what differs from the one before.
+//! Records as bytes: differences from the record before.
 
 use braid_base::{Arrival, Bytes, Nanos, Op, Request};
 
-/// The longest record: its first byte and three varints.
+/// Longest record: the first byte and three varints.
 pub(super) const LONGEST: usize = 1 + 3 * 10;
 
 const SAME_LENGTH: u8 = 1 << 2;
@@ -10,7 +10,7 @@ const CONTIGUOUS: u8 = 1 << 3;
 const IN_SECTORS: u8 = 1 << 4;
 const SECTOR_SHIFT: u32 = 9;
 
-/// What the next record is told against.
+/// Reference for the next record: time, end and lengths of earlier records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
     at: u64,
@@ -19,12 +19,12 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// At the beginning of a block whose first record comes at `first`.
+    /// Creates the reference for the start of a block with the first record at time `first`.
     pub(super) fn new(first: u64) -> Before {
         Before { at: first, end: 0, len: [0; 4] }
     }
 
-    /// Appends a record. Its time is not before that of the record before.
+    /// Appends a record. Its time must not be before the time of the last record.
     pub(super) fn encode(&mut self, arrival: &Arrival, out: &mut Vec<u8>) {
         let Request { op, offset, len } = arrival.request;
         let since = arrival.at.0 - self.at;
@@ -64,7 +64,7 @@ impl Before {
         self.end = offset.0 + len.0;
     }
 
-    /// Takes a record from the front of `bytes`; `None` if these are none.
+    /// Takes a record from the front of `bytes`. `None` if the bytes are not a record.
     pub(super) fn decode(&mut self, bytes: &mut &[u8]) -> Option<Arrival> {
         let (&first, rest) = bytes.split_first()?;
         *bytes = rest;
@@ -130,7 +130,7 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
 fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for (place, &byte) in bytes.iter().enumerate().take(10) {
-        // The tenth byte has room for the last bit alone.
+        // The tenth byte has room for the last bit only.
         if place == 9 && byte > 1 {
             return None;
         }

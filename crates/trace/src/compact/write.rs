@@ -1,4 +1,4 @@
-//! Writing: records in, blocks out. At most one block is held.
+//! Writer: records in, blocks out. Holds at most one block.
 
 use super::block::{BlockHead, End, LONGEST};
 use super::header::{Header, LONGEST_HEADER};
@@ -7,12 +7,12 @@ use crate::decode::{Raw, check};
 use braid_base::{Arrival, Op, Request};
 use std::io::{self, Write};
 
-/// Whether blocks are compressed.
+/// Compression of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockCompression {
-    /// Stored plainly: the quickest to read and write.
+    /// Uncompressed: the fastest to read and write.
     None,
-    /// With zstd, at this level: about half the size.
+    /// zstd at the given level: about half the size.
     Zstd(i32),
 }
 
@@ -25,16 +25,16 @@ pub struct CompactWriter<W> {
     before: Before,
     first: u64,
     in_block: u32,
-    /// Over all blocks that are written.
+    /// The end of the trace, updated with each record. Its `records` counts written blocks only.
     end: End,
 }
 
-/// A payload as long as this ends its block: large enough for zstd to find what repeats, small enough for the
-/// cache.
+/// Payload length at which a block ends: large enough for zstd to find repetitions, small enough for the
+/// processor's cache.
 const USUAL: usize = 64 << 10;
 
 impl<W: Write> CompactWriter<W> {
-    /// Writes the header, and is ready for the first record.
+    /// Writes the header. The writer is then ready for the first record.
     pub fn open(mut out: W, header: &Header, compression: BlockCompression) -> io::Result<CompactWriter<W>> {
         let bytes = header.encode();
         if bytes.len() > LONGEST_HEADER {
@@ -59,8 +59,8 @@ impl<W: Write> CompactWriter<W> {
         })
     }
 
-    /// Adds a record. What no reader would take is an error: a time before that of the last record, a read or
-    /// write of no bytes or of more than 256 MiB, an address beyond 64 PiB.
+    /// Adds a record. A record that a reader would reject is an error: a time before the last record, a read
+    /// or write of no bytes or of more than 256 MiB, a discard of no bytes, an address beyond 64 PiB.
     pub fn push(&mut self, arrival: &Arrival) -> io::Result<()> {
         let Request { op, offset, len } = arrival.request;
         let refused = |reason| io::Error::new(io::ErrorKind::InvalidInput, format!("{arrival:?}: {reason}"));
@@ -84,7 +84,7 @@ impl<W: Write> CompactWriter<W> {
         if self.payload.len() >= USUAL { self.end_block() } else { Ok(()) }
     }
 
-    /// Ends the block: whatever was added until now is in `out`. Many small blocks make a large trace.
+    /// Ends the block and writes all records added so far to `out`. Many small blocks make a large trace.
     pub fn end_block(&mut self) -> io::Result<()> {
         if self.in_block == 0 {
             return Ok(());
@@ -114,17 +114,18 @@ impl<W: Write> CompactWriter<W> {
         Ok(())
     }
 
-    /// Records added until now.
+    /// Returns the number of records added so far.
     pub fn records(&self) -> u64 {
         self.end.records + u64::from(self.in_block)
     }
 
-    /// The destination, to be flushed or synced.
+    /// Returns the destination, to be flushed or synced.
     pub fn out(&mut self) -> &mut W {
         &mut self.out
     }
 
-    /// Ends the trace; `dropped` requests are missing in it. Gives the destination back, flushed.
+    /// Ends the trace. `dropped` is the number of requests missing from the trace. Returns the flushed
+    /// destination.
     pub fn finish(mut self, dropped: u64) -> io::Result<W> {
         self.end_block()?;
         self.end.dropped = dropped;

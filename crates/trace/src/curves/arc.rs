@@ -1,5 +1,6 @@
-//! ARC (figure 4 of the paper): T1 holds blocks used once lately, T2 blocks used more often; B1 and B2
-//! remember what left them. A hit in B1 makes T1's share of the cache larger, a hit in B2 smaller.
+//! ARC (figure 4 of the paper). T1 holds blocks used once recently, T2 holds blocks used more often. B1 and
+//! B2 remember blocks evicted from T1 and T2. A hit in B1 enlarges T1's share of the cache, a hit in B2
+//! shrinks T1's share.
 
 use super::Cache;
 use super::queues::Queues;
@@ -12,7 +13,7 @@ const B2: usize = 3;
 pub(super) struct Arc {
     room: usize,
     queues: Queues<4>,
-    /// The target size of T1.
+    /// Target size of T1.
     target: f64,
 }
 
@@ -21,7 +22,7 @@ impl Arc {
         Arc { room, queues: Queues::new(blocks), target: 0.0 }
     }
 
-    /// Moves the oldest block of T1 or T2 to what is remembered.
+    /// Evicts the oldest block of T1 or T2, and remembers the block in B1 or B2.
     fn replace(&mut self, is_in_b2: bool) {
         let t1 = self.queues.len(T1) as f64;
         let from_t1 = t1 >= 1.0 && (t1 > self.target || is_in_b2 && t1 == self.target);

@@ -1,21 +1,21 @@
-//! Belady's MIN: the block goes that is needed last, or never again.
+//! Belady's MIN: evicts the block with the most distant next use, or without any.
 
 use super::queues::NONE;
 use super::{Cache, References};
 use std::collections::BinaryHeap;
 
-/// Entries of earlier references that may stay in the queue, beside as many as there are blocks.
+/// Stale entries allowed in the queue, in addition to the number of cached blocks.
 const SLACK: usize = 1024;
 
 pub(super) struct Belady {
     room: usize,
-    /// For each reference, when its block is referenced next; [`NONE`] for never.
+    /// For each reference, the index of the next reference to the same block; [`NONE`] for the last.
     next: Vec<u32>,
     now: usize,
-    /// When each block that is held is needed; none of the others.
+    /// For each cached block, the index of the next reference. `None` for blocks outside the cache.
     needed: Vec<Option<u32>>,
     held: usize,
-    /// What is held, by when it is needed, with entries of earlier references among them.
+    /// Cached blocks by next reference, mixed with stale entries of earlier references.
     queue: BinaryHeap<(u32, u32)>,
 }
 
@@ -33,7 +33,7 @@ impl Belady {
 
     fn evict(&mut self) {
         while let Some((when, block)) = self.queue.pop() {
-            // An entry of an earlier reference, whose block has been needed since.
+            // A stale entry: the block has been referenced since.
             if self.needed[block as usize] == Some(when) {
                 self.needed[block as usize] = None;
                 self.held -= 1;

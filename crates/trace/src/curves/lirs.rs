@@ -1,9 +1,9 @@
-//! LIRS (section 3 of the paper): blocks with a low inter-reference recency (LIR) stay; those with a high one
-//! (HIR) have 1 % of the cache. The stack S orders blocks by their last use, down to the oldest LIR block;
-//! the queue Q holds the HIR blocks that are in the cache. A HIR block that is used again while it is in S
-//! becomes LIR, and the oldest LIR block becomes HIR.
+//! LIRS (section 3 of the paper). Blocks with a low inter-reference recency (LIR) stay in the cache. Blocks
+//! with a high inter-reference recency (HIR) have 1 % of the cache. The stack S orders blocks by their last
+//! use, down to the oldest LIR block. The queue Q holds the HIR blocks in the cache. If a HIR block in S is
+//! used again, the block becomes LIR, and the oldest LIR block becomes HIR.
 //!
-//! The paper does not bound the blocks of S that are not in the cache; neither is it done here.
+//! The paper sets no limit for the blocks of S outside the cache. Neither does this implementation.
 
 use super::Cache;
 use super::queues::Queues;
@@ -20,7 +20,7 @@ pub(super) struct Lirs {
 
 impl Lirs {
     pub fn new(room: usize, blocks: usize) -> Lirs {
-        // A cache of one block has no room for both.
+        // A cache of one block has room for the LIR block only.
         let high = (room / 100).max(1).min(room - 1);
         Lirs {
             room,
@@ -32,14 +32,14 @@ impl Lirs {
         }
     }
 
-    /// Takes what is above no LIR block out of the stack.
+    /// Removes HIR blocks from the bottom of the stack, up to the oldest LIR block.
     fn prune(&mut self) {
         while let Some(block) = self.stack.oldest(0).filter(|&block| !self.is_low[block as usize]) {
             self.stack.remove(block);
         }
     }
 
-    /// The oldest LIR block becomes HIR.
+    /// Turns the oldest LIR block into a HIR block.
     fn lower(&mut self) {
         if let Some(block) = self.stack.pop(0) {
             self.is_low[block as usize] = false;
@@ -69,7 +69,7 @@ impl Cache for Lirs {
         }
         let is_hit = self.queue.of(block).is_some();
         if !is_hit && self.lows + self.queue.len(0) == self.room {
-            // A cache of one block has a LIR block alone.
+            // A cache of one block has no HIR block.
             if self.queue.len(0) == 0 {
                 self.lower();
             }

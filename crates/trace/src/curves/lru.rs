@@ -1,4 +1,4 @@
-//! The least recently used block goes.
+//! LRU: evicts the least recently used block.
 
 use super::Cache;
 use super::queues::Queues;

@@ -1,13 +1,13 @@
-//! Miss ratios of caches of blocks of 4 KiB, by how they evict and how large they are. A trace is read once:
-//! the references to its blocks stay in memory (`references.rs`), and each cache is simulated over them.
+//! Miss ratios of caches of 4 KiB blocks, by eviction policy and cache size. A trace is read once. The
+//! references to its blocks stay in memory (`references.rs`), and each cache is simulated on the references.
 //!
-//! Reads and writes both bring a block into the cache; a request of several blocks is a reference to each of
-//! them, in order. All blocks have one size, and every block that misses is admitted. [`Eviction::Belady`]
-//! knows the future, and no cache that admits every block misses less.
+//! Reads and writes both bring a block into the cache. A request of several blocks is a reference to each
+//! block, in order. All blocks have the same size, and every missed block is admitted. [`Eviction::Belady`]
+//! knows the future: no cache that admits every block has fewer misses.
 //!
-//! With a sample of blocks a cache is simulated at the size of its share of the sample, after Waldspurger,
-//! Saemundsson, Ahmad, Park, "Cache Modeling and Optimization using Miniature Simulations" (USENIX ATC 2017);
-//! blocks are sampled by a hash, as in SHARDS.
+//! With a sample of the blocks, the simulated cache shrinks by the same share, after Waldspurger,
+//! Saemundsson, Ahmad, Park, "Cache Modeling and Optimization using Miniature Simulations" (USENIX ATC 2017).
+//! Blocks are sampled by a hash, as in SHARDS.
 
 mod arc;
 mod belady;
@@ -25,11 +25,11 @@ use crate::measure::BLOCK_BYTES;
 use std::fmt;
 use std::str::FromStr;
 
-/// How a cache chooses the block that goes.
+/// Eviction policy of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Eviction {
-    /// The least recently used one.
+    /// Evicts the least recently used block.
     Lru,
     /// Yang, Zhang, Qiu, Yue, Vinayak, "FIFO queues are all you need for cache eviction" (SOSP 2023).
     S3Fifo,
@@ -43,12 +43,12 @@ pub enum Eviction {
     /// Einziger, Friedman, Manes, "TinyLFU: a highly efficient cache admission policy" (ACM Transactions on
     /// Storage, 2017).
     WTinyLfu,
-    /// Belady's MIN (IBM Systems Journal, 1966): the block that is needed last.
+    /// Belady's MIN (IBM Systems Journal, 1966): evicts the block with the most distant next use.
     Belady,
 }
 
 impl Eviction {
-    /// All of them, the bound last.
+    /// All policies, the bound last.
     pub const ALL: [Eviction; 7] = [
         Eviction::Lru,
         Eviction::S3Fifo,
@@ -59,7 +59,7 @@ impl Eviction {
         Eviction::Belady,
     ];
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Eviction::Lru => "lru",
@@ -89,13 +89,13 @@ impl FromStr for Eviction {
     }
 }
 
-/// A cache of a fixed number of blocks.
+/// A cache with a fixed number of blocks.
 trait Cache {
-    /// A reference to a block: whether the cache holds it. It does afterwards.
+    /// References a block, and returns true for a hit. The cache holds the block afterwards.
     fn reference(&mut self, block: u32) -> bool;
 }
 
-/// How many of the references miss in a cache of this size, as a share of them; none if the cache has no room
+/// Returns the share of references that miss in a cache of the given size. `None` if the cache has no room
 /// for a block of the sample.
 ///
 /// Takes time in proportion to the references, and up to 32 bytes of memory for each distinct block.

@@ -1,9 +1,9 @@
-//! Queues of blocks that are known by number: a block is in one of them or in none, and leaves from anywhere
-//! in constant time.
+//! Queues of numbered blocks. A block is in at most one queue, and can be removed from any position in
+//! constant time.
 
-/// Nobody's number.
+/// Number of no block.
 pub(super) const NONE: u32 = u32::MAX;
-/// In no queue.
+/// Queue number of blocks outside all queues.
 const NOWHERE: u8 = u8::MAX;
 
 pub(super) struct Queues<const N: usize> {
@@ -16,7 +16,7 @@ pub(super) struct Queues<const N: usize> {
 }
 
 impl<const N: usize> Queues<N> {
-    /// Empty queues for the blocks 0 to `blocks` - 1.
+    /// Creates empty queues for the blocks 0 to `blocks` - 1.
     pub fn new(blocks: usize) -> Queues<N> {
         Queues {
             newer: vec![NONE; blocks],
@@ -28,7 +28,7 @@ impl<const N: usize> Queues<N> {
         }
     }
 
-    /// Which queue a block is in.
+    /// Returns the queue of a block.
     pub fn of(&self, block: u32) -> Option<usize> {
         Some(self.queue[block as usize]).filter(|&queue| queue != NOWHERE).map(usize::from)
     }
@@ -41,12 +41,12 @@ impl<const N: usize> Queues<N> {
         Some(self.oldest[queue]).filter(|&block| block != NONE)
     }
 
-    /// The next younger block of the same queue.
+    /// Returns the next newer block of the same queue.
     pub fn newer(&self, block: u32) -> Option<u32> {
         Some(self.newer[block as usize]).filter(|&block| block != NONE)
     }
 
-    /// Makes a block the newest of a queue, wherever it was.
+    /// Moves a block to the newest position of a queue, from any queue or none.
     pub fn push(&mut self, queue: usize, block: u32) {
         self.remove(block);
         let before = self.newest[queue];
@@ -60,14 +60,14 @@ impl<const N: usize> Queues<N> {
         self.len[queue] += 1;
     }
 
-    /// Takes the oldest block out of a queue.
+    /// Removes the oldest block of a queue.
     pub fn pop(&mut self, queue: usize) -> Option<u32> {
         let block = self.oldest(queue)?;
         self.remove(block);
         Some(block)
     }
 
-    /// Takes a block out of the queue that it is in, if it is in one.
+    /// Removes a block from its queue, if any.
     pub fn remove(&mut self, block: u32) {
         let Some(queue) = self.of(block) else { return };
         let at = block as usize;

@@ -1,5 +1,5 @@
-//! The references of a trace to blocks, in memory: four bytes each. A sample of the blocks if there are more
-//! than fit.
+//! References of a trace to blocks, in memory: four bytes each. Only a sample of the blocks if all references
+//! do not fit.
 
 use crate::measure::{BLOCK_BYTES, mix};
 use crate::reader::Record;
@@ -7,27 +7,27 @@ use braid_base::Op;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// References that are kept: 512 MiB. Of a trace with more, a sample of the blocks is kept, and the sample is
+/// Limit of kept references: 512 MiB. For a longer trace, only a sample of the blocks is kept. The sample is
 /// halved until its references fit.
 pub const MOST_REFERENCES: usize = 128 << 20;
 
-/// Addresses have 56 bits at most, so that of their blocks 44 are left.
+/// Bits of a block number: addresses have at most 56 bits, and 12 bits are within a block.
 const BLOCK_BITS: u32 = 44;
 
-/// Takes the references of records as they come.
+/// Collects the references of records.
 pub struct Collector {
-    /// The number of each block of the sample, in order of first reference.
+    /// Number of each block of the sample, in order of first reference.
     numbers: HashMap<u64, u32, FixedState>,
-    /// The block of each number.
+    /// Block of each number.
     keys: Vec<u64>,
     blocks: Vec<u32>,
-    /// A block belongs to the sample if its hash is below this share of all hashes.
+    /// Share of all hashes: a block belongs to the sample if its hash is below.
     share: f64,
     most: usize,
     all: u64,
 }
 
-/// The references to the blocks of a sample, in order.
+/// References to the blocks of a sample, in order.
 #[derive(Debug)]
 pub struct References {
     blocks: Vec<u32>,
@@ -37,7 +37,8 @@ pub struct References {
 }
 
 impl Collector {
-    /// A sample of this share of all blocks, 1 for all of them; at most `most` references are kept.
+    /// Creates a collector with a sample of the given share of all blocks, 1 for all blocks. Keeps at most
+    /// `most` references.
     pub fn new(share: f64, most: usize) -> Collector {
         Collector {
             numbers: HashMap::default(),
@@ -49,7 +50,7 @@ impl Collector {
         }
     }
 
-    /// Takes a record. Flushes and discards are none.
+    /// Adds the references of a record. Flushes and discards have none.
     pub fn add(&mut self, record: &Record) {
         let request = record.arrival.request;
         if !matches!(request.op, Op::Read | Op::Write) {
@@ -70,7 +71,7 @@ impl Collector {
         let keys = &mut self.keys;
         let number = *self.numbers.entry(key).or_insert_with(|| {
             keys.push(key);
-            // There are no more blocks than references, of which there are fewer than 2^32.
+            // Fits: there are no more blocks than references, and fewer than 2^32 references.
             (keys.len() - 1) as u32
         });
         self.blocks.push(number);
@@ -79,7 +80,7 @@ impl Collector {
         }
     }
 
-    /// Keeps half of the sample.
+    /// Halves the sample.
     fn halve(&mut self) {
         self.share /= 2.0;
         let old = std::mem::take(&mut self.keys);
@@ -98,7 +99,7 @@ impl Collector {
         });
     }
 
-    /// All that was taken.
+    /// Returns the collected references.
     pub fn finish(self) -> References {
         References { distinct: self.keys.len(), blocks: self.blocks, share: self.share, all: self.all }
     }
@@ -110,32 +111,32 @@ fn is_sampled(key: u64, share: f64) -> bool {
 }
 
 impl References {
-    /// By number of the block, in order.
+    /// Returns the block number of each reference, in order.
     pub(super) fn blocks(&self) -> &[u32] {
         &self.blocks
     }
 
-    /// How many blocks of the sample there are.
+    /// Returns the number of blocks in the sample.
     pub fn distinct(&self) -> usize {
         self.distinct
     }
 
-    /// How many references are kept.
+    /// Returns the number of kept references.
     pub fn kept(&self) -> u64 {
         self.blocks.len() as u64
     }
 
-    /// How many there were, also to blocks that are not in the sample.
+    /// Returns the number of all references, including references to blocks outside the sample.
     pub fn all(&self) -> u64 {
         self.all
     }
 
-    /// The share of blocks that the sample is.
+    /// Returns the sample's share of all blocks.
     pub fn sampled_share(&self) -> f64 {
         self.share
     }
 
-    /// Bytes of all blocks of the trace; as far as the sample tells.
+    /// Returns the bytes of all blocks of the trace, estimated from the sample.
     pub fn footprint_bytes(&self) -> u64 {
         (self.distinct as f64 / self.share.max(f64::MIN_POSITIVE)).round() as u64 * BLOCK_BYTES
     }

@@ -1,6 +1,7 @@
-//! S3-FIFO (algorithm 1 of the paper): a small queue of a tenth of the cache for what is new, a main queue,
-//! and a ghost queue that remembers as many blocks as the main queue has room for. A block leaves the small
-//! queue for the main one if it was used more than once there; the main queue gives used blocks another turn.
+//! S3-FIFO (algorithm 1 of the paper): a small queue of a tenth of the cache for new blocks, a main queue,
+//! and a ghost queue. The ghost queue remembers as many evicted blocks as the main queue has room for. A
+//! block moves from the small to the main queue if used more than once in the small queue. The main queue
+//! gives used blocks another turn.
 
 use super::Cache;
 use super::queues::Queues;
@@ -8,7 +9,7 @@ use super::queues::Queues;
 const SMALL: usize = 0;
 const MAIN: usize = 1;
 const GHOST: usize = 2;
-/// Uses that are counted: two bits.
+/// Limit of counted uses: two bits.
 const MOST_USES: u8 = 3;
 
 pub(super) struct S3Fifo {
@@ -47,7 +48,7 @@ impl S3Fifo {
                 return;
             }
         }
-        // All of the small queue went to the main one, which has room for it.
+        // All blocks of the small queue moved to the main queue. The main queue had room for all.
         self.evict_from_main();
     }
 
@@ -73,7 +74,8 @@ impl Cache for S3Fifo {
         if self.queues.len(SMALL) + self.queues.len(MAIN) == self.room {
             self.evict();
         }
-        // The eviction may have pushed the block out of the ghost queue: what counts is that it was there.
+        // The eviction may have pushed the block out of the ghost queue: the state before the eviction
+        // counts.
         self.queues.push(if queue == Some(GHOST) { MAIN } else { SMALL }, block);
         self.uses[block as usize] = 0;
         false

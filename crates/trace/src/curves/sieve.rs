@@ -1,5 +1,5 @@
-//! SIEVE: a queue that nothing moves in, and a hand that goes from the oldest block to the newest. It spares
-//! blocks that were used since it passed, and evicts the first one that was not (algorithm 1 of the paper).
+//! SIEVE: a queue in fixed order, and a hand that moves from the oldest block to the newest. The hand spares
+//! blocks used since its last pass, and evicts the first unused block (algorithm 1 of the paper).
 
 use super::Cache;
 use super::queues::Queues;

@@ -1,4 +1,5 @@
-//! Each eviction against a second implementation or against its paper's words, and against Belady's bound.
+//! Each eviction policy against a second implementation or the description in its paper, and against Belady's
+//! bound.
 
 use super::*;
 use crate::reader::Record;
@@ -16,7 +17,7 @@ fn references(blocks: &[u64]) -> References {
     collector.finish()
 }
 
-/// Popular blocks, and now and then a scan of blocks that nobody needs again.
+/// Popular blocks, with occasional scans of blocks never used again.
 fn mixed(seed: u64, len: usize) -> Vec<u64> {
     let mut rng = Rng::new(seed);
     let mut scan = 1_000_000;
@@ -26,7 +27,7 @@ fn mixed(seed: u64, len: usize) -> Vec<u64> {
                 scan += 50;
                 (scan - 50..scan).collect::<Vec<u64>>()
             }
-            // Low numbers much more often.
+            // Low numbers are much more frequent.
             _ => vec![rng.below(rng.clone().below(2000) + 1)],
         })
         .collect()
@@ -37,7 +38,7 @@ fn misses(references: &References, eviction: Eviction, room: u64) -> u64 {
     (share * references.kept() as f64).round() as u64
 }
 
-/// A list in order of use.
+/// LRU as a list in order of use.
 fn lru(blocks: &[u64], room: usize) -> u64 {
     let mut held: Vec<u64> = Vec::new();
     let mut misses = 0;
@@ -56,7 +57,7 @@ fn lru(blocks: &[u64], room: usize) -> u64 {
     misses
 }
 
-/// Looks into the rest of the trace at each eviction.
+/// Belady's MIN by a search of the remaining trace at each eviction.
 fn min(blocks: &[u64], room: usize) -> u64 {
     let mut held: Vec<u64> = Vec::new();
     let mut misses = 0;
@@ -118,7 +119,7 @@ fn no_eviction_is_better_than_belady_and_each_misses_every_block_once() {
     }
 }
 
-/// What the papers were written for: a scan drives nothing useful out.
+/// The purpose of these policies: a scan evicts no popular block.
 #[test]
 fn all_but_lru_keep_popular_blocks_through_scans() {
     let references = references(&mixed(9, 20_000));
@@ -129,7 +130,7 @@ fn all_but_lru_keep_popular_blocks_through_scans() {
     }
 }
 
-/// A loop over one block more than there is room for: LRU never hits, LIRS keeps its LIR blocks.
+/// A loop over one block more than the cache has room for: LRU never hits, LIRS keeps its LIR blocks.
 #[test]
 fn a_loop_that_does_not_fit_is_lost_to_lru_and_not_to_lirs() {
     let blocks: Vec<u64> = (0..50).flat_map(|_| 0..101).collect();
@@ -139,7 +140,7 @@ fn a_loop_that_does_not_fit_is_lost_to_lru_and_not_to_lirs() {
     assert!(misses(&references, Eviction::Lirs, 100) <= 101 + 49 * 2);
 }
 
-/// Which of some blocks miss, as letters.
+/// Returns the blocks that miss, as letters.
 fn missed(cache: &mut dyn Cache, blocks: &str) -> String {
     blocks.bytes().filter(|&block| !cache.reference(u32::from(block - b'a'))).map(char::from).collect()
 }
@@ -148,11 +149,10 @@ fn missed(cache: &mut dyn Cache, blocks: &str) -> String {
 fn the_hand_of_sieve_spares_what_was_visited_and_stays_where_it_was() {
     let mut sieve = sieve::Sieve::new(4, 26);
     assert_eq!(missed(&mut sieve, "abcdac"), "abcd");
-    // From the oldest: a is spared, b goes; the hand is at c.
+    // From the oldest: a is spared, b is evicted. The hand is at c.
     assert_eq!(missed(&mut sieve, "e"), "e");
     assert_eq!(missed(&mut sieve, "ac"), "");
-    // c is spared, d goes; then e, which nobody asked for. a was visited, and the hand has not come back to
-    // it.
+    // c is spared, d is evicted, then the unused e. a was visited, and the hand has not returned to a.
     assert_eq!(missed(&mut sieve, "fg"), "fg");
     assert_eq!(missed(&mut sieve, "acfg"), "");
     assert_eq!(missed(&mut sieve, "d"), "d");
@@ -161,12 +161,11 @@ fn the_hand_of_sieve_spares_what_was_visited_and_stays_where_it_was() {
 #[test]
 fn s3_fifo_promotes_what_is_used_twice_and_remembers_what_left() {
     let mut cache = s3_fifo::S3Fifo::new(10, 26);
-    // b is used twice more in the small queue, and stays when the others leave it.
+    // b is used twice more in the small queue, and stays in the cache when the others are evicted.
     assert_eq!(missed(&mut cache, "abbbcdefghij"), "abcdefghij");
     assert_eq!(missed(&mut cache, "klmnopqrs"), "klmnopqrs");
     assert_eq!(missed(&mut cache, "b"), "");
-    // r left the small queue a moment ago: it comes back into the main queue, and outlives what comes after
-    // it.
+    // A block that left the small queue recently comes back into the main queue, and outlives later blocks.
     assert_eq!(missed(&mut cache, "a"), "a", "a was used once, and left");
     let mut cache = s3_fifo::S3Fifo::new(10, 26);
     assert_eq!(missed(&mut cache, "abcdefghijk"), "abcdefghijk");
@@ -181,7 +180,7 @@ fn arc_adapts_to_what_it_forgot() {
     // a and b are used twice: T2. Then a scan goes through T1 alone.
     assert_eq!(missed(&mut arc, "aabbcdefgh"), "abcdefgh");
     assert_eq!(missed(&mut arc, "ab"), "");
-    // f left T1 for B1: a hit there makes T1 larger.
+    // f moved from T1 to B1: a hit in B1 enlarges T1.
     assert_eq!(missed(&mut arc, "f"), "f");
 }
 
@@ -189,7 +188,7 @@ fn arc_adapts_to_what_it_forgot() {
 fn w_tiny_lfu_admits_what_was_used_more_often() {
     let mut cache = w_tiny_lfu::WTinyLfu::new(4, 26);
     assert_eq!(missed(&mut cache, "abcdabcabc"), "abcd");
-    // What comes once is used less often than a, b and c, and only passes the window.
+    // A block used once is used less often than a, b and c, and only passes the window.
     assert_eq!(missed(&mut cache, "efghi"), "efghi");
     assert_eq!(missed(&mut cache, "abc"), "");
 }
@@ -207,8 +206,8 @@ fn requests_are_references_to_their_blocks_and_flushes_are_none() {
     assert_eq!(miss_ratio(&references, Eviction::Lru, BLOCK_BYTES - 1), None);
 }
 
-/// SHARDS: a sample of a tenth tells the curve of the whole within some per cent, and what does not fit is
-/// sampled further.
+/// SHARDS: a sample of a tenth of the blocks gives the curve of all blocks within some per cent. A sample
+/// over the limit is sampled further.
 #[test]
 fn a_sample_tells_the_curve_of_the_whole() {
     let mut rng = Rng::new(5);

@@ -1,10 +1,10 @@
-//! W-TinyLFU (section 4 of the paper): a window of 1 % of the cache by LRU for what is new, and a main part
-//! by segmented LRU, four fifths of which are protected. What leaves the window enters the main part if it
-//! was used more often than what would leave that, as a sketch of counters tells.
+//! W-TinyLFU (section 4 of the paper): a window of 1 % of the cache by LRU for new blocks, and a main part by
+//! segmented LRU. Four fifths of the main part are protected. A block leaving the window enters the main part
+//! if used more often than the main part's next victim. A sketch of counters estimates the uses.
 //!
-//! The sketch has four rows of counters up to 15, as many in a row as the cache has blocks (the next power of
-//! two), and halves all counters after ten times as many references as the cache has blocks. The paper's
-//! doorkeeper, which saves memory, is left out; a draw goes against the newcomer.
+//! The sketch has four rows of counters up to 15. A row has as many counters as the cache has blocks (rounded
+//! up to a power of two). All counters are halved after ten times as many references as the cache has blocks.
+//! The paper's doorkeeper, which saves memory, is left out. In a draw, the block from the window is dropped.
 
 use super::Cache;
 use super::queues::Queues;
@@ -38,7 +38,7 @@ impl WTinyLfu {
         }
     }
 
-    /// Finds a place for what left the window, or drops it.
+    /// Admits a block that left the window to the main part, or drops the block.
     fn admit(&mut self, candidate: u32) {
         if self.queues.len(PROBATION) + self.queues.len(PROTECTED) < self.main {
             return self.queues.push(PROBATION, candidate);
@@ -80,7 +80,7 @@ impl Cache for WTinyLfu {
     }
 }
 
-/// How often blocks were used lately, too often rather than too seldom.
+/// Estimates of the recent uses of blocks: rather too high than too low.
 struct Sketch {
     counters: Vec<u8>,
     mask: u64,
@@ -94,7 +94,7 @@ impl Sketch {
         Sketch { counters: vec![0; width * ROWS], mask: width as u64 - 1, counted: 0, most: SAMPLE * room }
     }
 
-    /// The counter of a block in each row.
+    /// Returns the counter of a block in each row.
     fn places(&self, block: u32) -> [usize; ROWS] {
         let width = self.mask as usize + 1;
         std::array::from_fn(|row| {
@@ -106,7 +106,7 @@ impl Sketch {
         let places = self.places(block);
         let least = self.uses(block);
         for place in places {
-            // Only the counters that are lowest: the others count other blocks, too.
+            // Increments only the lowest counters: the higher counters also count other blocks.
             if self.counters[place] == least && least < MOST_USES {
                 self.counters[place] += 1;
             }

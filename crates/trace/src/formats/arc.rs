@@ -1,5 +1,5 @@
 //! The `.lis` files of Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache" (FAST 2003),
-//! described in the readme that comes with them.
+//! described in the readme of the files.
 //!
 //! ```text
 //! 1842745 64 0 1
@@ -8,9 +8,9 @@
 //! |       number of consecutive blocks
 //! first block
 //! ```
-//! There is no time: each line is a unit of time (1 ms unless told otherwise) after the one before. There is
-//! no operation: all are reads. A block is 512 bytes unless told otherwise, which is right for the P traces;
-//! others count in pages.
+//! The format has no time: lines are one unit of time apart (1 ms by default). The format has no operation:
+//! all requests are reads. A block is 512 bytes by default. The default is right for the P traces. Other
+//! traces count in pages.
 
 use crate::decode::{LineFormat, Raw};
 use crate::devices::Devices;

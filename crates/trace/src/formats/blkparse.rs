@@ -1,4 +1,4 @@
-//! What blkparse prints by default: blkparse(1), "DEFAULT OUTPUT".
+//! The default output of blkparse: blkparse(1), "DEFAULT OUTPUT".
 //!
 //! ```text
 //!   8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]
@@ -10,8 +10,8 @@
 //!   |      processor  sequence
 //!   device: major,minor
 //! ```
-//! Lines that do not begin with a device are of the summary and passed over, as are the other events, what
-//! has no sectors, and commands passed through to the device.
+//! Lines that do not begin with a device belong to the summary and are skipped. Also skipped are other
+//! events, requests without sectors except flushes, and commands passed through to the device.
 
 use crate::decode::{LineFormat, Raw};
 use crate::devices::Devices;
@@ -45,7 +45,7 @@ impl LineFormat for Blkparse {
         let what = fields.get(6);
         let extent = (whole(fields.get(7)), fields.get(8), whole(fields.get(9)));
         let (Some(sector), b"+", Some(sectors @ 1..)) = extent else {
-            // An empty flush has no sectors, and nothing else is without.
+            // Of requests without sectors, only flushes count.
             let flush = what.starts_with(b"F").then(|| devices.number(fields.get(0))).transpose()?;
             return Ok(flush.map(|device| Raw { at, device, op: Op::Flush, offset: 0, len: 0, number: 0 }));
         };
@@ -60,14 +60,14 @@ impl LineFormat for Blkparse {
     }
 }
 
-/// Whether a field is `major,minor`.
+/// Returns true if a field is `major,minor`.
 pub(crate) fn is_device(field: &[u8]) -> bool {
     let mut parts = field.split(|&byte| byte == b',');
     let number = |part: Option<&[u8]>| part.and_then(whole).is_some();
     number(parts.next()) && number(parts.next()) && parts.next().is_none()
 }
 
-/// Of a request with data: a flush before a write (`FW`) does not make it less of a write.
+/// Returns the operation of a request with data. A write with a preceding flush (`FW`) is a write.
 fn operation(what: &[u8]) -> Option<Op> {
     match what.strip_prefix(b"F").unwrap_or(what).first() {
         Some(b'R') => Some(Op::Read),

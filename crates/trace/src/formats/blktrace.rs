@@ -1,5 +1,5 @@
-//! blktrace's binary: `struct blk_io_trace` of the kernel's `linux/blktrace_api.h`, version 7, in either byte
-//! order.
+//! blktrace's binary format: `struct blk_io_trace` of the kernel's `linux/blktrace_api.h`, version 7, in
+//! either byte order.
 //!
 //! ```text
 //! offset  bytes
@@ -15,9 +15,9 @@
 //! 44      2      error
 //! 46      2      length of what follows this record
 //! ```
-//! blktrace writes a file for each processor, in no common order. `blkparse -i NAME -d FILE` merges them into
-//! one; reading a mere concatenation gives late records, which are counted. Where a record does not begin
-//! with the magic number, reading goes on where the next one does.
+//! blktrace writes a file for each processor, without a common order. `blkparse -i NAME -d FILE` merges the
+//! files. Reading a mere concatenation gives late records, which are counted. If a record does not begin with
+//! the magic number, reading continues at the next magic number.
 
 use crate::Error;
 use crate::decode::{Batch, Decode, Raw, broken, check};
@@ -34,7 +34,7 @@ pub(crate) struct Blktrace {
     event: Event,
     order: ByteOrder,
     number: u64,
-    /// The device of the record before, as the kernel numbers it and as we do.
+    /// Device of the last record: the kernel's number, and the number in this crate.
     device: Option<(u32, u16)>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// From the first bytes; `None` if they are not blktrace's.
+    /// Detects the byte order from the first bytes. `None` if the bytes are not from blktrace.
     pub(crate) fn tell(beginning: &[u8]) -> Option<ByteOrder> {
         let magic = *beginning.first_chunk::<4>()?;
         match MAGIC {
@@ -109,7 +109,7 @@ impl Blktrace {
     fn record(&mut self, record: &[u8; LEN], batch: &mut Batch) -> Result<Option<Raw>, &'static str> {
         let number = |from: usize, len: usize| self.order.number(&record[from..from + len]);
         let (what, len) = (number(28, 4), number(24, 4));
-        // Bit 8 says that a control group's number follows.
+        // Bit 8 means that the number of a control group follows.
         let event = match what & 0xfeff {
             1 => Event::Queue,
             7 => Event::Issue,

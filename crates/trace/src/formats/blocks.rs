@@ -1,9 +1,9 @@
-//! Lists of block numbers, as studies of caches use them: text with one number on a line (`blocks`), or
-//! binary numbers of four or eight bytes, little-endian, one after another (`blocks-u32`, `blocks-u64`).
+//! Lists of block numbers, as used in studies of caches: text with a number on each line (`blocks`), or
+//! binary little-endian numbers of four or eight bytes (`blocks-u32`, `blocks-u64`).
 //!
-//! There is no time: each number is a unit of time (1 ms unless told otherwise) after the one before. There
-//! is no operation: all are reads, of one block each, of 4 KiB unless told otherwise. The binary ones cannot
-//! be told by their content, and have to be named.
+//! The format has no time: numbers are one unit of time apart (1 ms by default). The format has no operation:
+//! all requests are reads of one block, of 4 KiB by default. The binary formats cannot be detected from the
+//! content, and must be named.
 
 use super::fixed::{FixedFormat, little};
 use crate::decode::{LineFormat, Raw};
@@ -12,13 +12,13 @@ use crate::number::{Fields, whole};
 use crate::problems::Reason;
 use braid_base::{Bytes, KIB, Nanos, Op};
 
-/// The usual block.
+/// Default block size.
 pub(crate) const BLOCK: Bytes = Bytes(4 * KIB.0);
 
 pub(crate) struct Blocks {
     pub between: Nanos,
     pub block: Bytes,
-    /// Bytes of a number; of text, none.
+    /// Bytes of a number; 0 for text.
     pub width: usize,
     pub given: u64,
 }

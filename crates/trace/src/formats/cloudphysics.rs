@@ -1,6 +1,5 @@
-//! CloudPhysics: what virtual SCSI disks of VMware guests were asked (Waldspurger, Park, Garthwaite, Ahmad,
-//! "Efficient MRC Construction with SHARDS", FAST 2015), as the CSV that mimircache and libCacheSim
-//! distribute.
+//! CloudPhysics: requests to virtual SCSI disks of VMware guests (Waldspurger, Park, Garthwaite, Ahmad,
+//! "Efficient MRC Construction with SHARDS", FAST 2015), as CSV distributed with mimircache and libCacheSim.
 //!
 //! ```text
 //! version,time,op,size,lbn
@@ -11,7 +10,7 @@
 //! | time in microseconds
 //! version of the record, 1 or 2
 //! ```
-//! Commands that touch no blocks (an inquiry, say) are passed over.
+//! Commands that touch no blocks (for example, an inquiry) are skipped.
 
 use crate::decode::{LineFormat, Raw};
 use crate::devices::Devices;

@@ -1,4 +1,4 @@
-//! Five columns, time device address length op: three formats that differ in their units alone.
+//! Five columns, time device address length op: three formats that differ only in their units.
 //!
 //! *DiskSim*, the ASCII format of Bucy, Schindler, Schlosser, Ganger, "The DiskSim Simulation Environment
 //! Version 4.0 Reference Manual" (CMU-PDL-08-101), section 5 on traces:
@@ -18,10 +18,10 @@
 //! *Slices of MSR Cambridge traces* (`msr-cut`), as prepared for the Heimdall project, have the time in
 //! milliseconds, address and length in bytes.
 //!
-//! How they are told apart, in `detect.rs`: whole numbers for times are SSDSim. Otherwise, if every address
-//! and every length of the first lines is a multiple of 512, they are bytes (`msr-cut`): a DiskSim trace
-//! would have to ask for multiples of 256 KiB at multiples of 256 KiB and nothing else. Otherwise it is
-//! DiskSim.
+//! Detection, in `detect.rs`: whole numbers for times are SSDSim. Otherwise, if every address and every
+//! length of the first lines is a multiple of 512, the unit is the byte (`msr-cut`). A DiskSim trace with
+//! such numbers would have only requests of multiples of 256 KiB at multiples of 256 KiB. Otherwise the
+//! format is DiskSim.
 
 use crate::decode::{LineFormat, Raw};
 use crate::devices::Devices;
@@ -29,12 +29,12 @@ use crate::number::{Fields, hexadecimal, time, whole};
 use crate::problems::Reason;
 use braid_base::{Bytes, Nanos, Op};
 
-/// What addresses and lengths in bytes are multiples of.
+/// Divisor of all addresses and lengths in bytes.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
 pub(crate) struct Columns {
     pub unit: Nanos,
-    /// Whether times are whole numbers.
+    /// True if times are whole numbers.
     pub whole: bool,
     pub block: Bytes,
 }

@@ -11,10 +11,10 @@
 //! |            read, write, trim, sync, datasync, or add, open, close
 //! microseconds since the start
 //! ```
-//! Version 2 has no times but those of `wait`. fio's manual calls them microseconds after the wait before;
-//! fio itself (seen in 3.33, `DDIR_WAIT` in `iolog.c`) waits until so many *milliseconds* after its start.
-//! Both are in use, so the waits within the first 64 KiB decide: if each is larger than the one before, they
-//! are fio's; if not, the manual's.
+//! Version 2 has only the times of `wait`. fio's manual defines a wait as microseconds after the last wait.
+//! fio itself (seen in 3.33, `DDIR_WAIT` in `iolog.c`) waits until a number of *milliseconds* after its
+//! start. Both are in use, so the waits within the first 64 KiB decide. If each wait is larger than the last,
+//! fio's meaning applies, otherwise the manual's.
 
 use crate::decode::{LineFormat, Raw};
 use crate::devices::Devices;
@@ -22,7 +22,7 @@ use crate::number::{Fields, time, whole};
 use crate::problems::Reason;
 use braid_base::{Nanos, Op};
 
-/// Without its version, with which it continues.
+/// Beginning of the heading, without the version.
 pub(crate) const HEADING: &[u8] = b"fio version ";
 
 pub(crate) struct Fio {
@@ -30,19 +30,20 @@ pub(crate) struct Fio {
     pub clock: Clock,
 }
 
-/// Where times come from.
+/// Source of times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clock {
-    /// Version 3: each line has its own.
+    /// Version 3: each line has a time.
     Lines,
-    /// Version 2: waits since the start, in milliseconds; the time that the last one reached.
+    /// Version 2: waits since the start, in milliseconds. Holds the time of the last wait.
     WaitsSinceStart(u64),
-    /// Version 2: waits one after another, in microseconds; their sum.
+    /// Version 2: consecutive waits, in microseconds. Holds their sum.
     WaitsInTurn(u64),
 }
 
 impl Clock {
-    /// From the beginning of the trace; `None` if that is no iolog of a version that is known.
+    /// Detects the source of times from the beginning of the trace. `None` if the beginning is not an iolog
+    /// of a known version.
     pub(crate) fn tell(beginning: &[u8]) -> Option<Clock> {
         let mut lines = beginning.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
         match lines.next()?.strip_prefix(HEADING)? {
@@ -94,8 +95,8 @@ impl LineFormat for Fio {
 const NO_ACTION: Reason =
     "no action that is known: read, write, trim, sync, datasync, wait, add, open, close";
 
-/// The place of the action among the fields, and the name of the file before it, which may have blanks in it:
-/// the action is the first known word behind which there are only numbers.
+/// Returns the index of the action among the fields, and the name of the file before the action. The name may
+/// contain blanks: the action is the first known word followed only by numbers.
 fn action<'a>(line: &'a [u8], fields: &Fields<'a>, own: usize) -> Option<(usize, &'a [u8])> {
     const ACTIONS: [&[u8]; 9] =
         [b"read", b"write", b"trim", b"sync", b"datasync", b"wait", b"add", b"open", b"close"];

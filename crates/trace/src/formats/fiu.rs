@@ -1,6 +1,6 @@
 //! FIU, also called SRCMap: block traces of a university's servers (Verma, Koller, Useche, Rangaswami,
-//! "SRCMap", FAST 2010; Koller, Rangaswami, "I/O Deduplication", FAST 2010), as SNIA IOTTA distributes them.
-//! The format stands in the traces' own readme.
+//! "SRCMap", FAST 2010; Koller, Rangaswami, "I/O Deduplication", FAST 2010), as distributed by SNIA IOTTA.
+//! The readme of the traces defines the format.
 //!
 //! ```text
 //! 89968195792462 20782 gzip 283193184 8 R 6 0 56f11b711d91a065a2b6458eca924523

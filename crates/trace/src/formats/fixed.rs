@@ -1,4 +1,4 @@
-//! Binary formats whose records are all of one length.
+//! Binary formats with records of a fixed length.
 
 use crate::Error;
 use crate::decode::{Batch, Decode, Raw, broken, check};
@@ -6,16 +6,17 @@ use crate::devices::Devices;
 use crate::problems::Reason;
 use crate::source::Source;
 
-/// What a record of a binary format means.
+/// Interpreter of the records of a binary format.
 pub(crate) trait FixedFormat: Send {
-    /// Bytes of a record.
+    /// Returns the bytes of a record.
     fn len(&self) -> usize;
 
-    /// The record in these bytes, which are so many; `None` if they are rightly none.
+    /// Returns the record in `bytes`, of length [`FixedFormat::len`]. `None` if the bytes are valid but hold
+    /// no request.
     fn record(&mut self, bytes: &[u8], devices: &mut Devices) -> Result<Option<Raw>, Reason>;
 }
 
-/// Reads records with the help of what knows them.
+/// Decoder of formats with fixed records.
 pub(crate) struct FixedRecords<F> {
     pub format: F,
     pub number: u64,
@@ -50,12 +51,12 @@ impl<F: FixedFormat> Decode for FixedRecords<F> {
     }
 }
 
-/// The big-endian number in these bytes, at most eight.
+/// Returns the big-endian number in at most eight bytes.
 pub(crate) fn big(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// The little-endian number in these bytes, at most eight.
+/// Returns the little-endian number in at most eight bytes.
 pub(crate) fn little(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }

@@ -1,4 +1,4 @@
-//! The formats, each in the file of its name, and which decoder reads which.
+//! The formats, each in the file of its name, and their decoders.
 
 pub(crate) mod alibaba;
 pub(crate) mod arc;
@@ -27,7 +27,8 @@ use blktrace::ByteOrder;
 use braid_base::{Bytes, Nanos};
 use fixed::FixedRecords;
 
-/// What knows the lines of a text format; `None` for a binary one. `beginning` is that of the trace.
+/// Returns the interpreter of a text format, `None` for a binary format. `beginning` holds the first bytes of
+/// the trace.
 pub(crate) fn lines(
     format: Format,
     (unit, block): (Nanos, Bytes),
@@ -58,7 +59,7 @@ pub(crate) fn lines(
     })
 }
 
-/// What reads a format.
+/// Returns the decoder of a format.
 pub(crate) fn decoder(format: Format, options: &Options, beginning: &[u8]) -> Result<Box<dyn Decode>, Error> {
     let units = options.units(format)?;
     if let Some(lines) = lines(format, units, options, beginning) {

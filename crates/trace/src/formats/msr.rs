@@ -1,5 +1,5 @@
 //! MSR Cambridge: block traces of enterprise servers (Narayanan, Donnelly, Rowstron, "Write Off-Loading",
-//! FAST 2008), as SNIA IOTTA distributes them. The format stands in the traces' own readme.
+//! FAST 2008), as distributed by SNIA IOTTA. The readme of the traces defines the format.
 //!
 //! ```text
 //! 128166372003061629,usr,0,Read,7014609920,24576,41286

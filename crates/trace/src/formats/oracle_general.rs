@@ -1,6 +1,5 @@
-//! libCacheSim's oracleGeneral: accesses to objects, each with the time of the next access to the same
-//! object, for policies that know the future. After `oracleGeneralBin.h` of libCacheSim
-//! (github.com/1a1a11a/libCacheSim).
+//! libCacheSim's oracleGeneral: accesses to objects, each with the next access to the same object, for
+//! policies that know the future. After `oracleGeneralBin.h` of libCacheSim (github.com/1a1a11a/libCacheSim).
 //!
 //! ```text
 //! offset  bytes   little-endian
@@ -9,12 +8,12 @@
 //! 12      4       its size in bytes
 //! 16      8       number of the next access to it; -1 or 2^63 - 1 where there is none; ignored
 //! ```
-//! There is no operation: all are reads. For block traces the object is the first block: its address is the
-//! number times the size of a block (512 bytes unless told otherwise). Traces of web caches have hashes for
-//! objects, most of which are no address at all and are reported as such.
+//! The format has no operation: all requests are reads. In block traces, the object is the first block: its
+//! address is the number times the block size (512 bytes by default). Traces of web caches have hashes as
+//! objects. Most hashes are not valid addresses and are reported as bad records.
 //!
-//! There is no magic number. `detect.rs` takes for it what is not text and whose first records have times
-//! that do not decrease, sizes of 1 byte to 1 GiB, and next accesses that lie ahead.
+//! The format has no magic number. `detect.rs` detects binary content if the first records have
+//! non-decreasing times, sizes of 1 byte to 1 GiB, and next accesses in the future.
 
 use crate::Error;
 use crate::decode::{Batch, Decode, Raw, broken, check};
@@ -83,7 +82,7 @@ impl Access {
     }
 }
 
-/// Whether a trace that begins so may be one of this format.
+/// Returns true if a trace with this beginning may have this format.
 pub(crate) fn plausible(beginning: &[u8]) -> bool {
     let (records, _) = beginning.as_chunks::<LEN>();
     let mut before = 0;

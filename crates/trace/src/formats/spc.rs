@@ -1,5 +1,5 @@
-//! SPC: the ASCII format of the Storage Performance Council, in which the UMass Trace Repository has its
-//! Financial and WebSearch traces. After "SPC Trace File Format Specification", revision 1.0.1 (2002).
+//! SPC: the ASCII format of the Storage Performance Council, used for the Financial and WebSearch traces of
+//! the UMass Trace Repository. After "SPC Trace File Format Specification", revision 1.0.1 (2002).
 //!
 //! ```text
 //! 0,303567,3584,w,0.026214
@@ -9,7 +9,7 @@
 //! | address in blocks of 512 bytes, within the ASU
 //! application specific unit: the device
 //! ```
-//! Further fields are optional there, and ignored here.
+//! Further fields are optional in the specification, and ignored here.
 
 use crate::decode::{LineFormat, Raw};
 use crate::devices::Devices;

@@ -1,9 +1,9 @@
-//! HP Labs' SRT: what the drivers of HP-UX were asked, as HP distributed its traces of 1992 ("cello",
-//! "snake", "hplajw": Ruemmler, Wilkes, "UNIX Disk Access Patterns", USENIX Winter 1993). After DiskSim 4.0
+//! HP Labs' SRT: requests to the drivers of HP-UX, the format of HP's traces of 1992 ("cello", "snake",
+//! "hplajw": Ruemmler, Wilkes, "UNIX Disk Access Patterns", USENIX Winter 1993). After DiskSim 4.0
 //! (`disksim_hptrace.h`, `disksim_iotrace.c`, `hplcomb.c`).
 //!
-//! A heading of text, of which only a line like this counts, and which ends with a form feed; then records,
-//! big-endian. A file may have no heading.
+//! A text heading ends with a form feed. Only a line like the first below counts. Big-endian records follow.
+//! A file may have no heading.
 //!
 //! ```text
 //! tracedate       = "Sun Apr 26 15:00:00 1992";
@@ -24,12 +24,13 @@
 //! 52     4     length of the queue, in version 4 only; ignored
 //! then   4     what is suspect, in kind 4 only
 //! ```
-//! Addresses are the disk's, whatever the partition. Sectors are of 512 bytes in DiskSim; that this is so in
-//! every trace is assumed, and another size can be set. The date makes one clock of several files: it is
-//! local time, so a file across a change of the clock is an hour off.
+//! Addresses are relative to the disk, for every partition. DiskSim's sectors have 512 bytes. The size is
+//! assumed for all traces, and another size can be set. The date gives several files a common clock. The date
+//! is local time, so a file across a change of daylight saving time is off by an hour.
 //!
-//! Suspect requests are bad records: DiskSim passes over them too, as their times are wrong. Versions 5 to 8
-//! (`cello99` is 6) have further fields, whose places no public source says: they are refused.
+//! Suspect requests are bad records: DiskSim skips suspect requests too, because their times are wrong.
+//! Versions 5 to 8 (`cello99` is 6) have more fields. No public source gives their layout: these versions are
+//! rejected.
 
 use super::fixed::big;
 use crate::Error;
@@ -45,11 +46,11 @@ pub(crate) struct Srt {
     block: Bytes,
     heading: Heading,
     number: u64,
-    /// The device of the record before, as the trace numbers it and as we do.
+    /// Device of the last record: the trace's number, and the number in this crate.
     device: Option<(u64, u16)>,
 }
 
-/// What stands before the first record.
+/// Text before the first record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Heading {
     len: usize,
@@ -57,7 +58,7 @@ struct Heading {
     date: u64,
 }
 
-/// The first bytes of a record.
+/// First bytes of a record.
 #[derive(Clone, Copy)]
 struct Head {
     len: usize,
@@ -69,10 +70,10 @@ const LONGEST: usize = 60;
 const RECORDS_PER_BATCH: usize = 512;
 const REQUEST: u64 = 1;
 const SUSPECT: u64 = 4;
-/// Records that a trace without a heading is told by.
+/// Records needed to detect a trace without a heading.
 const LOOKED_AT: usize = 2;
 
-/// Whether a trace begins so, of whatever version.
+/// Returns true if a trace begins with a heading, or with valid records of version 1 to 4.
 pub(crate) fn tell(beginning: &[u8]) -> bool {
     let mut rest = beginning;
     let mut next_is_record = || match Head::of(rest) {
@@ -101,7 +102,7 @@ impl Srt {
     }
 }
 
-/// Of the record that begins here.
+/// Returns the version of the record at the start of `record`.
 fn version(record: &[u8]) -> Option<u64> {
     record.get(4..6).map(big)
 }
@@ -115,7 +116,7 @@ fn unsupported(version: u64) -> Error {
 }
 
 impl Heading {
-    /// `None` if a trace begins with no heading.
+    /// Parses the heading. `None` if the trace has no heading.
     fn of(beginning: &[u8]) -> Option<Heading> {
         let len = memchr::memchr(b'\x0c', beginning)?;
         let mut lines = beginning[..len].split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
@@ -124,7 +125,7 @@ impl Heading {
     }
 }
 
-/// Seconds since 1970, from `= "Sun Apr 26 15:00:00 1992";`.
+/// Parses seconds since 1970 from `= "Sun Apr 26 15:00:00 1992";`.
 fn seconds(line: &[u8]) -> Option<u64> {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -136,14 +137,14 @@ fn seconds(line: &[u8]) -> Option<u64> {
     let (day, year) = (number(day, 31)?.checked_sub(1)?, number(year, 2099)?.checked_sub(1970)?);
     let [hour, minute, second] = time.split(':').collect::<Vec<_>>().try_into().ok()?;
     let (hour, minute, second) = (number(hour, 23)?, number(minute, 59)?, number(second, 60)?);
-    // From 1970 to 2099 each fourth year has a leap day, the first of them 1972.
+    // From 1970 to 2099, every fourth year from 1972 on has a leap day.
     let leap_days = (year + 1) / 4 + u64::from(year % 4 == 2 && month > 1);
     let days = year * 365 + leap_days + DAYS_BEFORE[month] + day;
     Some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }
 
 impl Head {
-    /// `None` where no record begins that is known.
+    /// Parses the head of a record. `None` if the bytes are not a known record.
     fn of(bytes: &[u8]) -> Option<Head> {
         let head = bytes.first_chunk::<HEAD>()?;
         let suspect = match big(&head[6..8]) {
@@ -220,7 +221,7 @@ impl Srt {
         Ok(Raw { at, device, op, offset, len: word(24), number: 0 })
     }
 
-    /// By all but its partition.
+    /// Returns the device. The partition is ignored.
     fn device(&mut self, device: u64, devices: &mut Devices) -> Result<u16, Reason> {
         let disk = device >> 8;
         match self.device {

@@ -1,6 +1,6 @@
 //! SYSTOR '17: block traces of virtual desktops (Lee, Kumano, Matsuki, Endo, Fukumoto, Sugawara,
 //! "Understanding Storage Traffic Characteristics on Enterprise Virtual Desktop Infrastructure", SYSTOR
-//! 2017), as SNIA IOTTA distributes them. The format stands in the traces' own readme.
+//! 2017), as distributed by SNIA IOTTA. The readme of the traces defines the format.
 //!
 //! ```text
 //! Timestamp,Response,IOType,LUN,Offset,Size
@@ -12,7 +12,7 @@
 //! |                    response time in seconds; ignored
 //! seconds since 1970
 //! ```
-//! A request without a type is passed over: nothing says what it was.
+//! A request without a type is skipped, because its operation is unknown.
 
 use crate::decode::{LineFormat, Raw};
 use crate::devices::Devices;

@@ -1,6 +1,6 @@
 //! Tencent's block traces of a cloud (Zhang, Zhang, Yang, Zhao et al., "OSCA: An Online-Model Based Cache
-//! Allocation Scheme in Cloud Block Storage Systems", USENIX ATC 2020), as SNIA IOTTA distributes them. The
-//! format stands in the traces' own readme.
+//! Allocation Scheme in Cloud Block Storage Systems", USENIX ATC 2020), as distributed by SNIA IOTTA. The
+//! readme of the traces defines the format.
 //!
 //! ```text
 //! 1538323200,12910952,128,0,1063
@@ -10,7 +10,7 @@
 //! |          first sector
 //! seconds since 1970
 //! ```
-//! Times are whole seconds: a second's requests come all at once.
+//! Times are whole seconds: all requests of a second have the same time.
 
 use crate::decode::{LineFormat, Raw};
 use crate::devices::Devices;

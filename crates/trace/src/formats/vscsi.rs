@@ -1,6 +1,6 @@
-//! What VMware's tracer of virtual SCSI disks writes, as CloudPhysics traces are distributed (Waldspurger,
-//! Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015). After `vscsi.h` of
-//! libCacheSim (github.com/1a1a11a/libCacheSim).
+//! The format of VMware's tracer of virtual SCSI disks, used for CloudPhysics traces (Waldspurger, Park,
+//! Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015). After `vscsi.h` of libCacheSim
+//! (github.com/1a1a11a/libCacheSim).
 //!
 //! ```text
 //! version 1: 32 bytes, little-endian          version 2: 40 bytes
@@ -14,9 +14,9 @@
 //! 24     8     time in microseconds           24     8     time in microseconds
 //!                                             32     8     response time; ignored
 //! ```
-//! There is no magic number. `detect.rs` takes for it what is not text and all of whose first records have
-//! the version where it stands, times that do not run back by more than a second, and requests of at most 256
-//! MiB. Commands that touch no blocks are passed over.
+//! The format has no magic number. `detect.rs` detects binary content if all of the first records have the
+//! version at its place, times that decrease by at most a second, and requests of at most 256 MiB. Commands
+//! that touch no blocks are skipped.
 
 use super::cloudphysics::operation;
 use super::fixed::{FixedFormat, little};
@@ -38,13 +38,14 @@ enum Version {
     Two,
 }
 
-/// Records that a trace is told by, at most.
+/// Limit of records for detection.
 const MOST_LOOKED_AT: usize = 200;
-/// A record more or less is no proof: rubbish has the right version in one of 256 records.
+/// Minimum of records for detection. A single record is no proof: random bytes have the right version in one
+/// of 256 records.
 const FEWEST_LOOKED_AT: usize = 2;
 
 impl Vscsi {
-    /// From the beginning of a trace; `None` if that is not of this format.
+    /// Detects the version from the beginning of a trace. `None` if the beginning has another format.
     pub(crate) fn tell(beginning: &[u8], microsecond: Nanos, block: Bytes) -> Option<Vscsi> {
         let of = |version| Vscsi { version, microsecond, block };
         [Version::One, Version::Two].map(of).into_iter().find(|format| format.is_plausible(beginning))

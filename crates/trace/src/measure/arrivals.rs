@@ -1,8 +1,8 @@
-//! When requests came, to be put into equal bins once the length of the trace is known.
+//! Arrival times, to be counted in equal bins once the length of the trace is known.
 //!
-//! Up to a million times are kept as they are. Beyond, they are counted in fine bins, whose number is kept
-//! between 2^23 and 2^24 by joining pairs as time goes on (64 MiB); each fine bin then falls as a whole, by
-//! its middle, into a bin.
+//! Up to a million times are kept exactly. More times are counted in fine bins. Joining pairs of bins keeps
+//! the number of fine bins between 2^23 and 2^24 (64 MiB). Each fine bin counts as a whole for the bin that
+//! contains its middle.
 
 pub(super) enum Arrivals {
     Times(Vec<u64>),
@@ -18,7 +18,7 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Times do not run backwards.
+    /// Adds a time. Times must not decrease.
     pub(super) fn add(&mut self, at: u64) {
         match self {
             Arrivals::Fine(fine) => fine.add(at),
@@ -32,8 +32,8 @@ impl Arrivals {
         }
     }
 
-    /// The requests in each of 2^k equal bins from time zero to the last request: number of the bin,
-    /// requests, in order; empty bins are left out.
+    /// Returns the requests in each of 2^k equal bins from time zero to the last request, as bin number and
+    /// count, in order. Empty bins are left out.
     pub(super) fn bins(&self, k: u32) -> Vec<(u32, u64)> {
         let mut bins: Vec<(u32, u64)> = Vec::new();
         let mut put = |bin: u128, count: u64| match bins.last_mut() {
@@ -42,7 +42,7 @@ impl Arrivals {
         };
         match self {
             Arrivals::Times(times) => {
-                // The last request belongs to the last bin.
+                // Adding one puts the last request into the last bin.
                 let length = u128::from(times.last().copied().unwrap_or(0)) + 1;
                 times.iter().for_each(|&at| put((u128::from(at) << k) / length, 1));
             }
@@ -60,9 +60,9 @@ impl Arrivals {
 
 /// Requests by fine bin.
 pub(super) struct Fine {
-    /// It grows as time goes on, up to [`MOST_FINE`].
+    /// Grows with time, up to [`MOST_FINE`] bins.
     counts: Vec<u32>,
-    /// A fine bin is two to this power nanoseconds long.
+    /// Base-2 logarithm of the length of a fine bin in nanoseconds.
     width: u32,
     last: u64,
 }

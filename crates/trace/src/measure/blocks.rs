@@ -1,11 +1,11 @@
-//! The blocks that a trace touches, and what is remembered of each.
+//! The blocks that a trace touches, with the state of each block.
 //!
-//! Up to a limit, every block. Beyond it a sample, after Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC
-//! Construction with SHARDS" (FAST 2015), section 3: a block belongs to the sample if a hash of its address
-//! is below a threshold, so that all its references belong to it or none. Each time the sample outgrows the
-//! limit the threshold is halved and blocks above it are forgotten (section 3.3 removes them one by one:
-//! halving is simpler, and keeps at least half the limit). What is counted of a sample is scaled by the
-//! inverse of its share at the time.
+//! Up to a limit, every block is remembered. Beyond the limit, a sample is remembered, after Waldspurger,
+//! Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS" (FAST 2015), section 3. A block belongs
+//! to the sample if a hash of its address is below a threshold, so either all references to a block count or
+//! none. Each time the sample exceeds the limit, the threshold is halved and blocks above the threshold are
+//! forgotten. (Section 3.3 removes blocks one by one. Halving is simpler, and keeps at least about half the
+//! limit.) Counts of the sample are scaled by the inverse of the sample's share at the time.
 
 use super::neighbours::{Neighbours, mix};
 use super::recency::Recency;
@@ -16,12 +16,12 @@ pub(super) struct Blocks {
     seen: HashMap<u64, Seen, Neighbours>,
     recency: Recency,
     limit: usize,
-    /// The sample is one block in two to this power.
+    /// The sample is one block in 2^`halvings`.
     halvings: u32,
     references: u64,
 }
 
-/// What is remembered of a block.
+/// State of a block.
 struct Seen {
     references: u32,
     position: u32,
@@ -31,23 +31,23 @@ struct Seen {
 
 /// A reference to a block of the sample.
 pub(super) struct Touch {
-    /// The reference before; none if the block was never touched.
+    /// The last reference to the block. `None` for the first reference.
     pub before: Option<Before>,
-    /// How many references this one stands for.
+    /// Number of references in the whole trace that this reference stands for.
     pub weight: u64,
 }
 
 pub(super) struct Before {
-    /// How many other blocks were touched since, in the whole trace.
+    /// Distinct other blocks touched since, scaled to the whole trace.
     pub distance: u64,
-    /// When it was.
+    /// Window of the last reference.
     pub window: u32,
 }
 
 pub(super) const READ: u8 = 1;
 pub(super) const WRITTEN: u8 = 2;
 
-/// Addresses have 56 bits at most, so that of their blocks 44 are left.
+/// Bits of a block number: addresses have at most 56 bits, and 12 bits are within a block.
 const BLOCK_BITS: u32 = 44;
 
 impl Blocks {
@@ -55,7 +55,7 @@ impl Blocks {
         Blocks { seen: HashMap::default(), recency: Recency::new(), limit, halvings: 0, references: 0 }
     }
 
-    /// A reference to a block; `None` if it does not belong to the sample.
+    /// References a block. `None` if the block does not belong to the sample.
     pub(super) fn touch(&mut self, device: u16, block: u64, op: Op, window: u32) -> Option<Touch> {
         self.references += 1;
         let key = u64::from(device) << BLOCK_BITS | block;
@@ -95,22 +95,22 @@ impl Blocks {
         });
     }
 
-    /// All references, also of blocks that are in no sample.
+    /// Returns the number of all references, including references to blocks outside the sample.
     pub(super) fn references(&self) -> u64 {
         self.references
     }
 
-    /// The share of blocks that the sample is.
+    /// Returns the sample's share of all blocks.
     pub(super) fn sampled_share(&self) -> f64 {
         0.5f64.powi(self.halvings as i32)
     }
 
-    /// How many blocks of the whole trace have one of these marks, as far as the sample tells.
+    /// Returns the number of blocks with matching marks in the whole trace, estimated from the sample.
     pub(super) fn count(&self, has: impl Fn(u8) -> bool) -> u64 {
         (self.seen.values().filter(|seen| has(seen.ops)).count() as u64) << self.halvings
     }
 
-    /// References to each block of the sample, in no order.
+    /// Returns the number of references to each block of the sample, in no order.
     pub(super) fn references_by_block(&self) -> Vec<u32> {
         self.seen.values().map(|seen| seen.references).collect()
     }

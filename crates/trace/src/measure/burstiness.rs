@@ -1,34 +1,34 @@
 //! Burstiness of arrivals by entropy, as in Xiao et al., "PASS: A Hybrid Storage System for
-//! Performance-Synchronization Tradeoffs Using SSDs", section V-C and figure 5; the entropy plot is that of
+//! Performance-Synchronization Tradeoffs Using SSDs", section V-C and figure 5. The entropy plot comes from
 //! Wang, Ailamaki, Faloutsos, "Capturing the spatio-temporal behavior of real traffic data" (Performance
 //! Evaluation 49, 2002).
 //!
-//! The time from the first to the last request is cut into 2^k bins of equal length. With p_i the share of
-//! requests in bin i, H(k) = -sum p_i log2 p_i, in bits. Uniform arrivals give H(k) = k, a single burst 0:
-//! the slope of H over k is 1 or 0, and the burstier the smaller. The slope given here is that of the
-//! straight line of least squares through k = 0 to log2 of the number of requests, at most 21 (figure 5's
-//! largest): beyond, there are more bins than requests, and H cannot grow.
+//! The time from the first to the last request is divided into 2^k bins of equal length. With p_i the share
+//! of requests in bin i, H(k) = -sum p_i log2 p_i, in bits. Uniform arrivals give H(k) = k, a single burst 0.
+//! So the slope of H over k is between 1 (uniform) and 0 (a single burst): burstier arrivals have a smaller
+//! slope. The slope here is a least-squares fit from k = 0 to log2 of the number of requests, at most 21 (the
+//! largest k of figure 5). Beyond, there are more bins than requests, and H cannot grow.
 //!
-//! Exact for up to a million requests. Beyond, see `arrivals.rs`: up to k = 18 a bin holds 32 or more of its
-//! fine bins, and the error is lost in the plot; at k = 21 it holds 4 to 8.
+//! Exact for up to a million requests. For more requests, see `arrivals.rs`: up to k = 18, a bin holds 32 or
+//! more fine bins, and the error is invisible in the plot. At k = 21, a bin holds 4 to 8 fine bins.
 
 use super::arrivals::Arrivals;
 use braid_base::Nanos;
 
-/// How unevenly requests come.
+/// Burstiness of arrivals.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Burstiness {
-    /// The slope of entropy over the binary logarithm of bins: 1 is uniform, 0 a single burst.
+    /// Slope of the entropy over the base-2 logarithm of the number of bins: 1 is uniform, 0 a single burst.
     pub entropy_slope: f64,
-    /// Up to which k the slope was taken.
+    /// Largest k used for the slope.
     pub entropy_slope_k_max: u32,
-    /// The entropy in bits with 2^k bins, for k = 0, 1, 2 and so on.
+    /// Entropy in bits with 2^k bins, for k = 0, 1, 2 and so on.
     pub entropy_bits: Vec<f64>,
 }
 
 const LARGEST_K: u32 = 21;
 
-/// Takes the times of requests as they come.
+/// Counts the arrival times of requests.
 #[derive(Default)]
 pub struct Counting {
     arrivals: Arrivals,
@@ -36,13 +36,13 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// A request came; times do not run backwards.
+    /// Adds a request. Times must not decrease.
     pub fn add(&mut self, at: Nanos) {
         self.arrivals.add(at.0);
         self.requests += 1;
     }
 
-    /// What the requests come to so far.
+    /// Returns the burstiness of the requests so far.
     pub fn finish(&self) -> Burstiness {
         if self.requests == 0 {
             return Burstiness { entropy_slope: 0.0, entropy_slope_k_max: 0, entropy_bits: Vec::new() };
@@ -70,11 +70,11 @@ fn entropy(bins: &[(u32, u64)], requests: u64) -> f64 {
         let p = count as f64 / requests as f64;
         -p * p.log2()
     };
-    // Adding nothing to zero keeps a single burst from being called minus zero.
+    // Adding zero turns the minus zero of a single burst into zero.
     bins.iter().map(term).sum::<f64>() + 0.0
 }
 
-/// Of the line of least squares through the values at 0, 1, 2 ….
+/// Returns the slope of the least-squares line through the values at 0, 1, 2 ….
 fn slope(values: &[f64]) -> f64 {
     let n = values.len() as f64;
     let (mean_x, mean_y) = ((n - 1.0) / 2.0, values.iter().sum::<f64>() / n);
@@ -111,8 +111,8 @@ mod tests {
 
     #[test]
     fn a_cascade_of_uneven_halves_has_the_slope_that_theory_gives_it() {
-        // The b-model of Wang et al.: of each interval one half has the share b of requests, again and again.
-        // Its slope is the entropy of (b, 1 - b): for 0.8, 0.722 bits.
+        // The b-model of Wang et al.: recursively, one half of each interval gets the share b of the
+        // requests. The slope is the entropy of (b, 1 - b): for 0.8, 0.722 bits.
         let mut rng = Rng::new(9);
         let mut times: Vec<u64> = (0..400_000)
             .map(|_| (0..36).fold(0, |time, _| time << 1 | u64::from(rng.chance(0.2))))

@@ -1,12 +1,12 @@
-//! A distribution of numbers of any magnitude, in fixed memory: exact below 128, then 128 steps for each
-//! power of two, which is within 0.8 %, and exact at powers of two.
+//! A distribution of numbers of any magnitude in bounded memory. Exact below 128, then 128 steps for each
+//! power of two: an error of at most 0.8 %, and none at powers of two.
 
 use super::share;
 
 const STEPS: u64 = 128;
 const STEPS_LOG: u32 = 7;
 
-/// How often numbers of each step were seen.
+/// Weight of the numbers in each step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Distribution {
     counts: Vec<u64>,
@@ -16,9 +16,9 @@ pub(super) struct Distribution {
 /// One power of two of a distribution.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct Bucket {
-    /// Numbers below this, and not below that of the bucket before.
+    /// Upper bound (exclusive); the lower bound is the upper bound of the bucket before.
     pub below_bytes: u64,
-    /// What share of all they are.
+    /// Share of all numbers.
     pub share: f64,
 }
 
@@ -32,17 +32,18 @@ impl Distribution {
         self.total += weight;
     }
 
-    /// The sum of all weights.
+    /// Returns the sum of all weights.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// The weight of numbers below `limit`, which is a power of two or one plus some quarters of it.
+    /// Returns the weight of numbers below `limit`. `limit` must be a power of two, plus zero to three
+    /// quarters of itself.
     pub(super) fn below(&self, limit: u64) -> u64 {
         self.counts.iter().take(step(limit)).sum()
     }
 
-    /// The number that so many of a hundred do not exceed, to within a step; zero if there are none.
+    /// Returns the percentile, with the precision of a step. Zero if the distribution is empty.
     pub(super) fn percentile(&self, percent: u64) -> u64 {
         let mut left = (u128::from(self.total) * u128::from(percent)).div_ceil(100).max(1) as u64;
         let reached = self.counts.iter().position(|&count| {
@@ -52,7 +53,8 @@ impl Distribution {
         reached.map_or(0, lowest)
     }
 
-    /// By powers of two, each number being so many bytes; empty buckets at both ends are left out.
+    /// Returns the buckets by powers of two, as numbers of `unit` bytes. Empty buckets at both ends are left
+    /// out.
     pub(super) fn buckets(&self, unit: u64) -> Vec<Bucket> {
         let bounds = (0..63).map(|power| 1u64 << power);
         let mut before = 0;

@@ -1,25 +1,25 @@
-//! The footprint: distinct blocks of 4 KiB that were read or written, wholly or in part.
+//! Footprint: distinct blocks of 4 KiB read or written, wholly or in part.
 
 use super::BLOCK_BYTES;
 use super::blocks::{Blocks, READ, WRITTEN};
 
-/// What was touched at all.
+/// Distinct blocks touched.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct Footprint {
-    /// The size of a block.
+    /// Size of a block.
     pub footprint_block_bytes: u64,
     /// Distinct blocks.
     pub footprint_blocks: u64,
-    /// The same in bytes.
+    /// Distinct blocks in bytes.
     pub footprint_bytes: u64,
-    /// Bytes in blocks that were read and not written.
+    /// Bytes in blocks that are read and never written.
     pub only_read_bytes: u64,
-    /// Bytes in blocks that were written and not read.
+    /// Bytes in blocks that are written and never read.
     pub only_written_bytes: u64,
-    /// References to blocks: a request has one to each block that it touches.
+    /// References to blocks. A request is a reference to every touched block.
     pub block_references: u64,
-    /// 1 where every block was remembered; less where footprint, locality, reuse, miss ratios and working set
-    /// are estimates from a sample of that share of blocks.
+    /// 1 if every block was remembered. If less, footprint, locality, reuse, miss ratios and working set are
+    /// estimates from a sample of this share.
     pub sampled_share: f64,
 }
 

@@ -1,17 +1,17 @@
-//! Locality: which share of references falls on the hottest blocks.
+//! Locality: the share of references to the hottest blocks.
 //!
-//! Blocks of 4 KiB that were touched at least once are ranked by the number of requests that touched them. A
-//! point says that the hottest so many per cent of them (rounded up, at least one) have so many per cent of
-//! all references, where a request is one reference to each block that it touches. Hayashi and Komoda (2014,
-//! figure 4) give 57 % for Financial1 and 84 % for Financial2 at 20 %; they do not say in which unit of area,
-//! so a comparison must.
+//! Blocks of 4 KiB touched at least once are ranked by their number of references. A request is one reference
+//! to each block that it touches. Each point of the curve gives a percentage of the blocks, hottest first
+//! (rounded up, at least one block), and their percentage of all references. Hayashi and Komoda (2014, figure
+//! 4) give 57 % for Financial1 and 84 % for Financial2 at 20 %. The paper does not state the unit of area, so
+//! a comparison must state its own unit.
 
 use super::blocks::Blocks;
 
-/// How unequal blocks are.
+/// Share of references to the hottest blocks.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Locality {
-    /// The share of references that the hottest fifth of touched blocks has.
+    /// Share of references to the hottest fifth of touched blocks.
     pub hottest_20_percent_references_share: f64,
     /// Further points of the same curve.
     pub shares: Vec<Share>,
@@ -22,7 +22,7 @@ pub struct Locality {
 pub struct Share {
     /// The hottest blocks, as a share of touched blocks.
     pub blocks_share: f64,
-    /// Their references, as a share of all.
+    /// References to the hottest blocks, as a share of all references.
     pub references_share: f64,
 }
 

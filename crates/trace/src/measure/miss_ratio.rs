@@ -1,24 +1,25 @@
-//! The miss ratio of an LRU cache of blocks of 4 KiB, over its size: from reuse distances, all sizes at once.
-//! Reads and writes both bring a block into the cache. A cache of c blocks misses first references and those
-//! with a distance of c or more.
+//! Miss ratio of an LRU cache of 4 KiB blocks as a function of its size: from reuse distances, for all sizes
+//! at once. Reads and writes both bring a block into the cache. A cache of c blocks misses first references
+//! and references with a distance of c or more.
 //!
-//! Where blocks were sampled, the references of the sample, scaled, are not quite as many as there were: the
-//! difference goes to the smallest distance, as in SHARDS_adj (Waldspurger et al., section 4.3).
+//! With sampled blocks, the scaled number of references differs slightly from the true number. The difference
+//! is added to the smallest distance, as in SHARDS_adj (Waldspurger et al., section 4.3).
 
 use super::BLOCK_BYTES;
 use super::blocks::Blocks;
 use super::reuse::Counting;
 
-/// Miss ratios by size of the cache.
+/// Miss ratios by cache size.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct MissRatios {
-    /// How they were found.
+    /// Method of measurement.
     pub method: Method,
-    /// By size, smallest first: four for each power of two, up to what holds the whole footprint.
+    /// Points by size, smallest first: four for each power of two, up to the first size that holds the whole
+    /// footprint.
     pub points: Vec<MissRatio>,
 }
 
-/// How miss ratios were found.
+/// Method of measuring miss ratios.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
@@ -28,16 +29,16 @@ pub enum Method {
     Sampled,
 }
 
-/// The miss ratio at one size.
+/// Miss ratio at one size.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct MissRatio {
-    /// The size of the cache.
+    /// Size of the cache.
     pub cache_size_bytes: u64,
-    /// References to blocks that it does not hold, as a share of all.
+    /// References that miss, as a share of all references.
     pub miss_ratio: f64,
 }
 
-/// The smallest cache, in blocks.
+/// Smallest cache, in blocks.
 const SMALLEST: u64 = 16;
 
 impl MissRatios {
@@ -57,7 +58,7 @@ impl MissRatios {
     }
 }
 
-/// Powers of two and three sizes between each, up to the first that holds all.
+/// Returns powers of two and three sizes between each, up to the first size that holds all blocks.
 fn sizes(footprint_blocks: u64) -> impl Iterator<Item = u64> {
     let quarter = |step: u64| (SMALLEST / 4 * (4 + step % 4)) << (step / 4);
     let mut all = footprint_blocks == 0;

@@ -1,10 +1,11 @@
-//! What papers say of a trace, from one pass over its records. Each measure has its file, which defines it.
+//! Statistics of a trace as printed in papers, from one pass over its records. Each measure is defined in its
+//! own file.
 //!
-//! Memory: a few MiB, at most 64 MiB for times of arrival, and 50 to 100 bytes for each distinct block of 4
-//! KiB up to [`Limits::blocks`]. A trace that touches more is measured on a sample of its blocks (see
-//! `blocks.rs`), which [`Footprint::sampled_share`] tells.
+//! Memory: a few MiB, at most 64 MiB for arrival times, and 50 to 100 bytes for each distinct block of 4 KiB
+//! up to [`Limits::blocks`]. A trace that touches more blocks is measured on a sample of its blocks (see
+//! `blocks.rs`). [`Footprint::sampled_share`] gives the share of the sample.
 //!
-//! Reads and writes are measured; flushes and discards are counted, and have part in the arrivals alone.
+//! Reads and writes are measured. Flushes and discards are counted, and are part of the arrivals only.
 
 mod arrivals;
 mod blocks;
@@ -43,47 +44,47 @@ use braid_base::Op;
 /// All measures of a trace. Field names carry their units in JSON.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Measured {
-    /// How many requests of each kind, and how many bytes.
+    /// Requests and bytes by kind.
     #[serde(rename = "counts")]
     pub requests: Requests,
-    /// How long, and how much at a time.
+    /// Duration and rate.
     pub rate: Rate,
-    /// How large requests are.
+    /// Sizes of requests.
     pub sizes: SizesByOp,
-    /// What was touched at all.
+    /// Distinct blocks touched.
     pub footprint: Footprint,
-    /// From one request to the next.
+    /// Distances between consecutive requests.
     pub seeks: Seeks,
-    /// How unequal blocks are.
+    /// Share of references to the hottest blocks.
     pub locality: Locality,
-    /// How unevenly requests come.
+    /// Burstiness of arrivals.
     pub burstiness: Burstiness,
-    /// How much lies between two references to a block.
+    /// Distinct blocks between two references to the same block.
     pub reuse: Reuse,
-    /// What share an LRU cache would miss.
+    /// Miss ratios of an LRU cache.
     pub miss_ratios: MissRatios,
-    /// What is touched within a time.
+    /// Distinct blocks touched within a window of time.
     pub working_set: WorkingSet,
 }
 
-/// What bounds the memory of measuring.
+/// Limits of the memory for measuring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Distinct blocks of 4 KiB that are kept, 1024 at least.
+    /// Limit of distinct blocks of 4 KiB to remember, at least 1024.
     pub blocks: usize,
 }
 
 impl Default for Limits {
-    /// 4 Mi blocks are 16 GiB of footprint, and take up to 400 MiB.
+    /// 4 Mi blocks: 16 GiB of footprint, and up to 400 MiB of memory.
     fn default() -> Limits {
         Limits { blocks: 4 << 20 }
     }
 }
 
-/// The blocks that footprint, locality, reuse and miss ratio are told in, in bytes.
+/// Block size of footprint, locality, reuse and miss ratio, in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// Measures records as they come.
+/// Measures records one by one.
 pub struct Measures {
     requests: Requests,
     rate: rate::Counting,
@@ -96,7 +97,7 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Nothing measured yet.
+    /// Creates an empty measurement.
     pub fn new(limits: Limits) -> Measures {
         Measures {
             requests: Requests::default(),
@@ -110,7 +111,7 @@ impl Measures {
         }
     }
 
-    /// Takes a record; their times do not run backwards.
+    /// Adds a record. Times must not decrease.
     pub fn add(&mut self, record: &Record) {
         let (at, request) = (record.arrival.at, record.arrival.request);
         self.requests.add(request);
@@ -131,7 +132,7 @@ impl Measures {
         }
     }
 
-    /// The measures of all that was taken.
+    /// Returns the measures of all records.
     pub fn finish(self) -> Measured {
         let footprint = Footprint::of(&self.blocks);
         Measured {
@@ -149,7 +150,7 @@ impl Measures {
     }
 }
 
-/// A part of a whole; zero of nothing.
+/// Returns a part as a share of a whole, or zero if the whole is zero.
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

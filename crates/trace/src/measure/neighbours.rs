@@ -1,10 +1,9 @@
-//! A hash that leaves neighbours together: blocks that are touched one after another lie in the same few
-//! lines of memory, where a hash that scatters them waits for memory at each. It makes measuring large
-//! requests several times quicker.
+//! A hash that keeps adjacent blocks together. Consecutive blocks lie in the same few cache lines. A
+//! scattering hash would wait for memory at each block. Measuring large requests is several times faster.
 //!
-//! Sixteen neighbours share the higher bits of their hash, by which a table finds where to look, and differ
-//! in the lowest four, which are the place there, and in the highest, which hashbrown compares before it
-//! compares keys.
+//! Sixteen adjacent blocks share the middle bits of their hash. A table finds its position by these bits. The
+//! hashes differ in the lowest four bits, the place within the group, and in the highest bits. hashbrown
+//! compares the highest bits before comparing keys.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -35,7 +34,7 @@ impl Hasher for Hash {
     }
 }
 
-/// The finaliser of splitmix64: neighbours fall far apart.
+/// The finalizer of splitmix64, which scatters adjacent keys.
 pub(crate) fn mix(key: u64) -> u64 {
     let x = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

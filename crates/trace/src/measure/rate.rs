@@ -1,15 +1,15 @@
-//! Duration and rate. The duration is from the first request to the last.
+//! Duration and rate. The duration is the time from the first request to the last.
 
 use braid_base::{Nanos, Op, Request};
 
-/// How long, and how much at a time.
+/// Duration and rate.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct Rate {
-    /// From the first request to the last.
+    /// Time from the first request to the last.
     pub duration_seconds: f64,
-    /// Requests of all kinds over the duration; zero if that is none.
+    /// Requests of all kinds per second of the duration; zero if the duration is zero.
     pub arrivals_per_second: f64,
-    /// Bytes of reads and writes over the duration.
+    /// Bytes of reads and writes per second of the duration.
     pub arrival_bytes_per_second: f64,
     /// Most requests within one second, counted from the first request on.
     pub peak_arrivals_per_second: u64,

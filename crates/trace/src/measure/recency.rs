@@ -1,16 +1,16 @@
-//! Which blocks were referenced how recently: how many others were since (Mattson, Gecsei, Slutz, Traiger,
-//! "Evaluation techniques for storage hierarchies", IBM Systems Journal 9(2), 1970), counted with a Fenwick
-//! tree over references (Bennett, Kruskal, "LRU stack processing", IBM Journal of Research and Development
-//! 19(4), 1975).
+//! Stack distances: for each reference, the number of other blocks referenced since the last reference to the
+//! same block (Mattson, Gecsei, Slutz, Traiger, "Evaluation techniques for storage hierarchies", IBM Systems
+//! Journal 9(2), 1970). A Fenwick tree over references counts the blocks (Bennett, Kruskal, "LRU stack
+//! processing", IBM Journal of Research and Development 19(4), 1975).
 //!
-//! Each block holds the position of its last reference. Positions that are held no more are counted as empty;
-//! once all positions are used up, they are renumbered without the empty ones.
+//! Each block holds the position of its last reference. All earlier positions are empty. Once all positions
+//! are used up, held positions are renumbered without gaps.
 
-/// The order of last references.
+/// Order of last references.
 pub(super) struct Recency {
-    /// A bit for each position: whether it is held.
+    /// A bit for each position, set if the position is held.
     held: Vec<u64>,
-    /// A Fenwick tree over the words of `held`: how many bits are set. Small enough to stay in the cache.
+    /// Fenwick tree of set bits over the words of `held`. Small enough to stay in the processor's cache.
     tree: Vec<u32>,
     next: u32,
     count: u32,
@@ -24,12 +24,12 @@ impl Recency {
         Recency { held: vec![0; LEAST_WORDS], tree: vec![0; LEAST_WORDS], next: 0, count: 0 }
     }
 
-    /// Whether [`Recency::renumber`] must be called before the next position is given.
+    /// Returns true if [`Recency::renumber`] must be called before the next position is assigned.
     pub(super) fn is_full(&self) -> bool {
         (self.next / WORD) as usize == self.held.len()
     }
 
-    /// The newest position, for a block that holds none.
+    /// Assigns the newest position to a block without a position.
     pub(super) fn first(&mut self) -> u32 {
         let position = self.next;
         self.held[(position / WORD) as usize] |= 1 << (position % WORD);
@@ -39,7 +39,8 @@ impl Recency {
         position
     }
 
-    /// The newest position for the block that holds `position`, and how many others were referenced since.
+    /// Assigns the newest position to the block at `position`. Returns the new position, and the number of
+    /// other blocks referenced since.
     pub(super) fn again(&mut self, position: u32) -> (u32, u64) {
         if position + 1 == self.next {
             return (position, 0);
@@ -49,14 +50,15 @@ impl Recency {
         (self.first(), newer.into())
     }
 
-    /// A block is forgotten.
+    /// Frees the position of a forgotten block.
     pub(super) fn release(&mut self, position: u32) {
         self.held[(position / WORD) as usize] &= !(1 << (position % WORD));
         self.change(position / WORD, -1);
         self.count -= 1;
     }
 
-    /// Leaves out empty positions; every block must take its new one, which depends on its old one.
+    /// Removes empty positions. Every block must replace its old position by the result of the returned
+    /// function.
     pub(super) fn renumber(&mut self) -> impl Fn(u32) -> u32 + use<> {
         let mut before = 0;
         let ranks: Vec<u32> = self
@@ -71,7 +73,8 @@ impl Recency {
         let old = std::mem::replace(&mut self.held, vec![0; words]);
         self.next = self.count;
         (0..self.count).for_each(|position| self.held[(position / WORD) as usize] |= 1 << (position % WORD));
-        // Each node counts the words of its range; a word holds what is left of the positions below `next`.
+        // Each node counts the positions of its words. The held positions are now exactly the positions below
+        // `next`.
         self.tree = vec![0; words];
         for place in 1..=words as u32 {
             let low = place - (place & place.wrapping_neg());
@@ -83,7 +86,7 @@ impl Recency {
         }
     }
 
-    /// How many positions up to this one, itself included, are held.
+    /// Returns the number of held positions up to and including `position`.
     fn held_up_to(&self, position: u32) -> u32 {
         let word = (position / WORD) as usize;
         let mut held = (self.held[word] << (WORD - 1 - position % WORD)).count_ones();
@@ -115,7 +118,7 @@ mod tests {
         let mut positions = vec![None; 300];
         let mut list: Vec<usize> = Vec::new();
         for round in 0..200_000 {
-            // A hot part, a part that grows and ages, and one that is forgotten.
+            // A hot part, a part that grows and ages, and a part that is forgotten.
             let block = if rng.chance(0.5) { rng.below(20) } else { rng.below(300) } as usize;
             if recency.is_full() {
                 let new = recency.renumber();

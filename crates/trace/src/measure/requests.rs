@@ -3,10 +3,10 @@
 use super::share;
 use braid_base::{Op, Request};
 
-/// How many requests of each kind, and how many bytes.
+/// Requests and bytes by kind.
 #[derive(Clone, Copy, PartialEq, Debug, Default, serde::Serialize)]
 pub struct Requests {
-    /// All of them.
+    /// All requests.
     pub requests: u64,
     /// Reads.
     pub read_requests: u64,
@@ -16,7 +16,7 @@ pub struct Requests {
     pub flush_requests: u64,
     /// Discards.
     pub discard_requests: u64,
-    /// Reads among reads and writes.
+    /// Share of reads among reads and writes.
     pub read_share: f64,
     /// Bytes of reads.
     pub read_bytes: u64,

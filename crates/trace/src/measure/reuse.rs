@@ -1,16 +1,17 @@
-//! Reuse distance: how many other distinct blocks of 4 KiB were touched between two references to the same
-//! block. It is the distance on an LRU stack: a cache of more blocks than that has the block still.
+//! Reuse distance: the number of other distinct blocks of 4 KiB touched between two references to the same
+//! block. The reuse distance is the distance on an LRU stack: an LRU cache of more blocks still holds the
+//! block.
 
 use super::blocks::Touch;
 use super::distribution::{Bucket, Distribution};
 use super::{BLOCK_BYTES, share};
 
-/// How much lies between two references to a block, as bytes of the blocks in between.
+/// Reuse distances, as bytes of the blocks between two references to the same block.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Reuse {
-    /// References to blocks never touched before, as a share of all.
+    /// First references to blocks, as a share of all references.
     pub first_references_share: f64,
-    /// 10th percentile of the others.
+    /// 10th percentile of all other references.
     pub reuse_distance_bytes_p10: u64,
     /// 25th percentile.
     pub reuse_distance_bytes_p25: u64,
@@ -20,14 +21,14 @@ pub struct Reuse {
     pub reuse_distance_bytes_p75: u64,
     /// 90th percentile.
     pub reuse_distance_bytes_p90: u64,
-    /// The whole distribution, by powers of two; the first bucket is reuse with nothing in between.
+    /// The whole distribution, by powers of two. The first bucket is reuse without other blocks in between.
     pub histogram: Vec<Bucket>,
 }
 
 #[derive(Default)]
 pub(super) struct Counting {
     pub distances: Distribution,
-    /// The weight of first references.
+    /// Weight of first references.
     pub firsts: u64,
 }
 

@@ -1,29 +1,31 @@
-//! Seek distance: from where the read or write before it on the same device ended to where a read or write
-//! begins.
+//! Seek distance: from the end of the last read or write on the same device to the start of a read or write.
 //!
-//! A request is *sequential* if that is zero. Several sequential streams that alternate hide each other from
-//! this measure, so there is a second one: a request *continues a stream* if it begins where one of the last
-//! 32 on its device ended.
+//! A request is *sequential* if its seek distance is zero. Several alternating sequential streams hide one
+//! another from this measure. A second measure detects such streams: a request *continues a stream* if the
+//! request begins at the end of any of the last 32 requests on its device.
 
 use super::distribution::{Bucket, Distribution};
 use super::share;
 
-/// From one request to the next. The first on each device has none before it.
+/// Distances between consecutive requests. The first request on each device has no distance.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Seeks {
-    /// Requests that begin where the one before on their device ended, as a share of all reads and writes.
+    /// Requests that begin at the end of the last request on their device, as a share of all reads and
+    /// writes.
     pub sequential_share: f64,
-    /// Requests that begin where one of the last 32 on their device ended.
+    /// Requests that begin at the end of any of the last 32 requests on their device, as a share of all reads
+    /// and writes.
     pub stream_share: f64,
-    /// Requests that begin before the end of the one before.
+    /// Requests that begin before the end of the last request on their device, as a share of all reads and
+    /// writes.
     pub backward_share: f64,
-    /// The mean distance, regardless of direction, sequential requests included.
+    /// Mean distance in either direction, sequential requests included.
     pub seek_bytes_mean: f64,
-    /// The median distance.
+    /// Median distance.
     pub seek_bytes_p50: u64,
-    /// The 90th percentile.
+    /// 90th percentile.
     pub seek_bytes_p90: u64,
-    /// The 99th percentile.
+    /// 99th percentile.
     pub seek_bytes_p99: u64,
     /// The whole distribution, by powers of two.
     pub histogram: Vec<Bucket>,
@@ -42,10 +44,10 @@ pub(super) struct Counting {
 
 const STREAMS: usize = 32;
 
-/// Where the last requests on a device ended.
+/// Ends of the last requests on a device.
 struct Ends {
     ends: [u64; STREAMS],
-    /// How many there were; the last is at one less, modulo their number.
+    /// Number of requests so far. The last end is at index (`count` - 1) modulo `STREAMS`.
     count: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Sizes of reads and writes: exact, for up to 65,536 distinct lengths of each; further ones count as the
-//! next power of two.
+//! Sizes of reads and writes. Exact for up to 65,536 distinct lengths of reads, and as many of writes. Any
+//! further length counts as the next power of two.
 
 use braid_base::Op;
 use std::collections::BTreeMap;
@@ -15,11 +15,11 @@ pub struct SizesByOp {
     pub write: Sizes,
 }
 
-/// The distribution of sizes. A percentile is the smallest size that so many of a hundred requests do not
-/// exceed. All are zero if there is no request.
+/// Distribution of sizes. A percentile p is the smallest size that at least p % of requests do not exceed.
+/// All fields are zero if there are no requests.
 #[derive(Clone, Copy, PartialEq, Debug, Default, serde::Serialize)]
 pub struct Sizes {
-    /// How many requests.
+    /// Number of requests.
     pub requests: u64,
     /// Mean size.
     pub request_bytes_mean: f64,

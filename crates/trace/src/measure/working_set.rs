@@ -1,40 +1,40 @@
-//! The working set over time: distinct blocks of 4 KiB touched within each of up to 128 equal windows of the
+//! Working set over time: distinct blocks of 4 KiB touched within each of up to 128 equal windows of the
 //! trace.
 //!
-//! How long a trace is, and so how long its windows are to be, is known only at its end. So windows of 4.2 ms
-//! (2^22 ns) and of each larger power of two are counted side by side, and those too small for the time that
-//! has passed are given up. A block counts for a window if its last reference was in another one: that is a
-//! matter of the leading bits of two times.
+//! The length of a trace is unknown before its end, and so is the length of its windows. So windows of 4.2 ms
+//! (2^22 ns) and of each larger power of two are counted in parallel. Windows too small for the elapsed time
+//! are dropped. A block counts for a window if its last reference was in another window: a comparison of the
+//! leading bits of two times.
 
 use super::BLOCK_BYTES;
 use super::blocks::Touch;
 use braid_base::Nanos;
 
-/// What is touched within a time.
+/// Distinct blocks touched within windows of time.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct WorkingSet {
-    /// The length of a window.
+    /// Length of a window.
     pub window_seconds: f64,
-    /// What was touched in each window, the first one first.
+    /// Bytes touched in each window, in order of time.
     pub touched_bytes: Vec<u64>,
-    /// The mean of these, but for the last, which is not whole.
+    /// Mean over all windows but the last, which is incomplete.
     pub touched_bytes_mean: u64,
-    /// The largest of these.
+    /// Maximum over all windows.
     pub touched_bytes_max: u64,
 }
 
 const SMALLEST_LOG: u32 = 22;
 const MOST_WINDOWS: usize = 128;
-/// 208 days; later requests count as of the last window.
+/// 208 days of windows. Later requests count for the last window.
 const LEVELS: usize = 32;
 
-/// The smallest window that a time belongs to.
+/// Returns the number of the smallest window that contains a time.
 pub(super) fn window(at: Nanos) -> u32 {
     u32::try_from(at.0 >> SMALLEST_LOG).unwrap_or(u32::MAX)
 }
 
 pub(super) struct Counting {
-    /// Blocks by window, for each length of windows; those below `first` are given up.
+    /// Blocks by window, for each length of windows. Lengths below `first` are dropped.
     levels: Vec<Vec<u64>>,
     first: usize,
 }

@@ -1,4 +1,4 @@
-//! Our own format: what is written comes back, and what is damaged costs no more than itself.
+//! The compact format: written records read back unchanged, and damage costs only the damaged block.
 
 use crate::texts::{arrival, problems, tuple};
 use braid_base::{Arrival, Bytes, Nanos, Op, Rng};
@@ -22,7 +22,7 @@ fn read(bytes: &[u8]) -> Vec<Arrival> {
     arrivals
 }
 
-/// Requests as anybody may make them, in order of time, the first at zero.
+/// Arbitrary valid requests, in order of time, the first at time zero.
 fn some_arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     let time = prop_oneof![
         Just(0u64),
@@ -64,7 +64,7 @@ proptest! {
     #[test]
     fn wherever_it_is_cut_off_whole_blocks_are_read(arrivals in some_arrivals(), block in 1..50usize, cut: u64) {
         let mut writer = CompactWriter::open(Vec::new(), &Header::default(), BlockCompression::None).unwrap();
-        // Where each block ends, and how many records there are up to there.
+        // End of each block, and number of records up to there.
         let mut ends = vec![(writer.out().len(), 0)];
         for (number, arrival) in arrivals.iter().enumerate() {
             writer.push(arrival).unwrap();
@@ -88,7 +88,7 @@ fn sequence(count: u64) -> Vec<Arrival> {
     (0..count).map(|n| arrival(n * 1_000, Op::Read, n % 7 * 4096, 4096)).collect()
 }
 
-/// Three blocks of ten records, and where each begins.
+/// Three blocks of ten records, and the start of each block.
 fn three_blocks() -> (Vec<u8>, Vec<usize>) {
     let mut writer = CompactWriter::open(Vec::new(), &Header::default(), BlockCompression::None).unwrap();
     let mut begins = Vec::new();
@@ -178,7 +178,7 @@ fn a_complete_file_need_not_be_read_to_be_surveyed() {
     let survey = |path| TraceFile::open(path, &Options::default(), None).unwrap().survey().clone();
     let complete = survey(&path);
     assert_eq!((complete.tally.records, complete.duration, complete.span.0), (30, Nanos(29_000), 7 * 4096));
-    // Without its end it is read through.
+    // Without its end, the trace is read in a full pass.
     std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
     let torn = survey(&path);
     assert_eq!((torn.tally.records, torn.duration, torn.tally.bad_records), (30, Nanos(29_000), 1));

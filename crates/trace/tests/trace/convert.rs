@@ -1,4 +1,4 @@
-//! From every format into others, and back.
+//! Conversion between formats, in both directions.
 
 use crate::texts::{arrival, arrivals, tuple};
 use braid_base::Op::{Discard, Flush, Read, Write};

@@ -50,7 +50,7 @@ fn one_device_can_be_picked_out_at_its_own_addresses() {
     let records = records(TWO, &only);
     assert_eq!(records[1].arrival.request.offset, Bytes(8192 * 512));
     assert_eq!(records.len(), 2);
-    // Time starts with the first request of that device.
+    // Time starts with the first request of the selected device.
     let other = Options { device: Some("2".to_owned()), ..Options::default() };
     assert_eq!(self::records(TWO, &other)[0].arrival.at.0, 0);
 }
@@ -63,14 +63,14 @@ fn a_layout_of_another_trace_is_refused() {
     assert!(matches!(&error, Error::Options(text) if text.contains("'2'")), "{error}");
 }
 
-/// Only 1,024 devices were read. The records of all others were bad, and the command ended as if nothing had
-/// happened.
+/// Regression: only 1,024 devices were read. The records of all other devices were bad, and the command still
+/// succeeded.
 #[test]
 fn thousands_of_devices_are_read_and_convert_to_the_compact_format_and_back() {
     let text: String = (0..5000).map(|asu| format!("{asu},{},512,r,{}.0\n", asu % 7, asu)).collect();
     let (said, given) = problems(text.as_bytes(), &Options::default());
     assert_eq!((said.len(), given), (0, 5000));
-    // Where records are looked at and not replayed, each device has room for 32 TiB.
+    // In passes without replay, each device has room for 32 TiB.
     let far = format!("{text}4999,{},512,r,5001.0\n", (32u64 << 40) / 512 - 1);
     let roomy = Options { layout: Layout::ROOMY, ..Options::default() };
     assert_eq!(problems(far.as_bytes(), &roomy).0.len(), 0);
@@ -84,7 +84,7 @@ fn thousands_of_devices_are_read_and_convert_to_the_compact_format_and_back() {
     let places: Vec<u64> = reader.by_ref().map(|record| record.unwrap().within.0).collect();
     assert_eq!(places, (0..5000).map(|asu| asu % 7 * 512).collect::<Vec<u64>>());
     assert_eq!(reader.devices().iter().filter(|seen| seen.requests == 1).count(), 5000);
-    // What a header has no room for is not cut off.
+    // Devices beyond the room of a header are an error, and are not cut off.
     let places = vec![header.places[0].clone(); 60_000];
     let error =
         convert(&mut trace.reader().unwrap(), target, &Header { places, ..header }, &mut Vec::new(), |_| {});

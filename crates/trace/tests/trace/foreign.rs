@@ -1,4 +1,4 @@
-//! Text as other programs write it, and content that is no trace.
+//! Text as written by other programs, and content that is not a trace.
 
 use crate::texts::tuple;
 use braid_base::Op;
@@ -11,7 +11,8 @@ fn read(bytes: &[u8]) -> Result<Vec<(u64, Op, u64, u64)>, Error> {
     reader.map(|record| record.map(|record| tuple(&record.arrival))).collect()
 }
 
-/// A trace whose lines end with carriage returns was "1 bad line of more than 64 KiB", and exit status 0.
+/// Regression: a trace with carriage returns as line ends gave "1 bad line of more than 64 KiB", and exit
+/// status 0.
 #[test]
 fn marks_quotes_and_line_ends_of_other_programs_change_nothing() {
     let expected = read(LINES.join("\n").as_bytes()).unwrap();
@@ -29,7 +30,7 @@ fn marks_quotes_and_line_ends_of_other_programs_change_nothing() {
     }
 }
 
-/// A line of a MiB and more of carriage returns is cut like any other.
+/// A MiB and more of carriage returns is split like any other text.
 #[test]
 fn carriage_returns_end_lines_beyond_what_is_looked_at_first() {
     let text = "0,8,512,r,0.5\r".repeat(100_000);
@@ -46,7 +47,7 @@ fn a_file_of_an_iolog_may_have_blanks_in_its_name() {
     assert_eq!(labels, ["my disk", "my read 1", "my disk"]);
 }
 
-/// A tar archive of one file was read as that file, but for its first line.
+/// Regression: a tar archive of one file was read as the file itself, except for its first line.
 #[test]
 fn archives_compressions_and_encodings_that_are_not_read_are_named() {
     let mut tar = b"trace.csv".to_vec();
@@ -68,7 +69,7 @@ fn archives_compressions_and_encodings_that_are_not_read_are_named() {
     }
 }
 
-/// Such a trace was an empty load, and a study by script went on with nothing.
+/// Regression: such a trace gave an empty load, and a scripted study continued without requests.
 #[test]
 fn a_trace_without_one_good_line_is_an_error() {
     let bad = "0,x,512,r,0.5\n".repeat(10);

@@ -1,4 +1,4 @@
-//! A few lines of each format, and what they mean; which format is which; what is wrong with a line.
+//! A few lines of each format with their meaning, detection of formats, and errors in lines.
 
 use crate::texts::{arrivals, error, problems, records, tuple};
 use braid_base::Op::{Discard, Flush, Read, Write};
@@ -46,7 +46,7 @@ const SYSTOR: &[u8] = b"Timestamp,Response,IOType,LUN,Offset,Size\n\
     1456095147.133076000,0.1,W,4,8192,512\n";
 const BLOCKS: &[u8] = b"7\n1000000\n7\n";
 
-/// Two commands on blocks and an inquiry between them, of version 1 or 2.
+/// Two commands on blocks with an inquiry in between, of version 1 or 2.
 fn vscsi(version: u8) -> Vec<u8> {
     let record = |code: u16, len: u32, lbn: u64, at: u64| {
         let (code, version) = (code.to_le_bytes(), [0, version]);
@@ -61,7 +61,7 @@ fn vscsi(version: u8) -> Vec<u8> {
         .concat()
 }
 
-/// `event` in the lower half of `what`, `kind` in the upper.
+/// `event` is the lower half of `what`, `kind` the upper half.
 fn blktrace(big: bool, event: u32, kind: u32, (at, sector, len): (u64, u64, u32), pdu: &[u8]) -> Vec<u8> {
     let four = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
     let eight = |n: u64| if big { n.to_be_bytes() } else { n.to_le_bytes() };
@@ -126,7 +126,7 @@ fn each_format_is_detected_by_its_content() {
         (&big, Format::Blktrace),
     ] {
         assert_eq!(Reader::open(bytes, &Options::default()).unwrap().format(), format);
-        // Named, it is the same.
+        // The same if the format is named.
         let named = Options { format: Some(format.name().parse().unwrap()), ..Options::default() };
         let usual = records(bytes, &Options::default());
         assert!(!usual.is_empty(), "{format}");
@@ -163,7 +163,7 @@ fn the_traces_of_clouds_and_desktops_mean_what_their_readmes_say() {
 fn vscsi_is_read_in_both_versions() {
     let expected = [(0, Read, 4096, 4096), (20_000, Write, 512 << 30, 512)];
     assert_eq!((arrivals(&vscsi(1)), arrivals(&vscsi(2))), (expected.to_vec(), expected.to_vec()));
-    // Half a record at the end, and one of another version.
+    // Half a record at the end, and a record of another version.
     let mut torn = [vscsi(1), vscsi(1)[..7].to_vec()].concat();
     torn[32 + 15] = 9;
     let named = Options { format: Some(Format::Vscsi), ..Options::default() };
@@ -345,7 +345,7 @@ fn fio_version_3_has_microseconds() {
     );
 }
 
-/// fio's manual and fio itself differ in what a wait is; both kinds of file exist.
+/// fio's manual and fio itself define a wait differently. Both kinds of files exist.
 #[test]
 fn waits_of_fio_version_2_are_until_a_time_if_they_grow_and_one_after_another_if_not() {
     assert_eq!(

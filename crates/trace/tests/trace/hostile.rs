@@ -1,4 +1,4 @@
-//! Bytes that nobody vouches for: no panic, no memory beyond bounds, an end.
+//! Hostile bytes: no panic, bounded memory, and an end.
 
 use braid_base::Rng;
 use braid_trace::measure::{Limits, Measures};
@@ -36,7 +36,7 @@ proptest! {
     }
 }
 
-/// A few KiB that unpack to four GiB of one line.
+/// A few KiB that unpack to a line of four GiB.
 #[test]
 fn a_decompression_bomb_takes_time_and_no_memory() {
     struct Zeros(u64);
@@ -59,7 +59,7 @@ fn a_decompression_bomb_takes_time_and_no_memory() {
 
 #[test]
 fn a_zstd_window_beyond_the_bound_is_an_error_and_not_an_abort() {
-    // A frame header that asks for a window of 2 GiB.
+    // A frame header with a window of 2 GiB.
     let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00];
     let error = Reader::open(&frame[..], &Options::default()).err().unwrap();
     assert!(matches!(error, Error::Io { .. }), "{error}");

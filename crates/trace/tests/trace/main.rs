@@ -1,5 +1,5 @@
-//! Traces as users meet them: every format, bad lines, torn files, hostile bytes, conversions, and real
-//! traces where they are.
+//! Traces as met by users: every format, bad lines, torn files, hostile bytes, conversions, and real traces
+//! if present.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 

@@ -1,5 +1,4 @@
-//! What is measured, against traces small enough to be counted by hand, and against slow and obvious ways to
-//! count.
+//! Measures against traces small enough to count by hand, and against slow and obvious algorithms.
 
 use crate::texts::arrival;
 use braid_base::Op::{Flush, Read, Write};
@@ -34,12 +33,12 @@ fn a_trace_that_can_be_counted_by_hand() {
     let footprint = found.footprint;
     assert_eq!((footprint.footprint_blocks, footprint.block_references), (3, 6));
     assert_eq!((footprint.only_read_bytes, footprint.only_written_bytes), (8192, 0));
-    // The second request is sequential, the third begins before the end of the second.
+    // The second request is sequential. The third begins before the end of the second.
     assert_eq!((found.seeks.sequential_share, found.seeks.backward_share), (0.25, 0.25));
     assert_eq!(found.seeks.seek_bytes_mean, f64::from(12_288 + 3_583) / 3.0);
     // Block 0 has three references of six, and is the hottest of three blocks.
     assert_eq!(found.locality.hottest_20_percent_references_share, 0.5);
-    // Block 0 again after blocks 1 and 2; then again with none in between; block 1 after 0 and 2.
+    // Block 0 again after blocks 1 and 2, then again with none in between. Block 1 after blocks 0 and 2.
     assert_eq!(found.reuse.first_references_share, 0.5);
     assert_eq!(found.reuse.reuse_distance_bytes_p10, 0);
     assert_eq!(found.reuse.reuse_distance_bytes_p50, 8192);
@@ -110,7 +109,7 @@ fn a_sample_of_blocks_says_nearly_what_all_of_them_say() {
 
 #[test]
 fn the_hottest_fifth_of_blocks_has_the_references_that_it_was_given() {
-    // 100 blocks; every fifth gets 16 references and the others one: 20 * 16 of 400.
+    // 100 blocks: every fifth gets 16 references, all others get 1. The share is 20 * 16 of 400.
     let each = |block: u64| if block.is_multiple_of(5) { 16 } else { 1 };
     let trace =
         (0..100u64).flat_map(|block| (0..each(block)).map(move |_| arrival(0, Read, block * 4096, 512)));
@@ -121,7 +120,7 @@ fn the_hottest_fifth_of_blocks_has_the_references_that_it_was_given() {
 
 #[test]
 fn the_working_set_is_what_each_window_touches() {
-    // In each of 128 windows of 2^26 ns: 10 blocks that stay, and one of its own.
+    // Each of 128 windows of 2^26 ns touches 10 constant blocks and 1 block of its own.
     let window = 1u64 << 26;
     let trace = (0..128).flat_map(|n| {
         let own = arrival(n * window + 20, Write, (100 + n) * 4096, 4096);

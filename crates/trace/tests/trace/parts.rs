@@ -1,4 +1,4 @@
-//! A trace in several files, and what is counted in a first pass.
+//! A trace in several files, and the counts of a first pass.
 
 use crate::texts::{records, tuple};
 use braid_base::Bytes;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const WHOLE: &str =
     "2,0,512,r,5.0\n1,8,512,w,5.1\n1,300,1024,r,5.2\n2,9000,512,r,5.3\n1,0,512,w,5.4\n2,4,512,r,5.5\n";
 
-/// The trace as a whole, and cut into two files by turns.
+/// The trace as a whole, and split into two files by turns.
 fn folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let parts = folder.path().join("parts");
@@ -53,7 +53,7 @@ fn touched_extents_of_parts_are_those_of_the_whole() {
     let (folder, parts) = folder();
     let open = |path: &Path| TraceFile::open_touched(path, &Options::default(), Bytes(4096)).unwrap();
     let places = |(parts, compaction): (TraceFile, Compaction)| -> Vec<_> {
-        // Device 1: sectors 0, 8 and 300; device 2: 0 and 4 in one extent, and 9000.
+        // Device 1: sectors 0, 8 and 300. Device 2: 0 and 4 in one extent, and 9000.
         assert_eq!(compaction.extents(), 5);
         parts.reader().unwrap().map(|record| compaction.place(&record.unwrap()).unwrap()).collect()
     };

@@ -1,5 +1,5 @@
-//! Real traces from ../shared/traces, against what its readme says of each. Where they are not, the tests say
-//! so and pass.
+//! Real traces from ../shared/traces against the figures in their readme. Without the traces, the tests print
+//! a note and pass.
 
 use braid_trace::measure::{Limits, Measured, Measures, Method};
 use braid_trace::{Compression, Format, Options, Reader, TraceFile};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A trace of ../shared/traces, or nothing.
+/// Returns a trace of ../shared/traces, or `None`.
 fn shared(name: &str) -> Option<PathBuf> {
     let up = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let found = up.map(|folder| folder.join("shared/traces").join(name)).find(|path| path.exists());
@@ -27,7 +27,7 @@ fn measured(path: &Path, options: &Options, format: Format) -> Measured {
     measures.finish()
 }
 
-/// What the readme says: requests, seconds, read %, mean size in bytes, footprint in MiB.
+/// Figures of the readme: requests, seconds, read %, mean size in bytes, footprint in MiB.
 #[track_caller]
 fn agrees(name: &str, format: Format, (requests, seconds, read, mean, mib): (u64, f64, f64, f64, f64)) {
     let Some(path) = shared(name) else { return };
@@ -70,7 +70,7 @@ fn the_slices_of_msr_traces_are_as_described() {
     agrees("msr-cut10k-rw_40_60.1370.trace.zst", Format::MsrCut, (10_000, 85.9, 40.5, 4_884.0, 35.0));
 }
 
-/// A block of the trace is taken for a block of 4 KiB, so that both count the same.
+/// A block of the trace counts as a block of 4 KiB, so that both counts agree.
 #[test]
 fn the_arc_traces_have_the_blocks_and_references_of_the_papers_table() {
     let options = Options { block: Some("4KiB".parse().unwrap()), ..Options::default() };
@@ -86,8 +86,8 @@ fn the_arc_traces_have_the_blocks_and_references_of_the_papers_table() {
 }
 
 /// The ARC paper (FAST 2003) compares policies on OLTP at these numbers of pages, and gives these hit ratios
-/// of LRU in per cent (figures as remembered; that they fit to a tenth speaks for both). Our sizes lie around
-/// them.
+/// of LRU in per cent. The figures are from memory. Agreement to a tenth confirms both the figures and the
+/// measurement. The measured sizes lie around the paper's sizes.
 #[test]
 fn lru_hits_as_much_of_oltp_as_the_arc_paper_says() {
     let Some(path) = shared("arc-OLTP.lis.zst") else { return };
@@ -123,7 +123,7 @@ fn twenty_two_asus_lie_one_after_another() {
     assert!(file.reader().unwrap().arrivals().all(|arrival| inside(arrival.unwrap())));
 }
 
-/// The readme says of ASU 0: 1,013 writes and no read.
+/// The readme gives 1,013 writes and no reads for ASU 0.
 #[test]
 fn a_device_can_be_read_alone() {
     let Some(path) = shared("financial1-first10000.spc.zst") else { return };

@@ -1,15 +1,14 @@
-//! HP Labs' SRT: what a record means, which versions are read, and what is wrong with the others.
+//! HP Labs' SRT: the meaning of records, the supported versions, and the errors for all others.
 
 use crate::texts::{arrivals, error, problems, records, tuple};
 use braid_base::Nanos;
 use braid_base::Op::{Read, Write};
 use braid_trace::{Error, Format, Options, Reader, TraceFile};
 
-/// At three o'clock, with what else HP's headings say.
+/// A heading with a date of three o'clock, and other lines of HP's headings.
 const HEADING: &str = "name\t= \"cello\";\ntracedate\t= \"Sun Apr 26 15:00:00 1992\";\nend\n\x0c";
 
-/// Where a request goes, and when: version and kind of its record, seconds, microseconds, bytes, sector,
-/// device, flags.
+/// Fields of a record: version and kind, seconds, microseconds, bytes, sector, device, flags.
 #[derive(Clone, Copy)]
 struct Request {
     id: (u16, u16),
@@ -47,7 +46,7 @@ impl Request {
     }
 }
 
-/// Three requests of two disks, with a heading, in the version.
+/// Three requests to two disks, with a heading, in the given version.
 fn trace(version: u16) -> Vec<u8> {
     let id = (version, 1);
     let requests = [
@@ -105,7 +104,7 @@ fn files_of_one_trace_are_put_in_order_by_their_dates() {
         let record = Request { sector, ..FIRST }.bytes();
         heading.bytes().chain(record).collect::<Vec<u8>>()
     };
-    // The later one comes first by name.
+    // The later file comes first by name.
     std::fs::write(folder.path().join("a"), part("16:00:00", 2)).unwrap();
     std::fs::write(folder.path().join("b"), part("15:00:00", 1)).unwrap();
     let parts = TraceFile::open(folder.path(), &Options::default(), None).unwrap();
@@ -121,7 +120,7 @@ fn bad_records_are_counted_and_the_next_one_is_read() {
         Request { at: (0, 1_000_000), ..FIRST }.bytes(),
         Request { len: 0, ..FIRST }.bytes(),
         Request { len: 1 << 31, ..FIRST }.bytes(),
-        // A kind that is not read; a length that is not that of the fields; rubbish.
+        // An unsupported kind, a length that does not match the fields, garbage.
         Request { id: (4, 3), ..FIRST }.bytes(),
         [&[0, 0, 0, 60], &FIRST.bytes()[4..]].concat(),
         vec![7; 5000],
@@ -147,7 +146,7 @@ fn other_versions_are_refused() {
         assert!(matches!(error(&newer, options), Error::Unrecognised(_)));
     }
     assert!(matches!(error(b"0,1,512,r,0.0\n", &named), Error::Unrecognised(_)));
-    // A heading and nothing else is a trace of no requests.
+    // A heading alone is a trace without requests.
     assert_eq!(arrivals(HEADING.as_bytes()), []);
 }
 

@@ -1,9 +1,9 @@
-//! What the tests read traces with.
+//! Helpers that read traces in tests.
 
 use braid_base::{Arrival, Bytes, Nanos, Op, Request};
 use braid_trace::{Error, Options, Reader, Record};
 
-/// All records of a trace that has no bad ones.
+/// Returns all records of a trace without bad records.
 pub fn records(bytes: &[u8], options: &Options) -> Vec<Record> {
     let mut reader = Reader::open(bytes, options).unwrap();
     let records: Vec<Record> = reader.by_ref().collect::<Result<_, _>>().unwrap();
@@ -11,7 +11,7 @@ pub fn records(bytes: &[u8], options: &Options) -> Vec<Record> {
     records
 }
 
-/// All arrivals of a trace, as tuples, read with the usual options.
+/// Returns all arrivals of a trace, as tuples, read with the default options.
 pub fn arrivals(bytes: &[u8]) -> Vec<(u64, Op, u64, u64)> {
     records(bytes, &Options::default()).iter().map(|record| tuple(&record.arrival)).collect()
 }
@@ -25,7 +25,7 @@ pub fn arrival(at: u64, op: Op, offset: u64, len: u64) -> Arrival {
     Arrival { at: Nanos(at), request: Request { op, offset: Bytes(offset), len: Bytes(len) } }
 }
 
-/// Why a trace cannot be opened or read to its end.
+/// Returns the error of opening or reading a trace.
 pub fn error(bytes: &[u8], options: &Options) -> Error {
     match Reader::open(bytes, options) {
         Err(error) => error,
@@ -33,7 +33,7 @@ pub fn error(bytes: &[u8], options: &Options) -> Error {
     }
 }
 
-/// The problems of a trace as sentences, and how many records it gives beside them.
+/// Returns the problems of a trace as sentences, and the number of good records.
 pub fn problems(bytes: &[u8], options: &Options) -> (Vec<String>, u64) {
     let mut reader = Reader::open(bytes, options).unwrap();
     let given = reader.by_ref().filter(Result::is_ok).count() as u64;

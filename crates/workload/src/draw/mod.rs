@@ -1,7 +1,7 @@
 //! Random numbers by distribution, the same on every machine.
 //!
-//! The logarithm and the exponential are our own: those of the standard library come from the platform, whose
-//! last digit differs from one to the next, and one digit can become another request.
+//! [`ln`] and [`exp`] are implemented here. The functions of the standard library come from the platform.
+//! Their last digit differs between platforms, and one digit can change a request.
 
 mod real;
 mod scatter;
@@ -15,12 +15,14 @@ pub(crate) use zipf::Zipf;
 
 use braid_base::Rng;
 
-/// From the exponential distribution of this mean. At most about 37 times the mean.
+/// Draws from the exponential distribution with the given mean. The result is at most about 37 times the
+/// mean.
 pub(crate) fn exponential(rng: &mut Rng, mean: f64) -> f64 {
     -mean * ln(1.0 - rng.unit())
 }
 
-/// From the standard normal distribution, by Marsaglia's polar method; its second number is not used.
+/// Draws from the standard normal distribution, by Marsaglia's polar method. The method's second number is
+/// unused.
 pub(crate) fn normal(rng: &mut Rng) -> f64 {
     loop {
         let (x, y) = (2.0 * rng.unit() - 1.0, 2.0 * rng.unit() - 1.0);
@@ -31,7 +33,7 @@ pub(crate) fn normal(rng: &mut Rng) -> f64 {
     }
 }
 
-/// From the Pareto distribution above `low` with this index, cut at `high`.
+/// Draws from the Pareto distribution above `low` with the given index, cut at `high`.
 pub(crate) fn pareto(rng: &mut Rng, low: f64, index: f64, high: f64) -> f64 {
     (low * exp(-ln(1.0 - rng.unit()) / index)).min(high)
 }

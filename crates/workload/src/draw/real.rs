@@ -1,10 +1,10 @@
-//! Natural logarithm and exponential from sums, products and quotients alone, which IEEE 754 defines to the
-//! last bit.
+//! Natural logarithm and exponential, built only from sums, products and quotients. IEEE 754 defines these
+//! operations to the last bit.
 
-/// The natural logarithm of a positive, normal number, to about 1e-15 of itself.
+/// Returns the natural logarithm of a positive, normal number, with a relative error of about 1e-15.
 ///
-/// x = 2^k m with m in √½..√2, and ln m = 2 artanh s with s = (m − 1) / (m + 1), |s| < 0.172, as its series
-/// to s^19.
+/// x = 2^k m with m in √½..√2, and ln m = 2 artanh s with s = (m − 1) / (m + 1), |s| < 0.172. The series of
+/// artanh goes to s^19.
 pub(crate) fn ln(x: f64) -> f64 {
     debug_assert!(x >= f64::MIN_POSITIVE && x.is_finite());
     let shifted = x.to_bits() + (ONE - SQRT_HALF);
@@ -20,15 +20,15 @@ pub(crate) fn ln(x: f64) -> f64 {
     k as f64 * LN_2 + 2.0 * s * series
 }
 
-/// e to the power of x, to about 1e-15 of itself; 0 below -700, and e^700 above 700.
+/// Returns e to the power of x, with a relative error of about 1e-15: 0 below -700, and e^700 above 700.
 ///
-/// x = k ln 2 + r with |r| < 0.35, and e^r as its series to r^13.
+/// x = k ln 2 + r with |r| < 0.35. The series of e^r goes to r^13.
 pub(crate) fn exp(x: f64) -> f64 {
     if x < -700.0 {
         return 0.0;
     }
     let x = x.min(700.0);
-    // Adding 1.5 · 2^52 rounds to a whole number, which its last bits then hold.
+    // Adding 1.5 · 2^52 rounds x / ln 2 to an integer. The low bits of the sum hold the integer.
     let shifted = x * (1.0 / LN_2) + ROUNDING;
     let k = shifted - ROUNDING;
     let r = (x - k * LN_2_HIGH) - k * LN_2_LOW;
@@ -55,7 +55,7 @@ const INVERSE_FACTORIAL: [f64; 14] = {
 };
 const ROUNDING: f64 = 6_755_399_441_055_744.0;
 const LN_2: f64 = std::f64::consts::LN_2;
-/// ln 2 cut after 32 bits, so that its product with any power of two here is exact; and the rest.
+/// ln 2 cut after 32 bits, so that the product with any `k` here is exact. `LN_2_LOW` is the rest.
 const LN_2_HIGH: f64 = f64::from_bits(LN_2.to_bits() & !0x1f_ffff);
 const LN_2_LOW: f64 = 2.319_046_813_846_299_6e-17 + (LN_2 - LN_2_HIGH);
 const ONE: u64 = 0x3ff0_0000_0000_0000;

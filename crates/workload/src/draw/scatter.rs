@@ -1,12 +1,13 @@
-//! A random order of `0..n` that takes no memory.
+//! A random order of `0..n` in constant memory.
 
 use braid_base::Rng;
 
 /// A permutation of `0..n`, chosen by a seed.
 ///
-/// Rounds of odd multiplications, additions and shifts permute the numbers of the next power of two; what
-/// falls outside goes round again, less than once on average (cycle walking: Black and Rogaway, "Ciphers with
-/// Arbitrary Finite Domains", CT-RSA 2002). Not a cipher: it only keeps neighbours apart.
+/// Rounds of odd multiplications, additions and shifts permute the numbers below the next power of two. A
+/// result outside `0..n` goes through the rounds again, less than once on average (cycle walking: Black and
+/// Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002). The permutation is not a cipher: its only
+/// purpose is to separate neighbours.
 #[derive(Clone, Debug)]
 pub(crate) struct Scatter {
     n: u64,
@@ -18,10 +19,10 @@ pub(crate) struct Scatter {
 const ROUNDS: usize = 3;
 
 impl Scatter {
-    /// The permutation of `0..n` that `rng` chooses.
+    /// Creates the permutation of `0..n` that `rng` chooses.
     ///
     /// # Panics
-    /// Where `n` is zero.
+    /// If `n` is zero.
     pub fn new(n: u64, rng: &mut Rng) -> Scatter {
         assert!(n > 0, "nothing has no order");
         let bits = (64 - (n - 1).leading_zeros()).max(1);
@@ -29,12 +30,12 @@ impl Scatter {
         Scatter { n, mask: u64::MAX >> (64 - bits), shift: bits.div_ceil(2), keys }
     }
 
-    /// How many numbers there are.
+    /// Returns `n`.
     pub fn len(&self) -> u64 {
         self.n
     }
 
-    /// Where `i` comes. `i` must be below `n`.
+    /// Returns the place of `i` in the order. `i` must be below `n`.
     pub fn place(&self, i: u64) -> u64 {
         debug_assert!(i < self.n);
         let mut x = i;

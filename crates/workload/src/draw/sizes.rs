@@ -2,16 +2,16 @@
 
 use braid_base::{Bytes, Rng};
 
-/// Sizes that come with given shares. Made of constants; drawn by one comparison for each size, common ones
-/// first.
+/// Distribution of a few sizes with given shares. Built from constants. A draw takes one comparison for each
+/// size, common sizes first.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
-    /// Sum of shares so far, of 2^64, and the size.
+    /// Upper bound of the cumulative share, as a fraction of 2^64, and the size.
     steps: Vec<(u64, Bytes)>,
 }
 
 impl Sizes {
-    /// From sizes with weights, whose sum may be anything but zero.
+    /// Creates the distribution from sizes with weights. Their sum must not be zero.
     pub fn new(weights: &[(Bytes, u64)]) -> Sizes {
         let mut sorted = weights.to_vec();
         sorted.sort_by_key(|&(_, weight)| std::cmp::Reverse(weight));
@@ -26,7 +26,7 @@ impl Sizes {
         Sizes { steps: steps.collect() }
     }
 
-    /// A size.
+    /// Draws a size.
     pub fn draw(&self, rng: &mut Rng) -> Bytes {
         if let [(_, only)] = self.steps[..] {
             return only;

@@ -1,14 +1,14 @@
-//! Zipf's law: the k-th of n things comes with a probability proportional to 1 / k^s.
+//! Zipf's law: item k of n items has a probability proportional to 1 / k^s.
 //!
 //! Exact, for any n and s, in constant memory: rejection-inversion, W. Hörmann and G. Derflinger,
 //! "Rejection-Inversion to Generate Variates from Monotone Discrete Distributions", ACM TOMACS 6(3), 1996. H
-//! is the integral of x^-s; a uniform number under H is inverted, rounded to the nearest rank, and refused if
-//! the area beside the histogram was hit.
+//! is the integral of x^-s. The method inverts a uniform number under H and rounds the result to the nearest
+//! rank. The rank is rejected if the number hit the area beside the histogram.
 
 use super::{exp, ln};
 use braid_base::Rng;
 
-/// Ranks by Zipf's law.
+/// Distribution of ranks by Zipf's law.
 #[derive(Clone, Debug)]
 pub(crate) struct Zipf {
     n: u64,
@@ -16,17 +16,17 @@ pub(crate) struct Zipf {
     /// H(1½) − 1, and H(n + ½).
     low: f64,
     high: f64,
-    /// 1 / (1 − s), where s is not so near to 1 that digits would be lost.
+    /// 1 / (1 − s). `None` if s is so close to 1 that digits would be lost.
     root: Option<f64>,
-    /// Below this distance from the rank no refusal is possible.
+    /// Below this distance from the rank, no rejection is possible.
     safe: f64,
 }
 
 impl Zipf {
-    /// Ranks `0..n` with exponent `s`: 0 is uniform, 1 is Zipf's own.
+    /// Creates the distribution over ranks `0..n` with exponent `s`: 0 is uniform, 1 is Zipf's original law.
     ///
     /// # Panics
-    /// Where `n` is zero or above 2^52, or `s` not within 0 to 16.
+    /// If `n` is zero or above 2^52, or `s` is not within 0 to 16.
     pub fn new(n: u64, s: f64) -> Zipf {
         assert!((1..=1 << 52).contains(&n) && (0.0..=16.0).contains(&s), "Zipf of {n} with exponent {s}");
         let root = ((1.0 - s).abs() > 1e-4).then(|| 1.0 / (1.0 - s));
@@ -37,7 +37,7 @@ impl Zipf {
         zipf
     }
 
-    /// A rank in `0..n`: 0 is the most frequent.
+    /// Draws a rank in `0..n`. Rank 0 is the most frequent.
     pub fn draw(&self, rng: &mut Rng) -> u64 {
         loop {
             let u = self.high + rng.unit() * (self.low - self.high);
@@ -49,12 +49,13 @@ impl Zipf {
         }
     }
 
-    /// The share of draws that fall on the first `m` ranks, to about 1e-9.
+    /// Returns the share of draws that fall on the first `m` ranks, with an error of about 1e-9.
     pub fn share_of_first(&self, m: u64) -> f64 {
         self.sum(m.min(self.n)) / self.sum(self.n)
     }
 
-    /// The exponent with which the first `part` (below 1) of `n` ranks get `share` of the draws; at least 0.
+    /// Returns the exponent, at least 0, at which the first `part` (below 1) of `n` ranks get `share` of the
+    /// draws.
     pub fn exponent_for(n: u64, part: f64, share: f64) -> f64 {
         let first = ((n as f64 * part).round() as u64).max(1);
         let (mut low, mut high) = (0.0, 16.0);
@@ -68,7 +69,7 @@ impl Zipf {
         low
     }
 
-    /// Σ k^-s for k = 1..=m: the first ranks one by one, the rest by the Euler–Maclaurin formula.
+    /// Returns Σ k^-s for k = 1..=m: the first ranks one by one, the rest by the Euler–Maclaurin formula.
     fn sum(&self, m: u64) -> f64 {
         let power = |k: f64| exp(-self.s * ln(k));
         let head: f64 = (1..=m.min(ONE_BY_ONE)).map(|k| power(k as f64)).sum();

@@ -1,11 +1,12 @@
-//! What a stream of requests comes to, in the figures that papers print. Each test uses a part.
+//! Statistics of a stream of requests, as printed in papers. Each test uses a part.
 #![allow(dead_code)]
 
 use braid_base::{Bytes, Nanos, Op, Request};
 use braid_workload::{Load, Step, Workload, parse};
 use std::collections::BTreeMap;
 
-/// The first requests of a workload, closed loops in turn as if every request took no time.
+/// Returns the first requests of a workload. The clients of a closed loop alternate, as if requests took no
+/// time.
 pub fn requests(workload: &Workload, most: usize) -> Vec<(Nanos, u64, Request)> {
     match workload.start() {
         Load::Open(arrivals) => arrivals.take(most).map(|a| (a.at, 0, a.request)).collect(),
@@ -54,7 +55,7 @@ enum State {
     Ended,
 }
 
-/// Figures of requests.
+/// Statistics of requests.
 #[derive(Debug)]
 pub struct Figures {
     pub requests: f64,
@@ -64,19 +65,19 @@ pub struct Figures {
     pub mean: f64,
     pub mean_read: f64,
     pub mean_write: f64,
-    /// Share of requests of a client that begin where any of its last 32 ended.
+    /// Share of requests that begin at the end of any of the client's last 32 requests.
     pub sequential: f64,
     /// Seconds to the last request.
     pub seconds: f64,
 }
 
-/// The figures of the first requests of a workload.
+/// Returns the statistics of the first requests of a workload.
 pub fn figures(text: &str, most: usize) -> Figures {
     let workload = parse(text, 1).expect(text);
     of(&requests(&workload, most))
 }
 
-/// The figures of some requests.
+/// Returns the statistics of the given requests.
 pub fn of(requests: &[(Nanos, u64, Request)]) -> Figures {
     let mut ends: BTreeMap<u64, (usize, [u64; 32])> = BTreeMap::new();
     let (mut counts, mut bytes, mut follows) = ([0.0; 3], [0.0; 2], 0.0);
@@ -109,7 +110,7 @@ pub fn of(requests: &[(Nanos, u64, Request)]) -> Figures {
     }
 }
 
-/// The share of requests that begin in the busiest `part` of the units that the span has.
+/// Returns the share of requests that begin in the busiest `part` of all units of the span.
 pub fn share_of_busiest(requests: &[(Nanos, u64, Request)], span: Bytes, unit: Bytes, part: f64) -> f64 {
     let mut counts = vec![0_u64; (span.align_up(unit) / unit) as usize];
     let moved = requests.iter().filter(|(_, _, request)| request.len > Bytes::ZERO);
@@ -120,7 +121,7 @@ pub fn share_of_busiest(requests: &[(Nanos, u64, Request)], span: Bytes, unit: B
     counts[..busiest].iter().sum::<u64>() as f64 / all as f64
 }
 
-/// Asserts that `value` is `expected`, give or take `tolerance` of it.
+/// Asserts that `value` differs from `expected` by at most the share `tolerance`.
 #[track_caller]
 pub fn assert_near(what: &str, value: f64, expected: f64, tolerance: f64) {
     assert!(
