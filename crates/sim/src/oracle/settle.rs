@@ -1,4 +1,4 @@
-//! Forgets writes that decide nothing any more, so that a long simulation stays small and fast.
+//! Drops irrelevant writes, so that a long simulation stays small and fast.
 
 use super::check::for_each_interval;
 use super::{Oracle, Write};
