@@ -121,7 +121,7 @@ impl Faults {
         self.inner.state.borrow_mut().plan.vanished = true;
     }
 
-    /// Number of requests that failed, stalled, were lost or were misdirected.
+    /// Number of requests that failed, stalled, were lost or misdirected, and of discards that hung.
     pub fn injected(&self) -> u64 {
         self.inner.state.borrow().injected
     }

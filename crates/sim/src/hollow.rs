@@ -70,8 +70,8 @@ impl Hollow {
         left == 1
     }
 
-    /// From now on keeps only the payload of these slots, except in `regions`. Call before the first write
-    /// of guests' data: metadata of the slots is no longer read.
+    /// From now on keeps only the payload of these slots, except in `regions`. Bytes that the slots held
+    /// whole can no longer be read.
     pub fn set_data(&self, slots: Range<Bytes>, regions: impl IntoIterator<Item = Range<Bytes>>) {
         let mut regions: Vec<Range<Bytes>> = regions.into_iter().collect();
         regions.sort_by_key(|region| region.start);
