@@ -47,7 +47,7 @@ fn hunt_alone(bug: Bug) -> (Campaign, Engine) {
         Bug::FailedFlushForgotten => {
             setup.workload.errors = Errors::Tolerated;
             setup.disturbances = vec![Disturbance::LossyFlushes];
-            // Without extra copies: the engine would write lost data again from a copy.
+            // Without extra copies: write-back would restore lost data.
             Engine { checkpoints: false, ..Engine::wardrop() }
         }
         Bug::LostWritesRead => {
