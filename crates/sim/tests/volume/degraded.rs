@@ -84,8 +84,8 @@ fn a_volume_can_be_filled_while_a_device_is_lacking() {
     world.halt();
 }
 
-/// The other device came back while the first write to an extent was under way. The search for extents with
-/// one copy passed over it, since it was in no map yet, and there was no other search.
+/// The other device returned while the first write to an extent was in flight. The search for extents with
+/// one copy missed the extent, because no map had the extent yet, and there was no other search.
 #[test]
 fn an_extent_whose_first_write_was_under_way_gets_its_second_copy() {
     let met = Rc::new(Cell::new(0));
