@@ -281,7 +281,7 @@ fn a_mirror_that_is_behind_by_a_window_loses_nothing_flushed() {
     run_behind(campaign, "pass,window=64KiB,max-lag=160KiB,idle=2ms,base=100us");
 }
 
-/// The same with a disk that is written at once, in the order of the writes.
+/// The same with a disk that is written at once, whatever the order of the writes.
 #[test]
 fn a_write_behind_mirror_loses_nothing_flushed() {
     let campaign = campaign("write-behind", "a_write_behind_mirror_loses_nothing_flushed", 11);

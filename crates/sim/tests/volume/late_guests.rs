@@ -1,4 +1,4 @@
-//! A volume is closed while guests work: from some moment on guests are refused, and all data flushed
+//! A volume is closed while guests work. From some moment on guests are refused, and all data flushed
 //! earlier survives any later loss.
 
 use crate::epochs::sound;

@@ -1,4 +1,4 @@
-//! A policy that places extents all over the devices, and moves what it is told to.
+//! A policy that spreads extents over all devices, and makes the moves requested by a test.
 
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_policy::{DeviceView, Home, Move, Occasion, Placement, Plan, Policy, Second, View};
