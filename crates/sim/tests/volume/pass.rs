@@ -221,7 +221,7 @@ fn without_its_disk_a_volume_goes_on_or_stops_writes_as_the_policy_says() {
             let volume = make(world.clone(), all, &mirrored(policy)).await;
             volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
             faults[1].vanish();
-            // An error comes at the latest when the disk is to receive its copy.
+            // If writes are to stop, a write fails at the latest when the disk is to receive its copy.
             let mut written = Ok(());
             for _ in 0..10 {
                 written = volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, 2), Durability::Fua).await;
