@@ -92,7 +92,7 @@ use std::time::Instant;
 /// Number of seeds after which a bug counts as not found.
 const SEEDS: u64 = 300;
 
-/// Returns the failure that reveals the bug; `None` if the bug escapes.
+/// Returns the failure caused by the bug; `None` if the bug escapes.
 fn find(bug: Bug) -> Option<Failure> {
     let (campaign, engine) = hunt(bug);
     plant(Some(bug));
@@ -119,7 +119,7 @@ fn every_planted_bug_of_the_pending_log_is_found() {
     assert!(escaped.is_empty(), "no death of the software finds {escaped:?}");
 }
 
-/// Returns all of `bugs`, or the bug that the environment names.
+/// Returns all of `bugs`, or the bug named in the environment.
 fn chosen(bugs: &'static [Bug]) -> impl Iterator<Item = Bug> {
     let asked = std::env::var("BRAID_PLANTED").ok();
     let is_chosen = move |bug: &Bug| asked.as_ref().is_none_or(|asked| format!("{bug:?}") == *asked);

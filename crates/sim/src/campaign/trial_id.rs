@@ -1,10 +1,10 @@
-//! The name of a trial: everything in a trial follows from these few numbers, so one command replays it.
+//! The name of a trial: a few numbers decide everything in a trial, and one command replays the trial.
 
 use crate::campaign::{Disturbance, Setup};
 use std::fmt;
 use std::str::FromStr;
 
-/// Name of a trial: a run, a snapshot, and an outcome, with the omissions that shorten the trial.
+/// Name of a trial: a run, a snapshot, and an outcome, with the omissions of a shortened trial.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TrialId {
     /// The seed of the run.
@@ -19,13 +19,13 @@ pub struct TrialId {
     pub requests: Option<u64>,
     /// Number of clients, if different from the campaign's.
     pub clients: Option<u64>,
-    /// Extents in a span, if different from the number that the seed draws.
+    /// Extents in a span, if different from the seed's draw.
     pub span: Option<u64>,
     /// Omitted kinds of disturbance.
     pub without: Vec<Disturbance>,
 }
 
-/// The environment variable that restricts a campaign to one trial.
+/// The environment variable for restricting a campaign to one trial.
 const VARIABLE: &str = "BRAID_CRASH_TRIAL";
 
 impl TrialId {
@@ -35,7 +35,7 @@ impl TrialId {
         Some(text.parse().unwrap_or_else(|error| panic!("{VARIABLE}={text}: {error}")))
     }
 
-    /// Returns the command that replays the trial.
+    /// Returns the command for a replay of the trial.
     pub(super) fn command(&self, command: &str) -> String {
         format!("{VARIABLE}={self} {command}")
     }
@@ -52,7 +52,7 @@ impl TrialId {
         trials.map(|(_, text)| parse(text)).collect()
     }
 
-    /// Applies the omissions of this trial to `setup`.
+    /// Applies the omissions of the trial to `setup`.
     pub(super) fn shorten(&self, setup: &mut Setup) {
         let workload = &mut setup.workload;
         workload.requests = self.requests.unwrap_or(workload.requests);

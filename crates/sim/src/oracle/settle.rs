@@ -1,4 +1,4 @@
-//! Drops irrelevant writes, so that a long simulation stays small and fast.
+//! Drops irrelevant writes to keep a long simulation small and fast.
 
 use super::check::for_each_interval;
 use super::{Oracle, Write};

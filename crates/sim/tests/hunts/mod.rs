@@ -1,4 +1,4 @@
-//! Campaigns that find planted bugs.
+//! Campaigns for finding planted bugs.
 
 use crate::engine_subject::{Engine, campaign};
 use crate::{SEEDS, campaigns};
@@ -6,13 +6,13 @@ use braid_base::{KIB, MIB, Nanos};
 use braid_engine::Bug;
 use braid_sim::{Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 
-/// Guests that cause many batches of the journal.
+/// Guests with many batches of the journal.
 const BUSY_JOURNAL: Mix = Mix { read: 5, write: 30, fua: 20, flush: 30, discard: 10, zero: 0, prefetch: 0 };
 
 /// Returns the campaign for a bug.
 pub fn hunt(bug: Bug) -> (Campaign, Engine) {
     let (campaign, engine) = hunt_shared(bug).unwrap_or_else(|| hunt_alone(bug));
-    // Trials that failed once run elsewhere.
+    // Trials of earlier failures run elsewhere.
     (Campaign { name: "planted", seeds: 0..SEEDS, shortening: 0, ..campaign }, engine)
 }
 

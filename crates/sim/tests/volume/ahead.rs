@@ -173,7 +173,7 @@ pub fn move_while_reading_ahead(seed: u64) {
         rig.volume.flush().await.expect("the devices are sound");
         rig.volume.checkpoint().await.expect("the devices are sound");
         rig.sleep(100).await;
-        // The extents take the slots that are free now.
+        // The extents take the free slots.
         for extent in 16..EXTENTS {
             rig.write(extent, 0xee).await;
         }
@@ -190,7 +190,7 @@ pub fn move_while_reading_ahead(seed: u64) {
 #[test]
 fn a_bad_sector_is_met_by_one_run_of_a_stream() {
     ahead(&[HDD, SSD, SSD], 60, async |rig| {
-        // The SSD stalls, so the SSD has no time, and the stream meets the same extents many times.
+        // The SSD stalls and has no time, and the stream meets the same extents many times.
         let stall = Nanos::from_millis(50)..Nanos::from_millis(51);
         rig.disks[0].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
         let mut bad = None;

@@ -18,7 +18,7 @@ async fn write_until_refused(volume: Rig, oracle: Oracle, mut rng: Rng, ended: R
     let arena = Arena::new(MIB);
     let buf = arena.alloc(BLOCK).await;
     loop {
-        // Few blocks, so that most blocks are cached, and all extents, so that some extents are new.
+        // Few blocks: most are cached. All extents: some are new.
         let block = if rng.chance(0.5) { rng.below(8) } else { rng.below(SIZE / BLOCK) } as usize;
         let value = 1 + rng.below(250) as u8;
         buf.with_bytes_mut(|bytes| bytes.fill(value));

@@ -1,4 +1,4 @@
-//! A policy that spreads extents over all devices, and makes the moves requested by a test.
+//! A policy with extents spread over all devices, and with moves at a test's request.
 
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_policy::{DeviceView, Home, Move, Occasion, Placement, Plan, Policy, Second, View};

@@ -107,7 +107,7 @@ async fn crashed(rt: &World, arena: &Arena, policy: Fixed) -> (Rig, Vec<Disk>, (
 }
 
 /// A flushed block whose second copy missed a write, in an extent that is undecided elsewhere. The home is
-/// unreadable elsewhere, too.
+/// unreadable or slow elsewhere.
 fn a_home_gives_way(is_late: bool) -> u8 {
     let bench = bench(801);
     let (world, arena) = (bench.world.clone(), bench.arena.clone());

@@ -90,7 +90,7 @@ pub fn one_journal_is_not_read(seed: u64) {
     world.halt();
 }
 
-/// The disks, one of them with an unreadable journal.
+/// The disks, with an unreadable journal on disk `unread`.
 fn hide_journal(disks: &[Disk; 2], regions: &[Region], unread: usize) -> Vec<Faulty<Disk>> {
     let is_hidden = |region: &&Region| region.kind == RegionKind::Journal && region.device.index() == unread;
     let journal = regions.iter().find(is_hidden).expect("a mirror has two journals");
@@ -101,7 +101,7 @@ fn hide_journal(disks: &[Disk; 2], regions: &[Region], unread: usize) -> Vec<Fau
     devices
 }
 
-/// A guest that discards one extent after another, and flushes each time.
+/// Starts a guest with a discard and a flush of extent after extent.
 fn begin_discards(rt: &World, volume: &Rig, mut rng: Rng, stop: &Rc<Cell<bool>>) {
     let (rt, volume, stop) = (rt.clone(), volume.clone(), stop.clone());
     rt.clone().spawn(async move {

@@ -107,8 +107,8 @@ pub fn a_copy_misses_a_write(seed: u64) {
     world.halt();
 }
 
-/// Idle spans are about to be called clean when the flush for this purpose fails, and a disk loses the
-/// spans' writes.
+/// Idle spans are about to be called clean when the preceding flush fails, and a disk loses the spans'
+/// writes.
 pub fn a_flush_loses_idle_spans(seed: u64) {
     let world = World::new(seed);
     let rt = world.clone();

@@ -1,4 +1,4 @@
-//! Volumes on disks with faults that a test can switch on.
+//! Volumes on disks with switchable faults.
 
 pub mod busy;
 pub mod cached;
@@ -12,7 +12,7 @@ use braid_sim::{Blank, Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 
 pub type Rig = Volume<World, Faulty<Disk>>;
 
-/// Two disks with faults that a test can switch on.
+/// Two disks with switchable faults.
 pub struct Bench {
     pub world: World,
     pub disks: Vec<Disk>,
