@@ -109,8 +109,7 @@ fn one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
     run(&campaign, &Engine { checkpoints: false, ..Engine::wardrop() });
 }
 
-/// A moved extent without a flush was read from a place that held another extent's bytes after a failed
-/// flush.
+/// A moved extent without a flush was read from a slot with another extent's bytes after a failed flush.
 #[test]
 fn nothing_is_read_that_a_failed_flush_may_have_lost() {
     let mut campaign = campaign("lost-writes", "nothing_is_read_that_a_failed_flush_may_have_lost", 24);

@@ -207,8 +207,7 @@ impl Life {
             disk.faults().vanish();
             let is_noticed = || self.state(device) == DeviceState::Failed;
             self.wait_until("the loss is noticed", is_noticed).await;
-            // After this flush the other devices durably know of the loss. Before, a crash may leave data on
-            // the lost device alone.
+            // Now the other devices durably know of the loss; a crash before may leave data there alone.
             self.volume.flush().await.expect("the others are sound");
         }
         self.shelf.pulled.set(Some(device));
@@ -357,8 +356,7 @@ struct Count {
     refused: u64,
 }
 
-/// A crash at a moment: the remaining disks open, hold all required bytes, and continue until all changes
-/// end.
+/// A crash at a moment: the remaining disks open, hold all required bytes, and complete all changes.
 fn crash(plan: Plan, moment: &Moment, outcome: u64, count: &mut Count) {
     let mut rng = Rng::new(plan.seed ^ outcome << 32 ^ 0xC4A5);
     let world = World::new(rng.next_u64());
@@ -408,8 +406,7 @@ fn crash(plan: Plan, moment: &Moment, outcome: u64, count: &mut Count) {
         let open = async || Volume::open(rt.clone(), sound(&there), with_memory(there.len(), &memory)).await;
         let volume = match open().await {
             Ok((volume, recovery)) => {
-                // After a failed flush, acknowledged writes are in doubt until the survivors know of the
-                // failure.
+                // After a failed flush, writes are in doubt until the survivors know of the failure.
                 if dies && !recovery.flush_had_failed {
                     // A closing volume is durable before its log goes.
                     assert!(recovery.has_log || oracle.is_flushed(), "{what}: {recovery:?}");
