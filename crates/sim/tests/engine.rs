@@ -1,5 +1,4 @@
-//! The engine against the crash model: power cuts, kills and disturbances, then every byte against the
-//! oracle.
+//! The engine against the crash model: power cuts, kills, disturbances, then every byte against the oracle.
 //!
 //! Each campaign has as many seeds as some ten seconds of a processor allow. `BRAID_CRASH_SEEDS=n` runs n
 //! seeds of each (`make crash SEEDS=n`).
@@ -70,8 +69,7 @@ fn a_journal_that_goes_round_many_times_loses_nothing_flushed() {
     run(&campaign, &Engine { checkpoints: false, ..Engine::wardrop() });
 }
 
-/// Some clients read streams while others write: bytes read ahead are dropped in time, even if memory for
-/// read-ahead is short.
+/// Some clients read streams, others write: bytes read ahead are dropped in time, even with little memory.
 #[test]
 fn what_is_read_ahead_of_streams_is_never_older_than_what_was_written() {
     let test = "what_is_read_ahead_of_streams_is_never_older_than_what_was_written";
@@ -119,8 +117,7 @@ fn nothing_is_read_that_a_failed_flush_may_have_lost() {
     run(&campaign, &Engine { chaos: true, past: false, ..Engine::wardrop() });
 }
 
-/// Many blocks are dirty, or clean, and some writes bypass these copies to the home, on disks that fail in
-/// every way.
+/// Many dirty or clean blocks, and some writes past these to the home, on disks that fail in every way.
 #[test]
 fn writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised";
@@ -179,8 +176,7 @@ fn devices_that_keep_addresses_lose_nothing_flushed() {
     run(&campaign, &Engine { addresses: true, ..Engine::random(4) });
 }
 
-/// Two interrupted openings of a volume of three devices must not leave a device two openings behind: the
-/// device would be refused.
+/// Two interrupted openings of three devices must leave no device two openings behind, and so refused.
 #[test]
 fn any_configuration_of_five_devices_loses_nothing_flushed() {
     let mut campaign = campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 6);
@@ -199,8 +195,7 @@ fn openings_that_end_early_in_a_row_leave_no_device_behind() {
     run(&campaign, &Engine::wardrop());
 }
 
-/// The flush of a checkpoint on request of an administrator fails and loses data: later flushes must not
-/// hide the loss.
+/// The flush of an administrator's checkpoint fails and loses data: later flushes must not hide the loss.
 #[test]
 fn a_failed_flush_of_a_checkpoint_is_remembered() {
     let mut campaign = campaign("failed-checkpoints", "a_failed_flush_of_a_checkpoint_is_remembered", 37);
@@ -218,8 +213,7 @@ fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
     run(&campaign, &Engine { chaos: true, past: false, checkpoints: false, ..Engine::wardrop() });
 }
 
-/// Most of the volume is dirty: pages of the cache table are torn in checkpoints, and block slots are reused
-/// again and again.
+/// Most of the volume is dirty: checkpoints tear pages of the cache table, and block slots are reused often.
 #[test]
 fn a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed() {
     let test = "a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed";
@@ -235,8 +229,7 @@ fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
     run(&campaign, &Engine::write_back());
 }
 
-/// Clean copies are trusted after crashes, except in spans with writes, and never an earlier block of a
-/// block slot.
+/// Clean copies survive crashes, except in spans with writes, and never as an earlier block of a block slot.
 #[test]
 fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
     let test = "clean_extra_copies_that_survive_crashes_are_never_older_than_the_home";
@@ -245,8 +238,7 @@ fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
     run(&campaign, &Engine::read_cache());
 }
 
-/// An adopted disk behind a write-back cache: guests' writes reach the disk, and the cache is never older
-/// than the disk.
+/// An adopted disk behind a write-back cache: writes reach the disk, and the cache is never older.
 #[test]
 fn an_adopted_disk_loses_nothing_flushed() {
     let campaign = adopted("adopted", "an_adopted_disk_loses_nothing_flushed", 2);
@@ -259,8 +251,7 @@ fn an_adopted_disk_behind_a_read_cache_loses_nothing_flushed() {
     run(&campaign, &Engine { cache_extents: 4, ..adopting(Engine::read_cache()) });
 }
 
-/// With two copies, clean extra copies are trusted if both copies are alike, and never while a device is
-/// missing.
+/// With two copies, clean extra copies are trusted if both are alike, and never without one of the devices.
 #[test]
 fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
     let test = "clean_extra_copies_beside_two_required_ones_are_never_older_than_these";
@@ -287,8 +278,7 @@ fn a_write_behind_mirror_loses_nothing_flushed() {
     run_behind(campaign, "raid1,write-behind,limit=48KiB");
 }
 
-/// Extents change tiers. Blocks enter the cache, become dirty and are purged. The split of the SSD changes
-/// meanwhile.
+/// Extents change tiers; blocks are cached, dirtied and purged; the split of the SSD changes meanwhile.
 #[test]
 fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
     let test = "tier_and_cache_on_one_ssd_lose_nothing_flushed";
@@ -304,8 +294,8 @@ fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
     );
 }
 
-/// From one mode to the next, homes leave the SSD in favour of copies of blocks and return, and dirty blocks
-/// are written back.
+/// From mode to mode, homes leave the SSD for copies of blocks and return, and dirty blocks are written
+/// back.
 #[test]
 fn a_policy_that_is_switched_between_its_modes_loses_nothing_flushed() {
     let test = "a_policy_that_is_switched_between_its_modes_loses_nothing_flushed";
@@ -360,8 +350,8 @@ fn dirty(mut campaign: Campaign) -> Campaign {
     campaign
 }
 
-/// Blocks are promoted, dirtied in both areas, handed from one area to the other, written back and evicted,
-/// also while another policy takes over.
+/// Blocks are promoted, dirtied, handed between the areas, written back and evicted, also as the policy
+/// changes.
 #[test]
 fn hystor_loses_nothing_flushed() {
     let mut campaign = hystor(campaign("hystor", "hystor_loses_nothing_flushed", 12));
@@ -397,8 +387,7 @@ fn two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
     run(&campaign, &Engine { copies: 2, ..Engine::wardrop() });
 }
 
-/// On several devices, extents move and are cached beside a failing device: data copied from the device
-/// after a loss of writes is stale as well.
+/// Extents move and are cached beside a failing device: data copied after its loss of writes is stale, too.
 #[test]
 fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised";
@@ -407,8 +396,7 @@ fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
     run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
 }
 
-/// Extents with two copies move to a third device, and are cached there, while flushes lose the writes that
-/// they cover.
+/// Extents with two copies move to a third device, and are cached there, while flushes lose their writes.
 #[test]
 fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised";
@@ -477,8 +465,7 @@ fn damaged_metadata_is_never_believed() {
     run(&campaign, &Engine { copies: 2, ..Engine::wardrop() });
 }
 
-/// A device that misses its deadlines costs no data, and no request of a guest waits for the device for
-/// ever.
+/// A device that misses its deadlines costs no data, and no request of a guest waits for ever.
 #[test]
 fn two_copies_on_disks_that_do_not_answer_lose_nothing_flushed() {
     let test = "two_copies_on_disks_that_do_not_answer_lose_nothing_flushed";
