@@ -4,12 +4,12 @@ use crate::faults::overlaps;
 use braid_base::Bytes;
 use std::ops::Range;
 
-/// What is wrong with a place.
+/// Kind of a bad place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bad {
-    /// It cannot be read until it is written, as a sector that the drive replaces.
+    /// Unreadable until rewritten, as a sector that the drive reallocates.
     UntilWritten,
-    /// It can neither be read nor written: the drive has no sector left to replace it with.
+    /// Neither readable nor writable: the drive has no spare sector left.
     ForEver,
 }
 
@@ -32,17 +32,17 @@ impl BadPlaces {
         self.until_written.len() + self.for_ever.len()
     }
 
-    /// Whether a read of a range fails.
+    /// True if a read of a range fails.
     pub(crate) fn hide(&self, range: &Range<Bytes>) -> bool {
         self.refuse(range) || self.until_written.iter().any(|bad| overlaps(bad, range))
     }
 
-    /// Whether a write of a range fails.
+    /// True if a write of a range fails.
     pub(crate) fn refuse(&self, range: &Range<Bytes>) -> bool {
         self.for_ever.iter().any(|bad| overlaps(bad, range))
     }
 
-    /// A range has been written: that much of it can be read again.
+    /// Makes the written part of bad places readable again.
     pub(crate) fn heal(&mut self, range: &Range<Bytes>) {
         if !self.until_written.iter().any(|bad| overlaps(bad, range)) {
             return;

@@ -1,18 +1,18 @@
-//! A disk in memory with the crash model of a real one.
+//! A disk in memory with the crash model of a real disk.
 //!
-//! What it promises, and no more:
-//! - A write is volatile until a flush that began after it completed has itself completed.
-//! - At a power cut, each 512 B sector of each volatile write is kept, lost, or torn (part new, part old), on
-//!   its own. An earlier write may survive a later one; of two overlapping ones either may be on top; writes
-//!   that never completed are no different.
-//! - A discarded range reads as anything: what it held, zeros, garbage, by sector.
-//! - Operations take a random time, overlap, and overtake each other. When within that time a write takes
-//!   effect, and when a read looks, is random too.
+//! Promises, and no more:
+//! - A write is volatile until a flush that began after the write's completion has completed.
+//! - At a power cut, each 512 B sector of each volatile write is kept, lost, or torn (part new, part old),
+//!   independently of the others. An earlier write may survive a later write. Of two overlapping writes,
+//!   either may win. Writes in flight are treated alike.
+//! - A discarded range reads as anything: the old content, zeros, or garbage, by sector.
+//! - Operations take a random time, overlap, and overtake each other. The moment within that time at which a
+//!   write takes effect, or a read looks, is random too.
 //!
-//! A write that takes effect before it completes is caught by a flush that begins in between, as in a real
-//! disk's cache; by seed it takes effect late and is not, so that no test can rely on it.
+//! As in the cache of a real disk, a flush may cover a write in flight that has already taken effect. By
+//! seed, the write takes effect late and is not covered, so no test can rely on early effects.
 //!
-//! Beyond that it does what its [`Faults`] say. [`Disk::store`] takes a snapshot while the disk is in use.
+//! Further faults follow [`Faults`]. [`Disk::store`] takes a snapshot while the disk is in use.
 
 use crate::bad_places::Bad;
 use crate::faults::{Course, FaultPlan, Faults, Operation};
@@ -26,15 +26,15 @@ use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What a disk is like.
+/// Properties of a disk.
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// Size, class and alignment, of addresses in memory, too: it refuses what breaks that. The size may be
-    /// far beyond memory: only what is written takes room.
+    /// Size, class and alignment, also of addresses in memory; violations are refused. The size may be far
+    /// beyond memory: only written pages take room.
     pub geometry: Geometry,
-    /// How long an operation takes. One in sixteen takes up to ten times as long.
+    /// Duration of an operation. Of 16 operations, one takes up to ten times as long.
     pub latency: Range<Nanos>,
-    /// What it holds before anything was written to it.
+    /// Content before the first write.
     pub blank: Blank,
 }
 
@@ -61,19 +61,19 @@ impl DiskOptions {
         }
     }
 
-    /// The same with an alignment of addresses in memory as real devices have it: one of a few, by `rng`.
+    /// The same options with a realistic alignment of addresses in memory: one of a few, by `rng`.
     pub fn with_memory_alignment(mut self, rng: &mut Rng) -> DiskOptions {
         self.geometry.memory_alignment = [1, 4, 512, 4096].map(Bytes)[rng.below(4) as usize];
         self
     }
 
-    /// The same with another content before anything was written.
+    /// The same options with another initial content.
     pub fn with_blank(self, blank: Blank) -> DiskOptions {
         DiskOptions { blank, ..self }
     }
 }
 
-/// A disk in a world. Cheap to clone: a handle, so that a test keeps one while the engine owns another.
+/// A disk in a world. A cheap clone is a handle: a test keeps a handle while the engine owns another.
 #[derive(Clone)]
 pub struct Disk {
     world: World,
@@ -85,14 +85,14 @@ pub struct Disk {
     faults: Faults,
 }
 
-/// A disk between two worlds: what it holds, durable or not. Cheap to clone: bytes are shared until they
+/// The content of a disk between two worlds, durable or not. Cheap to clone: bytes are shared until they
 /// change.
 pub struct StoredDisk {
     options: Rc<DiskOptions>,
     media: Media,
 }
 
-/// When within its time an operation takes effect.
+/// Moment within its duration at which an operation takes effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moment {
     Start,
@@ -106,59 +106,59 @@ impl Disk {
         Disk::with_media(world, Rc::new(options), Rc::new(RefCell::new(media)))
     }
 
-    /// Decides what a power cut leaves of everything that is not flushed. The disk's world has ended then: go
-    /// on with [`Disk::restart`].
+    /// Decides the fate of everything unflushed at a power cut. The world of the disk has ended then:
+    /// continue with [`Disk::restart`].
     pub fn power_cut(&self, rng: &mut Rng) {
         self.media.borrow_mut().power_cut(rng);
     }
 
-    /// This disk in the next world, with what [`Disk::power_cut`] left. Without a power cut before, nothing
-    /// is lost and what was in flight takes effect: as if only the software had been killed.
+    /// Returns this disk in the next world, with the content that [`Disk::power_cut`] left. Without a power
+    /// cut nothing is lost and all changes in flight take effect, as if only the software had been killed.
     pub fn restart(&self, world: &World) -> Disk {
         self.media.borrow_mut().finish_in_flight();
         Disk::with_media(world, self.options.clone(), self.media.clone())
     }
 
-    /// A copy of this disk and its cache in `world`, which goes its own way.
+    /// Returns an independent copy of this disk and its cache in `world`.
     pub fn fork(&self, world: &World) -> Disk {
         self.store().attach(world)
     }
 
-    /// A copy of what this disk holds at this moment: durable, unflushed and in flight.
+    /// Returns a copy of the content at this moment: durable, unflushed and in flight.
     pub fn store(&self) -> StoredDisk {
         StoredDisk { options: self.options.clone(), media: self.media.borrow().copy() }
     }
 
-    /// What goes wrong with this disk; nothing so far.
+    /// Returns the faults of this disk; none by default.
     pub fn faults(&self) -> Faults {
         self.faults.clone()
     }
 
-    /// The disk loses power for a moment, alone: what is not flushed is kept, lost or torn.
+    /// The disk alone loses power for a moment: unflushed writes are kept, lost or torn.
     pub fn lose_cache(&self) {
         let mut rng = self.rng.borrow_mut().fork();
         self.media.borrow_mut().power_cut(&mut rng);
         self.tell_of_loss();
     }
 
-    /// What is durable at `offset`, for tests: no time passes, no cut point counts.
+    /// Reads the durable bytes at `offset`, for tests: no time passes, no cut point counts.
     pub fn peek_durable(&self, offset: Bytes, into: &mut [u8]) {
         self.media.borrow().read_durable(offset, into);
     }
 
-    /// Changes what is durable and what is read at `offset`, for tests: bit rot, or content from elsewhere.
+    /// Changes the durable and the visible bytes at `offset`, for tests: bit rot, or content from elsewhere.
     pub fn poke(&self, offset: Bytes, bytes: &[u8]) {
         self.media.borrow_mut().poke(offset, bytes);
     }
 
-    /// A place goes bad, and stays so, in copies of this disk and in later worlds, too.
+    /// Makes a range bad for good, also in copies of this disk and in later worlds.
     pub fn spoil(&self, range: Range<Bytes>, bad: Bad) {
         self.media.borrow_mut().bad.add(range, bad);
     }
 
-    /// Cuts the disk to `size`, for tests: a handle of the shorter disk. The bytes beyond are zeros from now
-    /// on, also for who has a handle of the whole disk, which is then a disk that was cut and got its size
-    /// back.
+    /// Cuts the disk to `size`, for tests, and returns a handle of the shorter disk. The bytes beyond `size`
+    /// become zeros for all handles. A handle of the whole disk then stands for a disk that was cut and
+    /// enlarged again.
     pub fn cut(&self, size: Bytes) -> Disk {
         let (mut at, zeros) = (size, [0; 4096]);
         while at < self.options.geometry.size {
@@ -171,7 +171,7 @@ impl Disk {
         Disk { options: Rc::new(options), ..self.clone() }
     }
 
-    /// How many operations have completed in this world.
+    /// Number of operations completed in this world.
     pub fn operations(&self) -> u64 {
         self.operations.get()
     }
@@ -183,7 +183,7 @@ impl Disk {
         Disk { world, power, options, media, rng, operations: Rc::default(), faults }
     }
 
-    /// Waits as long as an operation takes.
+    /// Waits for the duration of an operation.
     async fn take_time(&self) {
         let time = {
             let (mut rng, latency) = (self.rng.borrow_mut(), &self.options.latency);
@@ -198,7 +198,7 @@ impl Disk {
         self.power.pass_point().await;
     }
 
-    /// An error if the device went away meanwhile.
+    /// Completes an operation; an error if the device went away meanwhile.
     async fn complete(&self) -> io::Result<()> {
         self.faults.answer().await;
         self.power.pass_point().await;
@@ -206,14 +206,15 @@ impl Disk {
         self.faults.is_there()
     }
 
-    /// An operation that fails takes its time all the same.
+    /// Fails with `error` after the usual duration of an operation.
     async fn fail(&self, error: io::Error) -> io::Result<()> {
         self.take_time().await;
         self.complete().await?;
         Err(error)
     }
 
-    /// A death of the software before it hears of the loss hides that for good: none is tried.
+    /// Reports a loss of the cache. A death of the software before the software learns of the loss would
+    /// hide the loss for good, so no such death is tried.
     fn tell_of_loss(&self) {
         self.power.hold_watch();
         if let Some(tell) = self.faults.told_of_loss() {
@@ -227,7 +228,7 @@ impl Disk {
         }
     }
 
-    /// Late in three of four cases: an early effect forgives mistakes.
+    /// Chooses the moment of an effect. Late in three of four cases: an early effect forgives mistakes.
     fn moment(&self) -> Moment {
         if self.rng.borrow_mut().chance(0.25) { Moment::Start } else { Moment::End }
     }
@@ -246,7 +247,7 @@ impl Disk {
         result
     }
 
-    /// A write that fails, and reaches the disk in part.
+    /// Performs a write that fails and reaches the disk in part.
     async fn write_part(&self, offset: Bytes, from: &Buf, error: io::Error) -> io::Result<()> {
         let part = self.faults.part_of(from.len(), self.options.geometry.alignment);
         if part == Bytes::ZERO {
@@ -312,7 +313,7 @@ impl Device for Disk {
         if let Err(error) = self.faults.draw(Operation::Flush) {
             let result = self.fail(error).await;
             self.tell_of_failed_flush();
-            // Only now: the error is the first that anyone could know of the loss.
+            // Lose data only now: the error is the first possible sign of the loss.
             if self.faults.loses_on_failed_flush() {
                 let mut rng = self.rng.borrow_mut().fork();
                 self.media.borrow_mut().lose_unflushed(&mut rng);
@@ -359,27 +360,27 @@ impl Device for Disk {
 }
 
 impl StoredDisk {
-    /// Decides what a power cut leaves of everything that is not flushed.
+    /// Decides the fate of everything unflushed at a power cut.
     pub fn power_cut(&mut self, rng: &mut Rng) {
         self.media.power_cut(rng);
     }
 
-    /// Nothing is lost, and what was in flight takes effect: as if only the software had been killed.
+    /// The software is killed: nothing is lost, and changes in flight take effect.
     pub fn kill(&mut self) {
         self.media.finish_in_flight();
     }
 
-    /// How many places of it are bad.
+    /// Number of bad places.
     pub fn count_bad_places(&self) -> usize {
         self.media.bad.count()
     }
 
-    /// The software died: what was in flight takes effect, in part or not at all, and nothing else is lost.
+    /// The software dies: changes in flight take effect, in part or not at all, and nothing else is lost.
     pub fn end_in_flight(&mut self, rng: &mut Rng) {
         self.media.end_in_flight(rng);
     }
 
-    /// The disk in a world.
+    /// Returns the disk in a world.
     pub fn attach(&self, world: &World) -> Disk {
         Disk::with_media(world, self.options.clone(), Rc::new(RefCell::new(self.media.copy())))
     }

@@ -1,8 +1,6 @@
-//! What goes wrong with a device: errors, lost caches, stalls, writes that go nowhere or elsewhere, by plan
-//! and by seed.
+//! Faults of a device: errors, lost caches, stalls, lost and misdirected writes, by plan and by seed.
 //!
-//! A write that fails may have changed what it should: nothing, a first part, or all of it, as on a real
-//! device.
+//! A failed write may have changed nothing, a first part, or the whole range, as on a real device.
 
 use braid_base::{Bytes, MIB, Nanos, Rng, SECTOR};
 use braid_runtime::Event;
@@ -12,7 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// The faults of one device. Shared: change the plan through [`Faults::set`] while the device is in use.
+/// The faults of one device. Shared: [`Faults::set`] changes the plan while the device is in use.
 #[derive(Clone)]
 pub struct Faults {
     inner: Rc<Inner>,
@@ -20,7 +18,7 @@ pub struct Faults {
 
 struct Inner {
     state: RefCell<State>,
-    /// Another plan holds.
+    /// Notified when the plan changes.
     changed: Event,
 }
 
@@ -28,68 +26,69 @@ struct State {
     plan: FaultPlan,
     rng: Rng,
     injected: u64,
-    /// What was written since the plan was set.
+    /// Ranges written since the plan was set, if a bad spot heals by writing.
     written: Vec<Range<Bytes>>,
 }
 
-/// What fails, and how often. The default is nothing.
+/// Kinds and rates of faults. The default is no faults.
 #[derive(Clone, Default)]
 pub struct FaultPlan {
     /// Probability that a read fails.
     pub reads: f64,
     /// Probability that a write fails.
     pub writes: f64,
-    /// Probability that a flush fails. Nothing that it would have made durable is then certain to be.
+    /// Probability that a flush fails. The writes that the flush covers are then not certain to be durable.
     pub flushes: f64,
-    /// Probability that a discard fails. It may have been carried out in part.
+    /// Probability that a discard fails. A failed discard may have been carried out in part.
     pub discards: f64,
-    /// No discard begins or completes until another plan holds; all else does.
+    /// No discard begins or completes until the plan changes; all other operations do.
     pub discards_hang: bool,
-    /// How much longer a discard takes for each MiB.
+    /// Additional duration of a discard for each MiB.
     pub discard_time: Nanos,
-    /// A flush that fails loses what it should have made durable, and reads see that; the next one succeeds.
+    /// A failed flush loses the writes that it covers, and reads see the loss; the next flush succeeds.
     pub flushes_lose: bool,
-    /// Flushes succeed and make nothing durable: a power cut may lose all that was written since. A device of
-    /// its own ([`crate::Disk::faults`]) tells this lie.
+    /// Flushes succeed and make nothing durable: a power cut may lose all writes since then. Only the faults
+    /// of a disk itself ([`crate::Disk::faults`]) have this effect.
     pub lies: bool,
-    /// Reads that touch this range always fail: a bad spot.
+    /// Reads of this range always fail: a bad spot.
     pub bad_reads: Option<Range<Bytes>>,
-    /// A bad spot is good again once all of a read has been written, as a drive reallocates sectors.
+    /// The bad spot becomes readable once all bytes of a read have been written, as a drive reallocates
+    /// sectors.
     pub bad_until_written: bool,
-    /// Writes that touch this range always fail.
+    /// Writes to this range always fail.
     pub bad_writes: Option<Range<Bytes>>,
-    /// Writes there fail for lack of room, as those to a sparse file on a full file system.
+    /// Writes to this range fail for lack of room, as with a sparse file on a full file system.
     pub no_room: Option<Range<Bytes>>,
     /// The device is gone: every request fails.
     pub vanished: bool,
-    /// Probability that an operation takes as long as `stall` says, beyond its time.
+    /// Probability that an operation takes additional time, drawn from `stall`.
     pub stalls: f64,
-    /// How long a stall takes.
+    /// Additional duration of a stalled operation.
     pub stall: Range<Nanos>,
-    /// No operation begins or completes until another plan holds.
+    /// No operation begins or completes until the plan changes.
     pub hangs: bool,
     /// Probability that a write within `metadata` succeeds and changes nothing.
     pub lost_writes: f64,
-    /// Probability that a write within `metadata` goes elsewhere in it.
+    /// Probability that a write within `metadata` goes elsewhere in `metadata`.
     pub misdirected_writes: f64,
-    /// Where writes may be lost or misdirected: bytes whose damage can be noticed.
+    /// Ranges in which writes may be lost or misdirected: damage to these bytes can be detected.
     pub metadata: Rc<[Range<Bytes>]>,
-    /// Called when the device loses what it had accepted.
+    /// Called when the device loses accepted writes.
     pub on_loss: Option<Rc<dyn Fn()>>,
     /// Called when the device fails to flush.
     pub on_failed_flush: Option<Rc<dyn Fn()>>,
 }
 
-/// Where a write really goes.
+/// Destination of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Course {
-    /// Where it should.
+    /// At this offset.
     There(Bytes),
     /// Nowhere.
     Lost,
 }
 
-/// What a device was asked to do: offset, length.
+/// A request to a device: offset, length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// Read a range.
@@ -109,7 +108,7 @@ impl Faults {
         Faults { inner: Rc::new(Inner { state, changed: Event::default() }) }
     }
 
-    /// Faults by another plan from now on.
+    /// Sets a new plan from now on.
     pub fn set(&self, plan: FaultPlan) {
         let mut state = self.inner.state.borrow_mut();
         (state.plan, state.written) = (plan, Vec::new());
@@ -122,12 +121,12 @@ impl Faults {
         self.inner.state.borrow_mut().plan.vanished = true;
     }
 
-    /// How many requests failed, stalled, or changed what they should not.
+    /// Number of requests that failed, stalled, were lost or misdirected, and of discards that hung.
     pub fn injected(&self) -> u64 {
         self.inner.state.borrow().injected
     }
 
-    /// Decides whether a request fails, and with what.
+    /// Decides whether a request fails, and with which error.
     pub(crate) fn draw(&self, request: Operation) -> io::Result<()> {
         let mut state = self.inner.state.borrow_mut();
         let State { plan, rng, injected, written } = &mut *state;
@@ -171,7 +170,7 @@ impl Faults {
         Err(io::Error::new(io::ErrorKind::NotFound, "injected fault: the device went away"))
     }
 
-    /// How much of a failing write reaches the device.
+    /// Draws the part of a failing write that reaches the device.
     pub(crate) fn part_of(&self, len: Bytes, alignment: Bytes) -> Bytes {
         let mut state = self.inner.state.borrow_mut();
         match state.rng.below(3) {
@@ -182,7 +181,7 @@ impl Faults {
         }
     }
 
-    /// How much longer an operation takes.
+    /// Draws the additional duration of an operation.
     pub(crate) fn stall(&self) -> Nanos {
         let mut state = self.inner.state.borrow_mut();
         let State { plan, rng, injected, .. } = &mut *state;
@@ -210,18 +209,18 @@ impl Faults {
         }
     }
 
-    /// How much longer a discard takes.
+    /// Returns the additional duration of a discard.
     pub(crate) fn discard_time(&self, len: Bytes) -> Nanos {
         self.inner.state.borrow().plan.discard_time * (len / MIB)
     }
 
-    /// A request met a place that stays bad.
+    /// Counts a request that met a permanently bad place, and returns the error.
     pub(crate) fn meet_bad_place(&self, request: Operation) -> io::Error {
         self.inner.state.borrow_mut().injected += 1;
         io::Error::other(format!("injected fault: {request:?} meets a bad place"))
     }
 
-    /// Where a write goes.
+    /// Draws the destination of a write.
     pub(crate) fn course(&self, offset: Bytes, len: Bytes, alignment: Bytes) -> Course {
         let mut state = self.inner.state.borrow_mut();
         let State { plan, rng, injected, .. } = &mut *state;
@@ -242,22 +241,22 @@ impl Faults {
         Course::There(place.start + Bytes(rng.below(room.0 + 1)).align_down(alignment))
     }
 
-    /// Whether a failed flush loses what it should have made durable.
+    /// True if a failed flush loses the writes that it covers.
     pub(crate) fn loses_on_failed_flush(&self) -> bool {
         self.inner.state.borrow().plan.flushes_lose
     }
 
-    /// What is to be told when the device fails to flush.
+    /// Returns the callback for a failed flush.
     pub(crate) fn told_of_failed_flush(&self) -> Option<Rc<dyn Fn()>> {
         self.inner.state.borrow().plan.on_failed_flush.clone()
     }
 
-    /// Whether flushes make nothing durable.
+    /// True if flushes make nothing durable.
     pub(crate) fn lies(&self) -> bool {
         self.inner.state.borrow().plan.lies
     }
 
-    /// What is to be told when the device loses what it had accepted.
+    /// Returns the callback for a loss of accepted writes.
     pub(crate) fn told_of_loss(&self) -> Option<Rc<dyn Fn()>> {
         self.inner.state.borrow().plan.on_loss.clone()
     }
@@ -271,12 +270,12 @@ impl fmt::Debug for FaultPlan {
     }
 }
 
-/// Whether two ranges have a byte in common.
+/// True if two ranges have a byte in common.
 pub(crate) fn overlaps(a: &Range<Bytes>, b: &Range<Bytes>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Whether all of a range lies in some of these.
+/// True if `ranges` together cover all of `range`.
 fn covers(ranges: &[Range<Bytes>], range: Range<Bytes>) -> bool {
     let mut at = range.start;
     while at < range.end {

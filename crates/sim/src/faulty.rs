@@ -1,6 +1,6 @@
-//! A wrapper of the same shape as a device: [`Faulty`] makes the requests of any device fail by seed, and
-//! writes down what is asked if a test wants that. Faults that reach into a disk's cache are the disk's own:
-//! see [`crate::Disk::faults`].
+//! A wrapper of the same shape as a device: [`Faulty`] makes requests to any device fail by seed, and
+//! records the requests if a test supplies a [`Trace`]. Faults inside the cache of a disk belong to the
+//! disk: see [`crate::Disk::faults`].
 
 use crate::faults::{Faults, Operation};
 use braid_base::{Bytes, NodeId};
@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
-/// A device some of whose requests fail, by those faults of a plan that are errors.
+/// A device with failing requests: of a plan, only the faults that are errors apply.
 #[derive(Clone)]
 pub struct Faulty<D> {
     device: D,
@@ -18,18 +18,18 @@ pub struct Faulty<D> {
 }
 
 impl<D: Device> Faulty<D> {
-    /// `device` with `faults`.
+    /// Wraps `device` with `faults`.
     pub fn new(device: D, faults: &Faults) -> Faulty<D> {
         Faulty { device, faults: faults.clone(), trace: None }
     }
 
-    /// Writes to `trace` what is asked from here on.
+    /// Records all requests in `trace` from now on.
     #[must_use]
     pub fn traced(self, trace: &Trace) -> Faulty<D> {
         Faulty { trace: Some(trace.clone()), ..self }
     }
 
-    /// An operation that may fail before the device hears of it.
+    /// Performs an operation that may fail before reaching the device.
     async fn ask(&self, operation: Operation, work: impl Future<Output = io::Result<()>>) -> io::Result<()> {
         let asked = async {
             self.faults.draw(operation)?;
@@ -49,7 +49,7 @@ impl<D: Device> Faulty<D> {
         }
     }
 
-    /// Writes all, or, if that is to fail, a part.
+    /// Writes everything, or only a part if the write is to fail.
     async fn write_by(
         &self,
         offset: Bytes,
@@ -114,28 +114,28 @@ impl<D: Device> Device for Faulty<D> {
 /// The start or the end of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// It was asked for.
+    /// The operation began.
     Begin(Operation),
-    /// It ended well.
+    /// The operation succeeded.
     End(Operation),
-    /// It ended with an error.
+    /// The operation failed.
     Fail(Operation),
 }
 
-/// What was asked of a device, in order. Shared: keep a clone to look at it. It grows with every request: for
-/// tests.
+/// Requests to a device, in order. Shared: keep a clone to inspect the trace. For tests: the trace grows
+/// with every request.
 #[derive(Clone, Default)]
 pub struct Trace {
     steps: Rc<RefCell<Vec<Step>>>,
 }
 
 impl Trace {
-    /// Takes what was written down so far, and starts anew.
+    /// Returns the steps recorded so far, and empties the trace.
     pub fn take(&self) -> Vec<Step> {
         self.steps.take()
     }
 
-    /// How many operations that `wanted` accepts have begun since the last [`Trace::take`].
+    /// Number of operations accepted by `wanted` that began since the last [`Trace::take`].
     pub fn count(&self, wanted: impl Fn(Operation) -> bool) -> usize {
         let steps = self.steps.borrow();
         steps.iter().filter(|step| matches!(step, Step::Begin(operation) if wanted(*operation))).count()
@@ -161,7 +161,7 @@ mod tests {
     use braid_base::{KIB, MIB};
     use braid_runtime::Arena;
 
-    /// Runs `reads`, `writes` and `flushes`, one hundred each, and counts those that fail.
+    /// Runs one hundred reads, writes and flushes each, and counts the failures of each kind.
     fn failures_under(plan: FaultPlan) -> (usize, usize, usize) {
         let world = World::new(1);
         let disk = Disk::new(&world, DiskOptions::ssd(MIB));
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(failures_under(FaultPlan { vanished: true, ..FaultPlan::default() }), (100, 100, 100));
     }
 
-    /// A device on a node, which counts what moves there.
+    /// A device on a node, with a record of the nodes that moves name.
     #[derive(Clone)]
     struct OnNode {
         device: Disk,
@@ -236,8 +236,8 @@ mod tests {
         }
     }
 
-    /// A device behind this wrapper was one of the host: no policy saw its node, and what moved inside of
-    /// that crossed the network.
+    /// A wrapped device used to count as a device of the host: no policy saw its node, and moves within the
+    /// node crossed the network.
     #[test]
     fn a_wrapped_device_stays_on_its_node() {
         let world = World::new(1);

@@ -1,11 +1,11 @@
-//! A device without bytes: what a volume writes about itself is kept whole, what guests write is not.
+//! A device without bytes: stores a volume's metadata whole, and guests' data not at all or as tags.
 //!
-//! For simulations, where it counts where data goes and not what it is. Of guests' data a tag of 8 bytes is
-//! kept for each sector (see [`SectorTags`]), or nothing at all; so the memory that a simulation takes
-//! follows the data that is mapped, or not even that, and never the number of requests.
+//! For simulations in which the place of data matters and the content does not. Of guests' data, the device
+//! keeps a tag of 8 bytes for each sector (see [`SectorTags`]), or nothing. The memory of a simulation
+//! follows the amount of mapped data, or not even that, and never the number of requests.
 //!
-//! It takes no time: [`braid_emulated`](../braid_emulated/index.html) gives it some. It loses nothing at a
-//! power cut, for nobody cuts the power here: [`crate::Disk`] is for that.
+//! Operations take no time: [`braid_emulated`](../braid_emulated/index.html) adds time. A power cut loses
+//! nothing, because no power is cut here: [`crate::Disk`] is the device for power cuts.
 
 use crate::image::{Blank, Image};
 use crate::sector_tags::SectorTags;
@@ -15,10 +15,10 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Range;
 
-/// What is kept of guests' data.
+/// The part of guests' data that is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Payload {
-    /// The first word of each sector: reads give it back, and leave the rest of the buffer alone.
+    /// The first word of each sector: reads return the word, and leave the rest of the buffer alone.
     Tags,
     /// Nothing: reads leave the buffer alone.
     Nothing,
@@ -28,19 +28,20 @@ pub enum Payload {
 pub struct Hollow {
     geometry: Geometry,
     payload: Payload,
-    /// Where slots lie: for guests' data, except …
+    /// Start and end of the slots: guests' data, except …
     slots: Cell<(Bytes, Bytes)>,
-    /// … these, in which the volume keeps what it knows about itself.
+    /// … these regions, in which the volume keeps its metadata.
     regions: RefCell<Vec<Range<Bytes>>>,
-    /// What lies elsewhere.
+    /// Content outside the data.
     metadata: RefCell<Image>,
     tags: RefCell<SectorTags>,
-    /// So many writes of guests' data from now one is lost; 0: none.
+    /// Number of the write of guests' data, from now, that is lost; 0: none.
     lost_write: Cell<u64>,
 }
 
 impl Hollow {
-    /// A device of zeros that keeps everything, until [`Hollow::set_data`] says what it need not keep.
+    /// Creates a device of zeros that keeps everything, until [`Hollow::set_data`] names the range of
+    /// guests' data.
     ///
     /// # Panics
     /// If the alignment is smaller than a sector: tags are by sector.
@@ -57,8 +58,8 @@ impl Hollow {
         }
     }
 
-    /// A fault: the write of guests' data that is so many from now is reported as done, and is not. The first
-    /// one is 1.
+    /// Injects a fault: the write of guests' data with this number from now succeeds without effect. The
+    /// first number is 1.
     pub fn lose_write(&self, number: u64) {
         self.lost_write.set(number);
     }
@@ -69,12 +70,12 @@ impl Hollow {
         left == 1
     }
 
-    /// From now on, only the payload of these slots is kept, except of those that regions take. What it holds
-    /// so far is forgotten.
+    /// From now on keeps only the payload of these slots, except in `regions`. Bytes that the slots held
+    /// whole can no longer be read.
     pub fn set_data(&self, slots: Range<Bytes>, regions: impl IntoIterator<Item = Range<Bytes>>) {
         let mut regions: Vec<Range<Bytes>> = regions.into_iter().collect();
         regions.sort_by_key(|region| region.start);
-        // Neighbours become one: every request asks.
+        // Neighbours are merged, because every request searches the list.
         regions.dedup_by(|next, last| {
             let touches = next.start <= last.end;
             if touches {
@@ -86,10 +87,10 @@ impl Hollow {
         *self.regions.borrow_mut() = regions;
     }
 
-    /// Whether a range lies in the data.
+    /// True if a range lies in the data.
     ///
     /// # Panics
-    /// If it lies across its border: no slot does.
+    /// If the range crosses a border of the data: no slot does.
     fn is_data(&self, offset: Bytes, len: Bytes) -> bool {
         let lies_in = |start: Bytes, end: Bytes| {
             let inside = start <= offset && offset + len <= end;
@@ -152,7 +153,8 @@ impl Device for Hollow {
     }
 }
 
-/// The tag of what was discarded: nobody writes it, so code that relies on what lies there is found out.
+/// The tag of discarded sectors. No writer uses the tag, so a test exposes code that relies on discarded
+/// content.
 const DISCARDED: u64 = u64::MAX - 1;
 
 #[cfg(test)]

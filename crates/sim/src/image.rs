@@ -1,8 +1,7 @@
-//! Bytes of a disk, kept sparse: only pages that were written take memory, so that a disk of 4 TiB costs
-//! nothing.
+//! Bytes of a disk, kept sparse: only written pages take memory, so a disk of 4 TiB costs nothing.
 //!
-//! A clone shares all pages with its original until one of the two writes to them: a snapshot of a disk is
-//! cheap.
+//! A clone shares all pages with its original until either of the two writes to a page: a snapshot of a disk
+//! is cheap.
 
 use braid_base::{Bytes, Rng};
 use foldhash::fast::FixedState;
@@ -10,20 +9,20 @@ use hashbrown::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What a disk holds before anything was written to it.
+/// Content of a disk before the first write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blank {
     /// Zeros: a new disk.
     Zeros,
-    /// What looks like old data, from a seed: a used disk. Trusting bytes that were never written shows.
+    /// Apparent old data, from a seed: a used disk. Exposes code that trusts bytes never written.
     Garbage(u64),
 }
 
-/// Bytes by page. Pages that are not there are blank.
+/// Bytes by page. Missing pages are blank.
 #[derive(Clone)]
 pub(crate) struct Image {
     pages: HashMap<u64, Page, FixedState>,
-    /// Pages that were never written look like one of these.
+    /// Patterns of pages that were never written.
     blanks: Rc<[Page]>,
 }
 
@@ -31,10 +30,10 @@ type Page = Rc<[u8; PAGE]>;
 const PAGE: usize = 4096;
 const SECTOR: usize = braid_base::SECTOR.as_usize();
 
-/// How many different pages of garbage a used disk repeats.
+/// Number of different garbage pages that a used disk repeats.
 const GARBAGE_PAGES: usize = 16;
 
-/// A discard of at most this many pages changes blank pages too; a larger one only those that were written.
+/// A discard of at most this many pages changes blank pages too; a larger discard only written pages.
 const BLANK_PAGES_DISCARDED: u64 = 256;
 
 impl Image {
@@ -51,7 +50,7 @@ impl Image {
         self.read_over(offset, target, None);
     }
 
-    /// As [`Image::read`], but pages that `over` has hide those of this image.
+    /// As [`Image::read`], but pages of `over` hide the pages of this image.
     pub(crate) fn read_over(&self, offset: Bytes, target: &mut [u8], over: Option<&Image>) {
         for_each_page(offset, target.len(), |page, within, part| {
             let target = &mut target[part];
@@ -70,7 +69,8 @@ impl Image {
         });
     }
 
-    /// As [`Image::write`] to an image that lies over `under`: its pages begin as copies of those beneath.
+    /// As [`Image::write`] to an image that lies over `under`: new pages begin as copies of the pages of
+    /// `under`.
     pub(crate) fn write_over(&mut self, offset: Bytes, source: &[u8], under: &Image) {
         for_each_page(offset, source.len(), |page, within, part| {
             if within.len() == PAGE {
@@ -91,9 +91,9 @@ impl Image {
         self.pages.clear();
     }
 
-    /// Makes a range hold what a discarded range may hold, by sector: what it held, zeros, or anything. The
-    /// same `seed` gives the same bytes. Where this image lies over another, pages that it lacks begin as
-    /// those of `under`.
+    /// Fills a range with legal content after a discard, by sector: the old content, zeros, or anything. The
+    /// same `seed` gives the same bytes. If this image lies over another, missing pages begin as copies of
+    /// the pages of `under`.
     pub(crate) fn discard(&mut self, offset: Bytes, len: Bytes, seed: u64, under: Option<&Image>) {
         let pages = offset.0 / PAGE as u64..(offset + len).0.div_ceil(PAGE as u64);
         let touched: Vec<u64> = if pages.end - pages.start <= BLANK_PAGES_DISCARDED {
@@ -154,7 +154,7 @@ fn garbage(seed: u64) -> Vec<Page> {
     (0..GARBAGE_PAGES as u64).map(page).collect()
 }
 
-/// One fate for most of a discarded page, sometimes one for each sector.
+/// Mostly one fate for all sectors of a discarded page, sometimes a fate for each sector.
 fn scramble(bytes: &mut [u8], rng: &mut Rng) {
     let whole = rng.below(4);
     for sector in bytes.chunks_mut(SECTOR) {

@@ -1,7 +1,7 @@
-//! Memory of a world that outlives the software in it: what a process that dies leaves to the next one.
+//! Memory of a world that outlives its software: the legacy of a dead process for the next process.
 //!
-//! Each store is a cut point, as a start or an end of a device operation is: the software may die between any
-//! two stores. After the cut nothing is stored any more.
+//! Each store is a cut point, as is each start or end of a device operation: the software may die between
+//! any two stores. After the cut no store happens any more.
 
 use crate::Power;
 use braid_base::Bytes;
@@ -11,18 +11,18 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 
-/// Such memory in a world. Cheap to clone: a handle.
+/// Memory of a world that outlives the software. Cheap to clone: a handle.
 #[derive(Clone)]
 pub struct LastingBytes {
     power: Power,
     bytes: Rc<RefCell<Vec<u8>>>,
-    /// Which life of the machine it is.
+    /// Number of the machine's life.
     life: Rc<Cell<u64>>,
-    /// No more than so many bytes can be had.
+    /// Maximum size of the memory.
     limit: Rc<Cell<Bytes>>,
 }
 
-/// What such memory holds between two worlds.
+/// Content of the memory between two worlds.
 #[derive(Clone, Default, Debug)]
 pub struct StoredMemory {
     bytes: Vec<u8>,
@@ -30,31 +30,31 @@ pub struct StoredMemory {
 }
 
 impl StoredMemory {
-    /// The machine restarts. Real memory is lost then; here the bytes stay, and no opening may use them.
+    /// Restarts the machine. Real memory is lost then; here the bytes stay, and no opening may use them.
     pub fn restart_machine(&mut self) {
         self.life += 1;
     }
 
-    /// The bytes, to damage them.
+    /// The bytes, for tests that damage them.
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 }
 
 impl LastingBytes {
-    /// What is stored, in a world with this power.
+    /// Creates memory with the stored content, in a world with this power.
     pub(crate) fn attach(power: Power, stored: StoredMemory) -> LastingBytes {
         let StoredMemory { bytes, life } = stored;
         let (bytes, life) = (Rc::new(RefCell::new(bytes)), Rc::new(Cell::new(life)));
         LastingBytes { power, bytes, life, limit: Rc::new(Cell::new(Bytes(u64::MAX))) }
     }
 
-    /// What it holds at this moment.
+    /// Returns the content at this moment.
     pub fn store_away(&self) -> StoredMemory {
         StoredMemory { bytes: self.bytes.borrow().clone(), life: self.life.get() }
     }
 
-    /// No more than this can be had from now on.
+    /// Limits the size of the memory from now on.
     pub fn set_limit(&self, limit: Bytes) {
         self.limit.set(limit);
     }

@@ -1,8 +1,8 @@
-//! The virtual world: time that jumps, disks that forget what was not flushed, and an oracle that knows every
+//! The virtual world: time that jumps, disks that forget unflushed writes, and an oracle that knows every
 //! byte a volume may return after a crash.
 //!
 //! The engine runs here unchanged, on [`World`] as its runtime and [`Disk`]s as its devices. Everything
-//! follows from a seed: schedule, completion times, contents and the moment of the power cut, so that each
+//! follows from a seed: schedule, completion times, contents and the moment of the power cut, so each
 //! failure can be replayed.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What is on a disk and in its cache, and what a power cut leaves of it; see [`crate::Disk`] for the rules.
+//! The content of a disk and its cache, and the effects of a power cut; see [`crate::Disk`] for the rules.
 
 use crate::bad_places::BadPlaces;
 use crate::image::{Blank, Image};
@@ -7,44 +7,44 @@ use braid_runtime::Buf;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// What is on the disk and in its cache. A copy shares bytes and pages with its original.
+/// The content of a disk and its cache. A copy shares bytes and pages with its original.
 pub(crate) struct Media {
-    /// What survives a power cut.
+    /// Content that survives a power cut.
     durable: Image,
-    /// What reads see where it differs: pages over `durable`.
+    /// Pages over `durable` that reads see instead.
     cached: Image,
-    /// Changes that took effect and are not flushed, oldest first, numbered from `first_number`.
+    /// Changes in effect but not flushed, oldest first, numbered from `first_number`.
     unflushed: VecDeque<Change>,
     first_number: u64,
-    /// Changes that began and have not taken effect, by key.
+    /// Changes in flight that have not taken effect, by key.
     in_flight: BTreeMap<u64, Change>,
     next_key: u64,
-    /// How often unflushed changes were lost.
+    /// Number of losses of unflushed changes.
     losses: u64,
-    /// What cannot be read, or written, any more.
+    /// Places that are unreadable or unwritable.
     pub(crate) bad: BadPlaces,
 }
 
-/// What a write or a discard does.
+/// A change by a write or a discard.
 #[derive(Clone)]
 pub(crate) struct Change {
     pub(crate) offset: Bytes,
     pub(crate) content: Content,
 }
 
-/// What a range becomes.
+/// New content of a range.
 #[derive(Clone)]
 pub(crate) enum Content {
     /// Bytes.
     Written(Rc<[u8]>),
-    /// Still in the writer's buffer.
+    /// Bytes still in the writer's buffer.
     Arriving(Buf),
-    /// Reads as what [`Image::discard`] makes of this length and seed.
+    /// Content that [`Image::discard`] makes of this length and seed.
     Discarded(Bytes, u64),
 }
 
 impl Media {
-    /// A medium that was never written.
+    /// Creates a medium that was never written.
     pub(crate) fn new(blank: Blank) -> Media {
         Media {
             durable: Image::new(blank),
@@ -58,42 +58,42 @@ impl Media {
         }
     }
 
-    /// What is durable.
+    /// Reads durable bytes.
     pub(crate) fn read_durable(&self, offset: Bytes, into: &mut [u8]) {
         self.durable.read(offset, into);
     }
 
-    /// Changes what is durable and what is read, at once.
+    /// Changes the durable and the visible bytes at once.
     pub(crate) fn poke(&mut self, offset: Bytes, bytes: &[u8]) {
         self.durable.write(offset, bytes);
         self.cached.write_over(offset, bytes, &self.durable);
     }
 
-    /// A change begins that takes effect later; gives its key for [`Media::apply_begun`].
+    /// Begins a change that takes effect later; returns its key for [`Media::apply_begun`].
     pub(crate) fn begin(&mut self, change: Change) -> u64 {
         self.next_key += 1;
         self.in_flight.insert(self.next_key, change);
         self.next_key
     }
 
-    /// The change that began under `key` takes effect, unless it was lost meanwhile.
+    /// Applies the change that began under `key`, unless the change was lost meanwhile.
     pub(crate) fn apply_begun(&mut self, key: u64) {
         if let Some(change) = self.in_flight.remove(&key) {
             self.apply(change);
         }
     }
 
-    /// What reads see.
+    /// Reads the visible bytes.
     pub(crate) fn read(&self, offset: Bytes, into: &mut [u8]) {
         self.durable.read_over(offset, into, Some(&self.cached));
     }
 
-    /// The number of the next change that takes effect.
+    /// The number of the next change to take effect.
     pub(crate) fn next_number(&self) -> u64 {
         self.first_number + self.unflushed.len() as u64
     }
 
-    /// How often unflushed changes were lost.
+    /// Number of losses of unflushed changes.
     pub(crate) fn losses(&self) -> u64 {
         self.losses
     }
@@ -123,14 +123,14 @@ impl Media {
         }
     }
 
-    /// Lets everything that began take effect.
+    /// Applies all changes in flight.
     pub(crate) fn finish_in_flight(&mut self) {
         let changes = std::mem::take(&mut self.in_flight);
         changes.into_values().for_each(|change| self.apply(change));
     }
 
-    /// The software died: of what began, some takes effect, some does not, and some does by sector. Nothing
-    /// that took effect is lost.
+    /// The software died: some changes in flight take effect, some do not, and some do by sector. No change
+    /// already in effect is lost.
     pub(crate) fn end_in_flight(&mut self, rng: &mut Rng) {
         let changes: Vec<Change> = std::mem::take(&mut self.in_flight).into_values().collect();
         let fates = Fates::choose(changes.len(), rng);
@@ -143,14 +143,14 @@ impl Media {
         }
     }
 
-    /// Keeps, loses or tears every change that is not flushed, whether it took effect or not.
+    /// Keeps, loses or tears every unflushed change, in effect or not.
     pub(crate) fn power_cut(&mut self, rng: &mut Rng) {
         let in_flight = std::mem::take(&mut self.in_flight);
         self.unflushed.extend(in_flight.into_values().map(Change::arrived));
         self.lose_unflushed(rng);
     }
 
-    /// Keeps, loses or tears every change that took effect and is not flushed.
+    /// Keeps, loses or tears every change in effect but not flushed.
     pub(crate) fn lose_unflushed(&mut self, rng: &mut Rng) {
         self.losses += 1;
         self.first_number = self.next_number();
@@ -197,7 +197,7 @@ impl Change {
         }
     }
 
-    /// Changes `image`, whose missing pages are those of `under`.
+    /// Applies the change to `image`. Missing pages begin as copies of the pages of `under`.
     fn apply(&self, image: &mut Image, under: Option<&Image>) {
         match (&self.content, under) {
             (Content::Written(bytes), Some(under)) => image.write_over(self.offset, bytes, under),
@@ -207,16 +207,16 @@ impl Change {
         }
     }
 
-    /// Keeps, loses or tears each sector on its own.
+    /// Applies the change with each sector kept, lost or torn independently.
     fn apply_some_sectors(&self, image: &mut Image, rng: &mut Rng) {
         self.some_sectors(rng).for_each(|part| part.apply(image, None));
     }
 
-    /// What is left if each sector is kept, lost or torn on its own.
+    /// Returns the remaining parts with each sector kept, lost or torn independently.
     fn some_sectors(&self, rng: &mut Rng) -> impl Iterator<Item = Change> {
         let mut parts = Vec::new();
         let Content::Written(bytes) = &self.content else {
-            // A discard scrambles sectors by itself.
+            // A discard scrambles its sectors by itself.
             return vec![self.clone()].into_iter();
         };
         let kept = [0.1, 0.5, 0.9][rng.below(3) as usize];
@@ -242,20 +242,20 @@ impl Change {
     }
 }
 
-/// What a power cut does to a change.
+/// Effect of a power cut on a change.
 enum Fate {
     Lost,
     Kept,
     BySector,
 }
 
-/// How a power cut treats all changes together: extremes find other bugs than mixtures.
+/// Effect of a power cut on all changes together: extremes find other bugs than mixtures.
 enum Fates {
     AllLost,
     AllKept,
-    /// All kept but this one.
+    /// All changes are kept except this.
     OneLost(usize),
-    /// All lost but this one.
+    /// All changes are lost except this.
     OneKept(usize),
     Mixed,
 }

@@ -1,25 +1,25 @@
-//! What a volume may answer: a byte-exact model of every legal value of every byte.
+//! A byte-exact model of a volume: every legal value of every byte.
 //!
-//! Each write has a beginning, an acknowledgement (none while in flight) and may be durable: by a flush that
-//! began after the acknowledgement and has ended, or by FUA. Write A *comes before* write B where A was
-//! acknowledged before B began; otherwise they overlap in time and either's byte may be on top. Then a byte
-//! may hold
-//! - after a crash: the value of any write that does not come before a durable one; what was there before all
-//!   of them, if none is durable. So: the last flushed value, or any later write's, acknowledged or not.
-//! - without a crash: the value of any write that does not come before one acknowledged before the read
-//!   began; what was there before, if there is none.
+//! A write has a beginning and an acknowledgement (none while in flight). A write is durable if sent with
+//! FUA, or if a flush began after the acknowledgement and succeeded. Write A *comes before* write B if A was
+//! acknowledged before B began. Otherwise the two writes overlap in time and either may win. A byte may hold
+//! - after a crash: the value of any write that does not come before a durable write; the earlier content,
+//!   if no write is durable. So: the last flushed value, or the value of any later write, acknowledged or
+//!   not.
+//! - without a crash: the value of any write that does not come before a write acknowledged before the read
+//!   began; the earlier content, if there is no such write.
 //!
-//! Discards and zeroing are writes of zeros. A failed write may or may not have happened: it makes its value
-//! legal and displaces no other. What was read once stays: if several values were legal and nothing was in
-//! flight, the value found counts as written; and after a crash what was found becomes the truth, piece by
+//! Discards and zeroing are writes of zeros. A failed write may or may not have happened: its value becomes
+//! legal and displaces no other value. A value once read stays. If several values were legal and nothing was
+//! in flight, the value found counts as written. After a crash, the bytes found become the truth, piece by
 //! piece.
 //!
-//! When a device loses what it had accepted ([`Oracle::doubt`]), no engine can know at that instant, and
-//! reads prove nothing until a flush succeeds that began afterwards: it promises all that was acknowledged
-//! before, whatever the devices lost. Or until one fails: then what is not durable may have happened or not,
-//! and is nothing else.
+//! If a device loses accepted writes ([`Oracle::doubt`]), no engine can know at that instant. From then on
+//! reads prove nothing until a later flush ends. Success of a flush that began afterwards promises all
+//! writes acknowledged before the flush, whatever the devices lost. After a failed flush, each write that is
+//! not durable may or may not have happened, and no other value is legal.
 //!
-//! A clone shares all bytes with its original: it costs a list of the writes that still matter.
+//! A clone shares all bytes with its original. Its cost is a list of the writes that still matter.
 
 mod after_crash;
 mod check;
@@ -37,42 +37,41 @@ use history::{History, Kind};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// All that is known about a volume's bytes.
+/// All knowledge about the bytes of a volume.
 #[derive(Clone)]
 pub struct Oracle {
-    /// What lies beneath all `writes`.
+    /// Content beneath all `writes`.
     base: Rc<Vec<u8>>,
-    /// Writes that still decide what some byte may be, in the order in which they began.
+    /// Writes that still decide the value of some byte, in the order in which they began.
     writes: Vec<Write>,
     flushes: Vec<(FlushId, Moment)>,
     reads: Vec<(ReadId, Moment)>,
-    /// The number of events so far: a clock.
+    /// Number of events so far: a clock.
     now: Moment,
     next_write: u64,
-    /// A crash happened, and not all that can be read has been looked at.
+    /// True after a crash until all readable bytes have been read.
     is_crashed: bool,
-    /// When a device lost what it had accepted, if no flush that began later has succeeded.
+    /// Time at which a device lost accepted writes, if no later flush has succeeded.
     doubted: Option<Moment>,
-    /// When a device last lost what it had accepted, or failed to flush, and when an engine got to know of a
-    /// loss; if no flush that began later has succeeded. Until then nothing but what is durable outlives the
-    /// software.
+    /// Time of the latest loss of accepted writes, failed flush of a device, or failed flush of the engine,
+    /// if no later flush has succeeded. Until then only durable writes outlive the software.
     lost: Option<Moment>,
-    /// When the engine last got to know of such a loss: reads that began before prove nothing.
+    /// Time at which the engine last learned of a loss: reads that began earlier prove nothing.
     known: Moment,
     history: History,
-    /// States at earlier flushes, if they are kept.
+    /// States at earlier flushes, if kept.
     flush_states: Option<FlushStates>,
 }
 
-/// A write that was begun, by number.
+/// Number of a write that has begun.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct WriteId(pub u64);
 
-/// A flush that was begun.
+/// Number of a flush that has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlushId(Moment);
 
-/// A read that was begun.
+/// Number of a read that has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadId(Moment);
 
@@ -103,15 +102,15 @@ enum Outcome {
     Certain,
     /// Failed: may have happened.
     Failed,
-    /// Not a write: what a read found where several values were legal.
+    /// Not a write: the value that a read found among several legal values.
     Observed,
 }
 
-/// The number of writes from which on it pays to forget those that no longer matter.
+/// Number of writes from which forgetting irrelevant writes pays.
 const SETTLE_FROM: usize = 48;
 
 impl Oracle {
-    /// A volume of `size` that reads as zeros.
+    /// Creates a volume of `size` full of zeros.
     pub fn new(size: Bytes) -> Oracle {
         Oracle {
             base: Rc::new(vec![0; size.as_usize()]),
@@ -134,7 +133,7 @@ impl Oracle {
         Bytes::of_len(self.base.len())
     }
 
-    /// Fills `bytes` with what the next write should write at `offset`, so that a [`Mismatch`] can name it.
+    /// Fills `bytes` with a stamp of the next write at `offset`, so that a [`Mismatch`] can name the write.
     pub fn stamp_next(&self, offset: Bytes, bytes: &mut [u8]) {
         stamp(self.next_write, offset, bytes);
     }
@@ -162,7 +161,7 @@ impl Oracle {
         self.end(id, Outcome::Failed, Durability::Volatile);
     }
 
-    /// A flush begins: it will cover what was acknowledged until now.
+    /// A flush begins: success covers all writes acknowledged until now.
     pub fn begin_flush(&mut self) -> FlushId {
         let now = self.tick();
         self.flushes.push((FlushId(now), now));
@@ -184,9 +183,8 @@ impl Oracle {
         self.settle_if_many();
     }
 
-    /// A flush ended with an error: it makes nothing durable. If a device had lost what it had accepted, the
-    /// engine knows that now: what is not durable may have happened or not, and what is read from now on is
-    /// one of that.
+    /// A flush ended with an error and makes nothing durable. If a device had lost accepted writes, the
+    /// engine knows now. From now on, each write that is not durable may or may not have happened.
     pub fn fail_flush(&mut self, id: FlushId) {
         take_open(&mut self.flushes, id);
         let now = self.tick();
@@ -205,10 +203,10 @@ impl Oracle {
         ReadId(now)
     }
 
-    /// A read ended and gave `found`.
+    /// A read ended and returned `found`.
     ///
     /// # Errors
-    /// If some byte is not what it may be.
+    /// If some byte has no legal value.
     pub fn end_read(&mut self, id: ReadId, offset: Bytes, found: &[u8]) -> Result<(), Mismatch> {
         let begun = take_open(&mut self.reads, id);
         self.check_read(offset.as_usize(), found, begun)
@@ -219,10 +217,10 @@ impl Oracle {
         take_open(&mut self.reads, id);
     }
 
-    /// A read that nothing overlapped gave `found`.
+    /// Checks `found`, the result of a read that nothing overlapped.
     ///
     /// # Errors
-    /// If some byte is not what it may be.
+    /// If some byte has no legal value.
     pub fn expect_read(&mut self, offset: Bytes, found: &[u8]) -> Result<(), Mismatch> {
         let id = self.begin_read();
         self.end_read(id, offset, found)
@@ -263,7 +261,7 @@ impl Oracle {
             &mut self.writes[at.expect("a write that ends has begun in this life, and has not ended")];
         assert_eq!(write.acknowledged.replace(now), None, "write {} ended twice", id.0);
         write.is_durable = durability == Durability::Fua;
-        // What was under way when a device lost something may be among that.
+        // A write in flight at the time of a loss may be among the lost writes.
         if write.is_durable || write.outcome != Outcome::Failed {
             write.outcome = outcome;
         }
@@ -287,17 +285,17 @@ impl Oracle {
 }
 
 impl Write {
-    /// Whether this write, where it counts, hides what came before it.
+    /// True if this write hides earlier writes.
     fn displaces(&self) -> bool {
         self.outcome != Outcome::Failed
     }
 
-    /// Whether it was acknowledged before `moment`.
+    /// True if the write was acknowledged before `moment`.
     fn is_before(&self, moment: Moment) -> bool {
         self.acknowledged.is_some_and(|acknowledged| acknowledged < moment)
     }
 
-    /// What it wrote to a part of its range; `None` stands for zeros.
+    /// Returns the bytes written to a part of the range; `None` means zeros.
     fn bytes(&self, part: &Range<usize>) -> Option<&[u8]> {
         match &self.content {
             Content::Bytes(bytes) => Some(&bytes[part.start - self.range.start..part.end - self.range.start]),

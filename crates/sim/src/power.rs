@@ -1,14 +1,15 @@
-//! The power supply of a world: counts what its devices do, and cuts the power at a chosen point.
+//! The power supply of a world: counts device operations, and cuts the power at a chosen point.
 //!
 //! Each start and each completion of a device operation is a *cut point*, numbered from 1. With the cut at
-//! point `k`, points 1 to k − 1 happen and point `k` does not: an operation that would have started then
-//! never starts, one that would have completed stays in flight for ever. Every state that the devices pass
-//! through lies between two points.
+//! point `k`, points 1 to k − 1 happen and point `k` does not. An operation that would have started then
+//! never starts; an operation that would have completed stays in flight for ever. Every state of the devices
+//! lies between two points.
 //!
-//! A store in memory that outlives the software ([`crate::LastingBytes`]) is a cut point, too, of a world
-//! that has such memory.
+//! In a world with memory that outlives the software ([`crate::LastingBytes`]), each store to the memory is
+//! a cut point, too.
 //!
-//! A watcher sees the same states without ending the run: it is called at a point just before that happens.
+//! A watcher sees the same states without ending the run: the world calls the watcher just before a point
+//! happens.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,14 +25,14 @@ struct Inner {
     points: Cell<u64>,
     cut_at: Cell<Option<u64>>,
     is_off: Cell<bool>,
-    /// Whether stores pass unseen.
+    /// True if stores do not call the watcher.
     is_held: Cell<bool>,
     /// The next point at which the watcher is called; 0 for none.
     watched: Cell<u64>,
     watcher: RefCell<Option<Watcher>>,
 }
 
-/// Called with a point; gives the next point at which it is called.
+/// Called with a point; returns the next point at which to be called.
 type Watcher = Box<dyn FnMut(u64) -> Option<u64>>;
 
 impl Power {
@@ -50,14 +51,14 @@ impl Power {
         self.inner.is_off.set(true);
     }
 
-    /// Calls `watcher` when `point` is next, before it happens, and again at the later points that it asks
-    /// for. It must not wait, nor use this world's devices.
+    /// Calls `watcher` just before `point` happens, and again before each later point that the watcher
+    /// returns. The watcher must not wait, nor use devices of this world.
     pub(crate) fn watch(&self, point: u64, watcher: impl FnMut(u64) -> Option<u64> + 'static) {
         self.inner.watched.set(point);
         *self.inner.watcher.borrow_mut() = Some(Box::new(watcher));
     }
 
-    /// Forgets the watcher, and whatever it holds.
+    /// Drops the watcher and its captures.
     pub(crate) fn unwatch(&self) {
         self.inner.watched.set(0);
         self.inner.watcher.take();
@@ -68,7 +69,7 @@ impl Power {
         self.inner.points.get()
     }
 
-    /// Whether the power is cut: no operation completes any more.
+    /// True if the power is cut: no operation completes any more.
     pub fn is_off(&self) -> bool {
         self.inner.is_off.get()
     }
@@ -90,9 +91,9 @@ impl Power {
         inner.points.set(point);
     }
 
-    /// Passes one cut point at which something is stored in memory that outlives the software. Whether it is
-    /// stored: not after the cut. A cut waits for the next operation of a device, for the task that stores
-    /// goes on until it waits.
+    /// Passes one cut point: a store to memory that outlives the software. True if the store happens; after
+    /// the cut none does. A cut at a store is put off to the next operation of a device, because the storing
+    /// task runs on until it waits.
     pub(crate) fn pass_store(&self) -> bool {
         let inner = &self.inner;
         if inner.is_off.get() {
@@ -112,7 +113,8 @@ impl Power {
         true
     }
 
-    /// No watcher is called before the next operation of a device: until then stores pass unseen.
+    /// Suppresses the watcher until the next operation of a device; stores until then do not call the
+    /// watcher.
     pub(crate) fn hold_watch(&self) {
         self.inner.is_held.set(true);
     }

@@ -1,7 +1,7 @@
-//! A number for each sector, kept dense by block: what is left of bytes where only their identity counts.
+//! A number for each sector, kept dense by block: a substitute for bytes if only their identity matters.
 //!
-//! Eight bytes for each block whose sectors are alike, which is the rule; a block whose sectors differ takes
-//! eight times as much beside. Blocks that were never set take nothing by the MiB, and read as zero.
+//! A block with equal sectors, the usual case, takes eight bytes. A block with different sectors takes eight
+//! times as much in addition. A MiB of blocks that were never set takes no memory, and reads as zero.
 
 use braid_base::{Bytes, KIB, SECTOR};
 use braid_runtime::prefetch;
@@ -37,7 +37,7 @@ impl SectorTags {
         }
     }
 
-    /// Says that the tag at `offset` will be asked for soon. There are more tags than fit in the processor's
+    /// Announces a use of the tag at `offset`: prefetches the tag, because the tags exceed the processor's
     /// cache.
     pub fn expect(&self, offset: Bytes) {
         let (chunk, place) = place_of(offset / BLOCK);
@@ -46,7 +46,7 @@ impl SectorTags {
         }
     }
 
-    /// The tag of all sectors of a range, where all sectors of the blocks that it touches have the same.
+    /// The tag of all sectors of a range, if all sectors of all touched blocks have the same tag.
     pub fn of_all(&self, offset: Bytes, len: Bytes) -> Option<u64> {
         let first = self.block(offset / BLOCK);
         let mut others = offset / BLOCK + 1..(offset + len).align_up(BLOCK) / BLOCK;
@@ -58,7 +58,7 @@ impl SectorTags {
         self.update(offset, len, |_| tag);
     }
 
-    /// Takes the tags out of bytes that lie at `offset`: each sector's is its first word.
+    /// Takes the tags from `bytes`, which lie at `offset`: the tag of a sector is its first word.
     pub fn write(&mut self, offset: Bytes, bytes: &[u8]) {
         self.update(offset, Bytes::of_len(bytes.len()), |at| {
             let start = (at - offset).as_usize();
@@ -66,8 +66,7 @@ impl SectorTags {
         });
     }
 
-    /// Puts the tags into bytes that lie at `offset`, and leaves all but the first word of each sector as it
-    /// is.
+    /// Puts the tags into `bytes`, which lie at `offset`. Only the first word of each sector changes.
     pub fn read(&self, offset: Bytes, bytes: &mut [u8]) {
         let (mut at, mut rest) = (offset, bytes);
         while !rest.is_empty() {

@@ -1,15 +1,14 @@
-//! Bytes that look random and tell where they come from: so that a wrong byte names the write that it belongs
-//! to.
+//! Bytes that look random and encode their origin, so that a wrong byte names its write.
 //!
 //! Each aligned word of 8 bytes is the number of a write plus one (24 bits) and the word's place in the
-//! volume (40 bits), put through a mixing function that can be undone. Zeros are no stamp.
+//! volume (40 bits), put through an invertible mixing function. Zeros are no stamp.
 
 use braid_base::Bytes;
 
 const WORD: usize = 8;
 const PLACE_BITS: u32 = 40;
 
-/// Fills `bytes` with what write `number` writes at `offset`. Numbers wrap at 2^24.
+/// Fills `bytes` with the stamp of write `number` at `offset`. Numbers wrap at 2^24.
 pub fn stamp(number: u64, offset: Bytes, bytes: &mut [u8]) {
     let mut done = 0;
     while done < bytes.len() {
@@ -22,8 +21,8 @@ pub fn stamp(number: u64, offset: Bytes, bytes: &mut [u8]) {
     }
 }
 
-/// The write and the offset that a word of 8 bytes was stamped for, if it looks as if it was: `limit` is the
-/// number of writes so far, `size` the volume's size.
+/// Returns the write and the offset encoded in a word of 8 bytes, or `None` if the word is no stamp. `limit`
+/// is the number of writes so far, `size` the volume's size.
 pub fn read_stamp(word: [u8; WORD], limit: u64, size: Bytes) -> Option<(u64, Bytes)> {
     let plain = unmix(u64::from_le_bytes(word));
     let number = (plain >> PLACE_BITS).checked_sub(1)?;

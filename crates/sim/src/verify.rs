@@ -1,4 +1,4 @@
-//! Reading all bytes of a volume, piece by piece, and comparing them with the oracle.
+//! Reads all bytes of a volume, piece by piece, and compares the bytes with the oracle.
 
 use crate::workload::{describe, own_buffer};
 use crate::{Errors, SharedOracle, World};
@@ -6,22 +6,22 @@ use braid_base::{Bytes, Nanos};
 use braid_engine::Export;
 use braid_runtime::{Arena, Buf};
 
-/// The piece in which a whole volume is read.
+/// Size of the pieces in which a whole volume is read.
 pub(crate) const READ_ALL_PIECE: Bytes = Bytes(256 << 10);
 
-/// How a whole volume is read.
+/// Rules for reading a whole volume.
 pub(crate) struct Verify {
     pub world: World,
     pub arena: Arena,
-    /// What an error means.
+    /// Meaning of a read error.
     pub errors: Errors,
     /// The longest that a read may take.
     pub limit: Nanos,
 }
 
 impl Verify {
-    /// Reads all after a crash, which is the truth from then on. What cannot be read stays undetermined, if
-    /// errors are tolerated.
+    /// Reads all bytes after a crash; the result is the truth from then on. Unreadable bytes stay
+    /// undetermined, if errors are tolerated.
     ///
     /// # Errors
     /// The first wrong byte, forbidden error, or read that does not end, as a sentence.
@@ -62,7 +62,7 @@ impl Verify {
         Ok(())
     }
 
-    /// Whether a piece could be read.
+    /// Reads a piece. False if the read failed and errors are tolerated.
     async fn read<E: Export>(&self, export: &E, offset: Bytes, into: &Buf) -> Result<bool, String> {
         let read = self.world.within(self.limit, export.read(offset, into)).await;
         match read {
@@ -75,7 +75,8 @@ impl Verify {
     }
 }
 
-/// The first bytes of a buffer that no device uses any more: another one if a device is late with this.
+/// Returns the first bytes of a buffer that no device uses: a new buffer if a late device still uses
+/// `piece`.
 fn part(piece: &mut Buf, len: Bytes) -> Buf {
     if piece.is_shared() {
         *piece = own_buffer(READ_ALL_PIECE);

@@ -1,5 +1,5 @@
-//! A seeded guest: clients that read, write, flush, discard and zero at the same time, in places where they
-//! meet, and check every byte they read against the [`Oracle`].
+//! A seeded guest: clients that read, write, flush, discard and zero concurrently, in overlapping places,
+//! and check every byte read against the [`Oracle`].
 
 use crate::{Mismatch, Oracle, World};
 use braid_base::{Bytes, KIB, Nanos, Rng};
@@ -11,29 +11,28 @@ use std::rc::Rc;
 /// The oracle of one volume, shared by all its clients.
 pub type SharedOracle = Rc<RefCell<Oracle>>;
 
-/// What guests do to a volume.
+/// The load of the guests on a volume.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Clients that run at the same time.
+    /// Number of concurrent clients.
     pub clients: u64,
     /// Requests of all clients together.
     pub requests: u64,
-    /// The largest request. At most [`Arena::LARGEST`]. Its bytes lie anywhere in memory, half the time as
-    /// far into a page as on the volume.
+    /// The largest request. At most [`Arena::LARGEST`]. A request's bytes lie anywhere in memory, half the
+    /// time as far into a page as on the volume.
     pub largest: Bytes,
     /// The longest pause between two requests of a client; most are far shorter.
     pub pause: Nanos,
-    /// If not 0: each time that so much time has passed, all clients work for 60 ms, and
-    /// rest in between.
+    /// If not 0: the period of bursts. At its start all clients work for 60 ms, and rest for the remainder.
     pub bursts_every: Nanos,
-    /// How often each kind of request comes.
+    /// Frequency of each kind of request.
     pub mix: Mix,
-    /// The share of requests that are instead the next read of a stream, in order or by a stride: each client
-    /// has one.
+    /// Share of requests replaced by the next read of a stream, in order or by a stride. Each client has one
+    /// stream.
     pub streams: f64,
-    /// What an error of the export means.
+    /// Meaning of an error of the export.
     pub errors: Errors,
-    /// The longest that a request may take, in the world's time: one that takes longer hangs, which is a bug.
+    /// Longest duration of a request in virtual time: a longer request hangs, and a hang is a bug.
     pub limit: Nanos,
 }
 
@@ -56,12 +55,12 @@ pub struct Mix {
     pub prefetch: u64,
 }
 
-/// What an error of the export means.
+/// Meaning of an error of the export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Errors {
     /// A bug: nothing fails underneath.
     Forbidden,
-    /// News: devices fail. A failed write may have happened.
+    /// Expected: devices fail. A failed write may have happened.
     Tolerated,
 }
 
@@ -71,12 +70,13 @@ impl Default for Mix {
     }
 }
 
-/// What the engine's deadlines allow on two devices. One that does not answer is late after 61 s, and silent
-/// 61 s later: from then on it is not asked. So all requests that need it end within 122 s, however many of
-/// them wait for one another, and those that need the other as well within 244 s.
+/// Longest request that the engine's deadlines allow on two devices. A device that does not answer is late
+/// after 61 s, and silent 61 s later; a silent device receives no more requests. So all requests that need
+/// the device end within 122 s, however many wait for one another. Requests that also need the other device
+/// end within 244 s.
 const LONGEST_REQUEST: Nanos = Nanos::from_secs(250);
 
-/// Requests of a burst begin within so much time.
+/// Time within which the requests of a burst begin.
 const BURST: Nanos = Nanos::from_millis(60);
 
 impl Default for Workload {
@@ -101,15 +101,15 @@ impl Workload {
         Workload { requests, ..self.clone() }
     }
 
-    /// How long each client's buffer is: its requests lie anywhere within.
+    /// Length of each client's buffer: its requests lie anywhere within.
     pub fn room(&self) -> Bytes {
         (self.largest + Buf::ALIGNMENT).min(Arena::LARGEST)
     }
 
-    /// Runs all clients to their end, or to the first failure. Buffers come from `arena`, one for each
-    /// client.
+    /// Runs all clients to their end, or to the first failure. `arena` provides one buffer for each client.
     ///
     /// # Errors
+    /// The first wrong byte, or the first error if errors are forbidden, as a sentence.
     /// The first wrong byte, or the first error where these are forbidden, as a sentence.
     pub async fn run<E: Export>(
         &self,
@@ -150,7 +150,7 @@ impl Workload {
     }
 }
 
-/// What the clients of one run share.
+/// Shared state of the clients of one run.
 struct Shared {
     workload: Workload,
     /// Requests that have not begun.
@@ -167,14 +167,15 @@ struct Client<E> {
     oracle: SharedOracle,
     buf: Buf,
     rng: Rng,
-    /// Where in memory requests lie. Of its own: the requests themselves do not depend on it.
+    /// Stream that decides the places of requests in memory. A separate stream: the requests themselves do
+    /// not depend on the places.
     places: RefCell<Rng>,
-    /// Where the clients meet.
+    /// Places in which the clients collide.
     hot_spots: [Bytes; 3],
     stream: Stream,
 }
 
-/// What a client reads step by step.
+/// A sequence of reads of one client.
 #[derive(Clone, Copy, Default)]
 struct Stream {
     next: Bytes,
@@ -182,7 +183,7 @@ struct Stream {
     step: Bytes,
 }
 
-/// What a client's request came to.
+/// Result of a client's request.
 type Outcome = Result<(), String>;
 
 impl<E: Export> Client<E> {
@@ -191,7 +192,7 @@ impl<E: Export> Client<E> {
             self.shared.left.set(self.shared.left.get() - 1);
             self.rest().await;
             if self.buf.is_shared() {
-                // A device that is late may still use it.
+                // A late device may still use the buffer.
                 self.buf = own_buffer(self.shared.workload.room());
             }
             let (world, limit) = (self.world.clone(), self.shared.workload.limit);
@@ -206,8 +207,8 @@ impl<E: Export> Client<E> {
         self.shared.ended.notify();
     }
 
-    /// Half of the requests follow at once; few wait as long as the pause may be, so that background work
-    /// gets its turn. Between bursts all wait for the next one.
+    /// Pauses before the next request. Half of the requests follow at once. Few wait for the longest pause,
+    /// to give background work its turn. Between bursts all clients wait for the next burst.
     async fn rest(&mut self) {
         let pause = self.shared.workload.pause.0;
         let longest = [0, 0, pause / 16, pause][self.rng.below(4) as usize];
@@ -246,8 +247,8 @@ impl<E: Export> Client<E> {
         }
     }
 
-    /// Where in memory a request's bytes lie: as far into a page as on the volume, as frontends have it, or
-    /// anywhere.
+    /// Chooses the place of a request's bytes in memory: as far into a page as on the volume, as with
+    /// frontends, or anywhere.
     fn place(&self, offset: Bytes, len: Bytes) -> Buf {
         let mut rng = self.places.borrow_mut();
         let any = Bytes(rng.below(Buf::ALIGNMENT.0));
@@ -341,7 +342,7 @@ impl<E: Export> Client<E> {
         read
     }
 
-    /// Half in the hot spots; whole blocks, whole sectors, or any bytes at all.
+    /// Chooses a range: half in the hot spots; whole blocks, whole sectors, or any bytes.
     fn choose_range(&mut self) -> (Bytes, Bytes) {
         let (size, largest) = (self.export.size(), self.shared.workload.largest.min(self.export.size()));
         let rng = &mut self.rng;
@@ -358,7 +359,7 @@ impl<E: Export> Client<E> {
     }
 }
 
-/// A buffer that nobody else has a view of.
+/// Returns a buffer without other views.
 pub(crate) fn own_buffer(len: Bytes) -> Buf {
     Arena::new(len).try_alloc(len).expect("a new arena has room")
 }

@@ -23,7 +23,7 @@ struct Inner {
     seed: u64,
     executor: Executor,
     now: Cell<Nanos>,
-    /// How far it may go.
+    /// Latest time to which the clock may advance.
     end: Cell<Nanos>,
     rng: RefCell<Rng>,
     turns: Cell<u64>,
@@ -31,25 +31,25 @@ struct Inner {
     lasting: RefCell<Option<LastingBytes>>,
 }
 
-/// Polls without any passing of time after which tasks are taken to be spinning: far more than a burst of
+/// Number of polls without any passing of time after which tasks count as spinning: far more than a burst of
 /// real work.
 const POLLS_AT_ONE_TIME: usize = 20_000_000;
 
-/// How a future ended that a world was run for.
+/// Result of running a world for a future.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended<T> {
-    /// With its output.
+    /// The future returned its output.
     Done(T),
-    /// Not at all: the power was cut.
+    /// The power was cut first.
     Cut,
-    /// Not at all: every task waits, and no timer is set.
+    /// Every task waits, and no timer is set.
     Deadlock(Nanos),
 }
 
 /// Why the world stopped running.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stop {
-    /// What was asked for has come.
+    /// The awaited future has ended.
     Done,
     /// The power was cut.
     Cut,
@@ -58,7 +58,7 @@ enum Stop {
 }
 
 impl World {
-    /// A world at time zero, with the power on. Ready tasks run in an order that the seed decides: the same
+    /// Creates a world at time zero, with the power on. The seed decides the order of ready tasks: the same
     /// seed gives the same schedule.
     pub fn new(seed: u64) -> World {
         let mut rng = Rng::new(seed);
@@ -66,8 +66,8 @@ impl World {
         World::with_order(seed, rng, order)
     }
 
-    /// As [`World::new`], but ready tasks run first come, first served: for measuring, where one schedule is
-    /// as good as another and speed counts.
+    /// As [`World::new`], but ready tasks run first come, first served: for measurements, in which speed
+    /// counts and any schedule serves.
     pub fn in_order(seed: u64) -> World {
         World::with_order(seed, Rng::new(seed), Order::Fifo)
     }
@@ -90,18 +90,18 @@ impl World {
         }
     }
 
-    /// Runs until `future` has ended, jumping over the time in which nothing happens.
+    /// Runs until `future` has ended, skipping idle time.
     ///
     /// # Panics
-    /// Where every task waits for another (deadlock), where tasks spin, or where the power is cut.
+    /// If every task waits for another (deadlock), if tasks spin, or if the power is cut.
     pub fn block_on<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
         let seed = self.inner.seed;
         let output = self.block_on_until_cut(future);
         output.unwrap_or_else(|| panic!("seed {seed}: the power was cut before the future ended"))
     }
 
-    /// As [`World::block_on`], but gives `None` if the power is cut before the future has ended. The world
-    /// stands still then: [`World::halt`] it.
+    /// As [`World::block_on`], but returns `None` if the power is cut before the future has ended. The world
+    /// stands still then: call [`World::halt`].
     pub fn block_on_until_cut<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Option<T> {
         match self.run_until(future) {
             Ended::Done(output) => Some(output),
@@ -131,8 +131,8 @@ impl World {
         }
     }
 
-    /// Waits for `work` for at most `limit` of this world's time. Work that takes longer gives `None`, and
-    /// stays in memory: an engine's futures must not be dropped half-way.
+    /// Waits for `work` for at most `limit` of virtual time. Returns `None` if `work` takes longer; `work`
+    /// then stays in memory, because futures of the engine must not be dropped half-way.
     pub async fn within<T>(&self, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
         let mut work = Box::pin(work);
         let mut alarm = pin!(self.sleep(limit));
@@ -156,8 +156,8 @@ impl World {
         }
     }
 
-    /// Lets time pass at once up to an alarm of this world that is set, if nothing happens until then; nobody
-    /// is woken. For a task that waits for this alone, and would be the next to run: it need not wait.
+    /// Advances the clock to `alarm` at once, if `alarm` is set and nothing happens earlier; wakes no task.
+    /// For a task that waits for `alarm` alone and would run next, and so need not wait.
     #[inline]
     pub fn pass_to(&self, alarm: &mut Sleep) -> bool {
         let passed = alarm.pass(self.inner.end.get());
@@ -176,34 +176,34 @@ impl World {
         self.inner.power.clone()
     }
 
-    /// Gives this world memory that outlives the software in it, with what it holds already.
+    /// Gives this world memory that outlives its software, filled with `stored`.
     pub fn give_memory(&self, stored: StoredMemory) -> LastingBytes {
         let memory = LastingBytes::attach(self.power(), stored);
         self.inner.lasting.replace(Some(memory.clone()));
         memory
     }
 
-    /// The memory that outlives the software in this world, if it has some.
+    /// The memory that outlives the software of this world, if any.
     pub fn memory(&self) -> Option<LastingBytes> {
         self.inner.lasting.borrow().clone()
     }
 
-    /// The seed that this world follows from.
+    /// The seed of this world.
     pub fn seed(&self) -> u64 {
         self.inner.seed
     }
 
-    /// How often a task ran so far: what an engine costs a processor while nothing else happens.
+    /// Number of task runs so far: the processor cost of an engine while nothing else happens.
     pub fn turns(&self) -> u64 {
         self.inner.turns.get()
     }
 
-    /// A new stream of random numbers that follows from the seed and from how many were taken before.
+    /// A new stream of random numbers, decided by the seed and the number of streams taken before.
     pub fn fork_rng(&self) -> Rng {
         self.inner.rng.borrow_mut().fork()
     }
 
-    /// Runs until `done`, the cut, or until nothing more happens before or at `end`.
+    /// Runs until `done`, until the power cut, or until no more events are due at or before `end`.
     fn run(&self, end: Nanos, done: impl Fn() -> bool) -> Stop {
         if self.inner.power.is_off() {
             return Stop::Cut;
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    /// Runs what is ready at this time. `None` if nothing is ready any more.
+    /// Runs the tasks that are ready now. `None` if no task is ready any more.
     #[inline]
     fn run_ready(&self, done: &impl Fn() -> bool) -> Option<Stop> {
         for _ in 0..POLLS_AT_ONE_TIME {
@@ -226,7 +226,7 @@ impl World {
                 return None;
             }
             self.inner.turns.set(self.inner.turns.get() + 1);
-            // Only a task ends what is waited for, or cuts the power.
+            // Only a task can satisfy `done` or cut the power.
             if done() {
                 return Some(Stop::Done);
             }
@@ -258,7 +258,7 @@ mod tests {
     use braid_runtime::{Event, yield_now};
     use std::task::Waker;
 
-    /// Runs a few tasks that sleep and race, and gives what happened when.
+    /// Runs a few tasks that sleep and race, and returns the order of events with their times.
     fn history_of(seed: u64) -> Vec<(Nanos, u64)> {
         let world = World::new(seed);
         let history = Rc::new(RefCell::new(Vec::new()));

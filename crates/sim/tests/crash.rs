@@ -1,5 +1,5 @@
-//! Campaigns of crashes on toy engines: the crash model and the oracle must find every classical mistake, and
-//! none in an engine that is right. The real engine's campaigns are in `engine.rs`.
+//! Crash campaigns on toy engines: the crash model and the oracle must find every classical mistake, and no
+//! mistake in a correct engine. The campaigns of the real engine are in `engine.rs`.
 
 mod toy;
 
@@ -30,7 +30,7 @@ fn survives(layout: Layout) -> Report {
 }
 
 fn fails(layout: Layout, mistake: Mistake) -> Failure {
-    // The first that is found ends it: a torn page with bytes that matter takes some luck.
+    // The first failure ends the campaign: a torn page with bytes that matter takes some luck.
     let result = Campaign { seeds: 0..100, ..campaign() }.run(&Toy { layout, mistake });
     let failure = result.expect_err(&format!("{layout:?} with {mistake:?} was taken for right"));
     println!("{layout:?}, {mistake:?}: {failure}\n");
@@ -94,11 +94,11 @@ fn a_failure_is_found_again_and_shortened_the_same_way() {
     assert_eq!(campaign().run(&toy), Err(first));
 }
 
-/// Disks that fail, and guests that put up with it.
+/// Disks that fail, and guests that tolerate errors.
 fn failing() -> Campaign {
     let mut campaign = campaign();
     campaign.setup.workload.errors = Errors::Tolerated;
-    // The toys have no deadlines: they wait for a device that hangs.
+    // The toys have no deadlines: they wait for a hung device.
     campaign.setup.workload.limit = Nanos::from_secs(600);
     campaign.setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
     Campaign { seeds: 0..10, ..campaign }
@@ -136,8 +136,8 @@ fn a_failed_flush_that_is_forgotten_is_found() {
     fails_on_failing_disks(Mistake::FailedFlushIsForgotten);
 }
 
-/// After a kill the newest map may lie in the disk's cache alone. Slots that it says are free still belong to
-/// the map before it.
+/// After a kill the newest map may lie only in the disk's cache. Slots that this map calls free still belong
+/// to the previous map.
 #[test]
 fn a_map_that_is_relied_on_before_it_is_durable_is_found() {
     let toy = Toy { layout: Layout::Mapped, mistake: Mistake::FoundMapIsNotFlushed };
@@ -172,8 +172,7 @@ fn a_listed_regression_runs_before_all_seeds() {
     assert_eq!((again.trial, again.message), (found.trial, found.message));
 }
 
-/// What a crash leaves of a toy: all guests have ended, and nothing that is not flushed is kept or lost by
-/// plan.
+/// Flush state of a toy after a crash: all guests have ended, and the fate of unflushed writes is random.
 fn flush_after_a_crash(layout: Layout, seed: u64) -> (Option<u64>, u64) {
     let (toy, world) = (Toy { layout, mistake: Mistake::None }, World::new(seed));
     let disks = vec![Disk::new(&world, DiskOptions::ssd(DISK))];

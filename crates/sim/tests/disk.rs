@@ -1,5 +1,5 @@
-//! The crash model itself: it must be able to lose, keep, tear and reorder what was not flushed, and nothing
-//! else.
+//! The crash model itself: the disk must be able to lose, keep, tear and reorder unflushed writes, and
+//! nothing else.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,8 +23,8 @@ fn durable(disk: &Disk, offset: Bytes, len: Bytes) -> Vec<u8> {
     bytes
 }
 
-/// Writes each `(offset, len, fill)` after the one before, flushes before number `flush_before`, cuts the
-/// power, and gives what is left.
+/// Performs the writes `(offset, len, fill)` in order, flushes before number `flush_before`, cuts the power,
+/// and returns the remainder.
 fn written_and_cut(seed: u64, writes: &[(Bytes, Bytes, u8)], flush_before: usize) -> Disk {
     let world = World::new(seed);
     let disk = Disk::new(&world, DiskOptions::ssd(MIB));
@@ -96,7 +96,7 @@ fn a_flushed_write_is_never_lost() {
     }
 }
 
-/// A flush that begins while a write is in flight promises nothing about it.
+/// A flush that begins while a write is in flight does not cover the write.
 #[test]
 fn a_flush_does_not_cover_what_had_not_completed_when_it_began() {
     let (mut kept, mut lost) = (0, 0);
@@ -196,7 +196,8 @@ fn a_huge_disk_takes_room_only_for_what_is_written() {
     world.halt();
 }
 
-/// Concurrent readers, writers and flushes, then a cut: the bytes, the time and the number of points.
+/// Concurrent readers, writers and flushes, then a cut: returns the bytes, the time and the number of
+/// points.
 fn history_of(seed: u64) -> (Vec<u8>, u64, u64) {
     let world = World::new(seed);
     let disk = Disk::new(&world, DiskOptions::ssd(MIB));

@@ -1,4 +1,4 @@
-//! What a disk that fails does: each fault of a plan, alone.
+//! Faults of a disk: each fault of a plan, alone.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ async fn first_byte(disk: &Disk, arena: &Arena, offset: Bytes) -> u8 {
     into.with_bytes(|bytes| bytes[0])
 }
 
-/// The kernel reports a failed flush once; a second one succeeds, and the pages are gone (fsyncgate).
+/// The kernel reports a failed flush once; a second flush succeeds, and the pages are gone (fsyncgate).
 #[test]
 fn a_lossy_flush_drops_what_it_should_have_made_durable_and_the_next_one_succeeds() {
     let lost = (0..50).filter(|seed| {

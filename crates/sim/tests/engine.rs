@@ -1,5 +1,4 @@
-//! The engine against the crash model: power cuts, kills and disturbances, then every byte against the
-//! oracle.
+//! The engine against the crash model: power cuts, kills, disturbances, then every byte against the oracle.
 //!
 //! Each campaign has as many seeds as some ten seconds of a processor allow. `BRAID_CRASH_SEEDS=n` runs n
 //! seeds of each (`make crash SEEDS=n`).
@@ -54,7 +53,7 @@ fn two_required_copies_lose_nothing_flushed() {
 
 #[test]
 fn large_extents_with_small_writes_lose_nothing_flushed() {
-    // Parts of 16 KiB: every first write to a part must make zeros of the rest.
+    // Parts of 16 KiB: every first write to a part must fill the rest with zeros.
     let mut campaign = campaign("large-extents", "large_extents_with_small_writes_lose_nothing_flushed", 82);
     campaign.setup.workload.largest = KIB * 9;
     run(&campaign, &Engine { extent_size: KIB * 256, ..Engine::wardrop() });
@@ -70,8 +69,7 @@ fn a_journal_that_goes_round_many_times_loses_nothing_flushed() {
     run(&campaign, &Engine { checkpoints: false, ..Engine::wardrop() });
 }
 
-/// Clients that read streams among others that write: what was read ahead is dropped in time, also where the
-/// memory for it is short.
+/// Some clients read streams, others write: bytes read ahead are dropped in time, even with little memory.
 #[test]
 fn what_is_read_ahead_of_streams_is_never_older_than_what_was_written() {
     let test = "what_is_read_ahead_of_streams_is_never_older_than_what_was_written";
@@ -81,7 +79,7 @@ fn what_is_read_ahead_of_streams_is_never_older_than_what_was_written() {
     run(&campaign, &Engine { ahead: MIB, cache_extents: 0, chaos: true, ..Engine::wardrop() });
 }
 
-/// The same in any configuration, with devices that fail.
+/// The same in any configuration, with failing devices.
 #[test]
 fn in_any_configuration_what_is_read_ahead_is_never_older_than_what_was_written() {
     let test = "in_any_configuration_what_is_read_ahead_is_never_older_than_what_was_written";
@@ -96,7 +94,7 @@ fn in_any_configuration_what_is_read_ahead_is_never_older_than_what_was_written(
 fn any_configuration_loses_nothing_flushed() {
     let mut campaign = campaign("configurations", "any_configuration_loses_nothing_flushed", 17);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
-    // Rather many configurations than many states of each.
+    // Many configurations matter more than many states of each.
     campaign.states.every = 90;
     run(&campaign, &Engine::random(5));
 }
@@ -109,7 +107,7 @@ fn one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
     run(&campaign, &Engine { checkpoints: false, ..Engine::wardrop() });
 }
 
-/// What moved and is not durable was read from where a failed flush had left another extent's bytes.
+/// A moved extent without a flush was read from a slot with another extent's bytes after a failed flush.
 #[test]
 fn nothing_is_read_that_a_failed_flush_may_have_lost() {
     let mut campaign = campaign("lost-writes", "nothing_is_read_that_a_failed_flush_may_have_lost", 24);
@@ -119,8 +117,7 @@ fn nothing_is_read_that_a_failed_flush_may_have_lost() {
     run(&campaign, &Engine { chaos: true, past: false, ..Engine::wardrop() });
 }
 
-/// Many blocks are dirty, or clean, and some writes go past them to the home, on disks that fail in every
-/// way.
+/// Many dirty or clean blocks, and some writes past these to the home, on disks that fail in every way.
 #[test]
 fn writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised";
@@ -131,14 +128,14 @@ fn writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promise
     }
 }
 
-/// Disks fail in every way that may happen to a disk by itself.
+/// Lets disks fail in every way possible for a disk by itself.
 fn fail(campaign: &mut Campaign, errors: Errors) {
     campaign.setup.workload.errors = errors;
     campaign.setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
 }
 
-/// Two SSDs and two disks, between which extents move in every pause of some milliseconds, and the marks and
-/// thresholds of the policy are such that something always has to.
+/// Two SSDs and two disks, with moves of extents in every pause of some milliseconds. The marks and
+/// thresholds of the policy always call for a move.
 fn reorganized(mut campaign: Campaign, engine: Engine) -> (Campaign, Engine) {
     let disk = |class| match class {
         DeviceClass::Ssd => DiskOptions::ssd(MIB * 6).with_blank(Blank::Garbage(1)),
@@ -159,7 +156,7 @@ fn working_set_loses_nothing_flushed() {
     run(&campaign, &engine);
 }
 
-/// Devices fail, go missing and come back under a policy that moves whatever it may.
+/// Devices fail, go missing and return under a policy that moves every movable extent.
 #[test]
 fn working_set_on_devices_that_are_lost_loses_nothing_that_a_flush_promised() {
     let test = "working_set_on_devices_that_are_lost_loses_nothing_that_a_flush_promised";
@@ -179,8 +176,7 @@ fn devices_that_keep_addresses_lose_nothing_flushed() {
     run(&campaign, &Engine { addresses: true, ..Engine::random(4) });
 }
 
-/// Two interrupted openings of a volume of three devices must not leave a device two openings behind, which
-/// would be refused.
+/// Two interrupted openings of three devices must leave no device two openings behind, and so refused.
 #[test]
 fn any_configuration_of_five_devices_loses_nothing_flushed() {
     let mut campaign = campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 6);
@@ -189,9 +185,9 @@ fn any_configuration_of_five_devices_loses_nothing_flushed() {
     run(&campaign, &Engine { past: false, ..Engine::random(5) });
 }
 
-/// A kill leaves the new superblock of one device in its cache alone. If the next opening counted on it and
-/// wrote that of the other device, a power cut would take the first, which would be two openings behind, and
-/// refused.
+/// A kill leaves the new superblock of one device only in the device's cache. Suppose the next opening
+/// relied on this superblock and wrote only the superblock of the other device. A power cut would then leave
+/// the first device two openings behind, and refused.
 #[test]
 fn openings_that_end_early_in_a_row_leave_no_device_behind() {
     let mut campaign = campaign("early-ends", "openings_that_end_early_in_a_row_leave_no_device_behind", 15);
@@ -199,8 +195,7 @@ fn openings_that_end_early_in_a_row_leave_no_device_behind() {
     run(&campaign, &Engine::wardrop());
 }
 
-/// The flush of a checkpoint that an administrator asks for fails and loses data: the flushes after it must
-/// not hide that.
+/// The flush of an administrator's checkpoint fails and loses data: later flushes must not hide the loss.
 #[test]
 fn a_failed_flush_of_a_checkpoint_is_remembered() {
     let mut campaign = campaign("failed-checkpoints", "a_failed_flush_of_a_checkpoint_is_remembered", 37);
@@ -208,8 +203,8 @@ fn a_failed_flush_of_a_checkpoint_is_remembered() {
     run(&campaign, &Engine::wardrop());
 }
 
-/// A device loses a dirty extra copy that is not durable. A write-back that went on after that would read
-/// what is left in its place, and write it over the home, whose bytes were durable.
+/// A device loses a dirty extra copy that is not durable. A write-back that continued would read the remains
+/// of the slot, and overwrite durable bytes of the home.
 #[test]
 fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
     let test = "what_a_failed_flush_lost_is_not_written_back_over_durable_bytes";
@@ -218,15 +213,14 @@ fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
     run(&campaign, &Engine { chaos: true, past: false, checkpoints: false, ..Engine::wardrop() });
 }
 
-/// Most of the volume is dirty: pages of the cache table are torn in checkpoints, and block slots are used
-/// again and again.
+/// Most of the volume is dirty: checkpoints tear pages of the cache table, and block slots are reused often.
 #[test]
 fn a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed() {
     let test = "a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed";
     run(&dirty(campaign("dirty", test, 5)), &Engine::write_back());
 }
 
-/// Shutdowns in between: clean copies are trusted after these, and after nothing else.
+/// Shutdowns in between: clean copies are trusted after a clean shutdown, and never otherwise.
 #[test]
 fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
     let test = "extra_copies_that_survive_shutdowns_are_never_older_than_the_home";
@@ -235,8 +229,7 @@ fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
     run(&campaign, &Engine::write_back());
 }
 
-/// Clean copies are trusted after crashes: but for those in spans that were written to, and never a block
-/// slot's earlier block.
+/// Clean copies survive crashes, except in spans with writes, and never as an earlier block of a block slot.
 #[test]
 fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
     let test = "clean_extra_copies_that_survive_crashes_are_never_older_than_the_home";
@@ -245,8 +238,7 @@ fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
     run(&campaign, &Engine::read_cache());
 }
 
-/// A disk that was there before, with a write-back cache before it: it gets what guests write, and what the
-/// cache holds is never older.
+/// An adopted disk behind a write-back cache: writes reach the disk, and the cache is never older.
 #[test]
 fn an_adopted_disk_loses_nothing_flushed() {
     let campaign = adopted("adopted", "an_adopted_disk_loses_nothing_flushed", 2);
@@ -259,7 +251,7 @@ fn an_adopted_disk_behind_a_read_cache_loses_nothing_flushed() {
     run(&campaign, &Engine { cache_extents: 4, ..adopting(Engine::read_cache()) });
 }
 
-/// With two copies clean extra copies are trusted where both are alike, and none while a device is not there.
+/// With two copies, clean extra copies are trusted if both are alike, and never without one of the devices.
 #[test]
 fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
     let test = "clean_extra_copies_beside_two_required_ones_are_never_older_than_these";
@@ -270,24 +262,23 @@ fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
     run(&campaign, &Engine { copies: 2, past: false, ..Engine::read_cache() });
 }
 
-/// What is behind differs on purpose, a window of it at most: guests never read the copy that lacks
-/// something, also where the window's ranges come and go while they are copied, a device is away for a while,
-/// or another policy takes over.
+/// The second copy is stale on purpose, by a window at most, and guests never read stale ranges. Ranges
+/// enter and leave the window while they are copied, a device is away for a while, or another policy takes
+/// over.
 #[test]
 fn a_mirror_that_is_behind_by_a_window_loses_nothing_flushed() {
     let campaign = campaign("pass", "a_mirror_that_is_behind_by_a_window_loses_nothing_flushed", 7);
     run_behind(campaign, "pass,window=64KiB,max-lag=160KiB,idle=2ms,base=100us");
 }
 
-/// The same with a disk that is written at once, in whatever order writes come.
+/// The same with a disk that is written at once, whatever the order of the writes.
 #[test]
 fn a_write_behind_mirror_loses_nothing_flushed() {
     let campaign = campaign("write-behind", "a_write_behind_mirror_loses_nothing_flushed", 11);
     run_behind(campaign, "raid1,write-behind,limit=48KiB");
 }
 
-/// Pages change tiers, blocks come to the cache, become dirty and are purged, and the split of the SSD
-/// changes meanwhile.
+/// Extents change tiers; blocks are cached, dirtied and purged; the split of the SSD changes meanwhile.
 #[test]
 fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
     let test = "tier_and_cache_on_one_ssd_lose_nothing_flushed";
@@ -303,8 +294,8 @@ fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
     );
 }
 
-/// Homes leave the SSD for copies of blocks and come back, and what is dirty is written back, from one mode
-/// to the next.
+/// From mode to mode, homes leave the SSD for copies of blocks and return, and dirty blocks are written
+/// back.
 #[test]
 fn a_policy_that_is_switched_between_its_modes_loses_nothing_flushed() {
     let test = "a_policy_that_is_switched_between_its_modes_loses_nothing_flushed";
@@ -315,7 +306,7 @@ fn a_policy_that_is_switched_between_its_modes_loses_nothing_flushed() {
     run(&campaign, &Engine { policy, cache_extents: 2, ..Engine::wardrop() });
 }
 
-/// With two copies of everything the SSD may be lost: what is in the cache is clean then.
+/// With two copies of everything the SSD may be lost: the cache is then clean.
 #[test]
 fn tier_and_cache_on_an_ssd_that_is_lost_lose_nothing_flushed() {
     let test = "tier_and_cache_on_an_ssd_that_is_lost_lose_nothing_flushed";
@@ -340,7 +331,7 @@ fn run_behind(mut campaign: Campaign, policy: &str) {
     run(&campaign, &Engine { copies: 2, policy: policy.to_owned(), ..Engine::wardrop() });
 }
 
-/// Devices fail under a read cache: what they lost is not in the cache after that.
+/// Devices fail under a read cache: lost data must leave the cache.
 #[test]
 fn a_read_cache_on_disks_that_fail_returns_nothing_that_was_not_written() {
     let test = "a_read_cache_on_disks_that_fail_returns_nothing_that_was_not_written";
@@ -359,8 +350,8 @@ fn dirty(mut campaign: Campaign) -> Campaign {
     campaign
 }
 
-/// Blocks are promoted, dirtied in both areas, handed from one to the other, written back and evicted, also
-/// while another policy takes over.
+/// Blocks are promoted, dirtied, handed between the areas, written back and evicted, also as the policy
+/// changes.
 #[test]
 fn hystor_loses_nothing_flushed() {
     let mut campaign = hystor(campaign("hystor", "hystor_loses_nothing_flushed", 12));
@@ -368,7 +359,7 @@ fn hystor_loses_nothing_flushed() {
     run(&campaign, &Engine::hystor());
 }
 
-/// The SSD or the disk fails, for a while or for good, with dirty blocks and without.
+/// The SSD or the disk fails, for a while or for good, with and without dirty blocks.
 #[test]
 fn hystor_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
     let test = "hystor_on_disks_that_fail_loses_nothing_that_a_flush_promised";
@@ -377,7 +368,7 @@ fn hystor_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
     run(&campaign, &Engine::hystor());
 }
 
-/// Small requests, most of them to a few blocks again and again: searches choose them.
+/// Small requests, most of them to a few blocks again and again, so that searches choose these blocks.
 fn hystor(mut campaign: Campaign) -> Campaign {
     let workload = &mut campaign.setup.workload;
     (workload.requests, workload.largest) = (300, KIB * 12);
@@ -386,18 +377,17 @@ fn hystor(mut campaign: Campaign) -> Campaign {
     campaign
 }
 
-/// With two copies no flush that succeeds hides what one device lost.
+/// With two copies, no successful flush hides a loss of one device.
 #[test]
 fn two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised";
     let mut campaign = campaign("mirror-faults", test, 30);
-    // After a crash one copy alone counts until the other is resynchronised: its errors are the guests'.
+    // After a crash one copy alone counts until the other is resynchronised: its errors reach the guests.
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { copies: 2, ..Engine::wardrop() });
 }
 
-/// On several devices extents move, and are cached, beside a device that fails: what was copied from it since
-/// it lost writes is no better.
+/// Extents move and are cached beside a failing device: data copied after its loss of writes is stale, too.
 #[test]
 fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised";
@@ -406,8 +396,7 @@ fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
     run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
 }
 
-/// Extents with two copies move to a third device, and are cached there, while flushes lose what they were to
-/// keep.
+/// Extents with two copies move to a third device, and are cached there, while flushes lose their writes.
 #[test]
 fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised";
@@ -419,8 +408,8 @@ fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promis
     run(&campaign, &Engine { chaos: true, past: false, copies: 2, ..Engine::wardrop() });
 }
 
-/// Blocks smaller than parts: a write or a discard changes, with the zeros around it, blocks that it does not
-/// touch, and their extra copies.
+/// Blocks smaller than parts: a write or a discard fills neighbouring blocks with zeros, and so changes
+/// untouched blocks and their extra copies.
 #[test]
 fn blocks_smaller_than_parts_lose_nothing_flushed() {
     let mut campaign = campaign("small-blocks", "blocks_smaller_than_parts_lose_nothing_flushed", 6);
@@ -432,19 +421,18 @@ fn blocks_smaller_than_parts_lose_nothing_flushed() {
     run(&campaign, &Engine { extent_size: KIB * 256, ..Engine::write_back() });
 }
 
-/// With two copies a device may be missing, and comes back when the volume is opened again.
+/// With two copies a device may be missing, and returns at the next opening.
 #[test]
 fn two_copies_lose_nothing_while_a_device_is_missing() {
     let mut campaign = campaign("missing", "two_copies_lose_nothing_while_a_device_is_missing", 4);
     campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::ReadErrors];
-    // While a device is missing, or behind after a crash, there is one copy to read.
+    // While a device is missing, or stale after a crash, only one copy can be read.
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.states.go_on = 0.5;
     run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
 }
 
-/// A device that came back is current only once its journal and its map images are: the other one may go
-/// next.
+/// A returned device is current only once its journal and its map images are: the other device may go next.
 #[test]
 fn a_device_that_came_back_serves_alone_when_the_other_goes() {
     let test = "a_device_that_came_back_serves_alone_when_the_other_goes";
@@ -455,7 +443,7 @@ fn a_device_that_came_back_serves_alone_when_the_other_goes() {
     run(&campaign, &Engine { copies: 2, checkpoints: false, ..Engine::wardrop() });
 }
 
-/// A device that is one opening old holds older bytes than the others know of.
+/// A device that missed one opening holds older bytes than the other devices know of.
 #[test]
 fn an_old_copy_of_a_device_is_refused() {
     let mut campaign = campaign("stale", "an_old_copy_of_a_device_is_refused", 19);
@@ -464,20 +452,20 @@ fn an_old_copy_of_a_device_is_refused() {
     run(&campaign, &Engine::wardrop());
 }
 
-/// Damaged metadata is made good or refused, and never believed.
+/// Damaged metadata is repaired or refused, and never believed.
 #[test]
 fn damaged_metadata_is_never_believed() {
     let mut campaign = campaign("damage", "damaged_metadata_is_never_believed", 14);
     campaign.setup.workload.errors = Errors::Tolerated;
-    // All copies of a superblock may be hit, or the table of devices.
+    // Rot may hit all copies of a superblock, or the table of devices.
     campaign.setup.refusals = vec![ErrorKind::Corrupt, ErrorKind::Invalid, ErrorKind::Degraded];
     campaign.setup.disturbances =
         vec![Disturbance::Rot, Disturbance::LostWrites, Disturbance::MisdirectedWrites];
-    // With one copy the newest batch itself is proved by nothing else.
+    // With one copy, nothing else proves the newest batch.
     run(&campaign, &Engine { copies: 2, ..Engine::wardrop() });
 }
 
-/// A device that does not answer in time costs no data, and no request of a guest waits for it for ever.
+/// A device that misses its deadlines costs no data, and no request of a guest waits for ever.
 #[test]
 fn two_copies_on_disks_that_do_not_answer_lose_nothing_flushed() {
     let test = "two_copies_on_disks_that_do_not_answer_lose_nothing_flushed";
@@ -487,8 +475,8 @@ fn two_copies_on_disks_that_do_not_answer_lose_nothing_flushed() {
     run(&campaign, &Engine { copies: 2, ..Engine::wardrop() });
 }
 
-/// All homes on the disk, and room for a part of the blocks on the SSD. Under write-back much of what is
-/// written lies on the SSD alone for a while, and is written back beside guests.
+/// All homes on the disk, and room for a part of the blocks on the SSD. Under write-back, much of the
+/// written data lies on the SSD alone for a while, and is written back beside guests.
 #[test]
 fn a_cache_in_either_mode_loses_nothing_flushed() {
     let test = "a_cache_in_either_mode_loses_nothing_flushed";
@@ -501,7 +489,7 @@ fn a_cache_in_either_mode_loses_nothing_flushed() {
             "cache,cache=5%,mode=write-back,evict=s3-fifo,dirty-high=60%,dirty-low=40%",
             KIB * 12,
         ),
-        // Some writes go past the cache, over dirty blocks and clean ones.
+        // Some writes bypass the cache, over dirty blocks and clean blocks.
         ("cache-past", "cache,cache=20%,mode=write-back,bypass=64KiB,dirty-high=40%,dirty-low=20%", KIB * 64),
     ] {
         let mut campaign = campaign(name, test, 3);

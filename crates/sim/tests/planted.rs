@@ -1,4 +1,4 @@
-//! Bugs that were planted in the engine: campaigns like those of `engine.rs` must find each of them, soon.
+//! Planted bugs of the engine: campaigns like those of `engine.rs` must find each bug, soon.
 //!
 //! `cargo test -p braid-sim --features planted --test planted`; with `BRAID_PLANTED=NAME` for one bug.
 
@@ -89,10 +89,10 @@ use hunts::hunt;
 use std::panic::catch_unwind;
 use std::time::Instant;
 
-/// Seeds after which a bug counts as not found.
+/// Number of seeds after which a bug counts as not found.
 const SEEDS: u64 = 300;
 
-/// What a hunt for a bug finds; `None` if the bug escapes.
+/// Returns the failure caused by the bug; `None` if the bug escapes.
 fn find(bug: Bug) -> Option<Failure> {
     let (campaign, engine) = hunt(bug);
     plant(Some(bug));
@@ -119,14 +119,14 @@ fn every_planted_bug_of_the_pending_log_is_found() {
     assert!(escaped.is_empty(), "no death of the software finds {escaped:?}");
 }
 
-/// All of some bugs, or the one that the environment asks for.
+/// Returns all of `bugs`, or the bug named in the environment.
 fn chosen(bugs: &'static [Bug]) -> impl Iterator<Item = Bug> {
     let asked = std::env::var("BRAID_PLANTED").ok();
     let is_chosen = move |bug: &Bug| asked.as_ref().is_none_or(|asked| format!("{bug:?}") == *asked);
     bugs.iter().copied().filter(is_chosen)
 }
 
-/// The first seed of a trial that fails with this bug.
+/// Returns the first seed with a failing trial under this bug.
 fn found_by(bug: Bug, trial: fn(u64)) -> Option<u64> {
     let start = Instant::now();
     plant(Some(bug));
@@ -218,7 +218,7 @@ fn every_planted_bug_of_devices_is_found() {
     let escaped: Vec<Bug> =
         bugs.filter(|&bug| found_by(bug, device_campaign::live_and_crash).is_none()).collect();
     assert!(escaped.is_empty(), "no life of devices finds {escaped:?}");
-    // Without a planted bug they find nothing.
+    // Without a planted bug the trials find nothing.
     (0..6).for_each(device_campaign::live_and_crash);
 }
 
@@ -263,7 +263,7 @@ fn every_planted_bug_of_lies_is_found() {
     assert!(escaped.is_empty(), "no device that lies finds {escaped:?}");
 }
 
-/// Or a hunt would find the engine's own mistakes.
+/// Otherwise a hunt could find the engine's own mistakes.
 #[test]
 fn without_a_planted_bug_the_same_hunts_find_nothing() {
     for bug in [

@@ -1,4 +1,4 @@
-//! The adversary: disturbs one disk of a world, one episode after the other, while guests work.
+//! The adversary: disturbs one disk of a world, one episode after another, while guests work.
 
 use crate::campaign::run::Places;
 use crate::campaign::{Disturbance, Subject, Tally};
@@ -13,18 +13,19 @@ use std::rc::Rc;
 /// The longest pause between two episodes.
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(20);
 /// The longest episode; most are far shorter. Flushes are rare, so they fail for up to
-/// [`LONGEST_OF_FLUSHES`]; a device hangs for up to [`LONGEST_HANG`].
+/// [`LONGEST_OF_FLUSHES`]. A device hangs for up to [`LONGEST_HANG`].
 const LONGEST_EPISODE: Nanos = Nanos::from_millis(100);
 const LONGEST_OF_FLUSHES: Nanos = Nanos::from_secs(1);
 /// Longer than a request of a guest may take.
 const LONGEST_HANG: Nanos = Nanos::from_secs(300);
-/// Up to beyond the deadline of requests that another copy answers, or beyond all deadlines.
+/// Durations of stalls: up to beyond the deadline of requests that another copy answers, or beyond all
+/// deadlines.
 const STALLS: [Range<Nanos>; 2] =
     [Nanos::from_millis(100)..Nanos::from_secs(8), Nanos::from_secs(8)..Nanos::from_secs(100)];
 
-/// The longest place that goes bad by itself.
+/// The longest range that goes bad by itself.
 const LONGEST_BAD: Bytes = Bytes(64 << 10);
-/// So many places of a disk go bad in all its lives: a disk with more of them is a disk that fails.
+/// Maximum number of bad places of a disk in all its lives: a disk with more has failed.
 const MOST_BAD_PLACES: usize = 3;
 
 /// Disturbs one life of a volume.
@@ -32,10 +33,10 @@ pub(super) struct Adversary<S: Subject> {
     pub subject: S,
     pub world: World,
     pub victim: Disk,
-    /// Which of the disks that is.
+    /// Index of the victim among the disks.
     pub place: usize,
     pub oracle: SharedOracle,
-    /// Where its metadata lay when the volume was made.
+    /// Places of the metadata when the volume was created.
     pub places: Places,
     pub kinds: Vec<Disturbance>,
     pub rng: Rng,
@@ -47,12 +48,12 @@ pub(super) struct Adversary<S: Subject> {
 #[derive(Clone, Default)]
 pub(super) struct Truce {
     is_made: Rc<Cell<bool>>,
-    /// The disk lost its cache: what had it open does not get it back.
+    /// The disk lost its cache: this life must not get the disk back.
     is_impossible: Rc<Cell<bool>>,
 }
 
 impl Truce {
-    /// From now on `victim` is as good as any, or gone.
+    /// From now on `victim` is free of faults, or gone for good.
     pub(super) fn make(&self, victim: &Disk) {
         self.is_made.set(true);
         self.restore(victim);
@@ -66,7 +67,7 @@ impl Truce {
 }
 
 impl<S: Subject> Adversary<S> {
-    /// Disturbs until the truce. The export is there as soon as the volume is open.
+    /// Disturbs until the truce. `export` is set as soon as the volume is open.
     pub(super) async fn run(mut self, export: Rc<Cell<Option<S::Export>>>) {
         self.kinds.retain(|kind| !kind.is_of_opening());
         while !self.kinds.is_empty() {
@@ -89,12 +90,11 @@ impl<S: Subject> Adversary<S> {
 
     async fn change_policy(&mut self, export: S::Export) {
         self.tally.count(Disturbance::PolicyChanges);
-        // A policy that cannot be written down leaves the volume as it was: its guests tell whether that is
-        // true.
+        // A policy that cannot be recorded leaves the volume unchanged; the guests verify the claim.
         let _told = self.subject.clone().change_policy(export, self.rng.fork()).await;
     }
 
-    /// One plan of faults for a while.
+    /// Applies one plan of faults for a while.
     async fn episode(&mut self, kind: Disturbance, export: Option<&S::Export>) {
         let (plan, longest) = self.plan(kind, self.metadata(export));
         let faults = self.victim.faults();
@@ -163,7 +163,7 @@ impl<S: Subject> Adversary<S> {
         (plan, longest)
     }
 
-    /// A few bytes of one place change.
+    /// Changes a few bytes of one metadata range.
     fn rot(&mut self, export: Option<&S::Export>) {
         let metadata = self.metadata(export);
         if metadata.is_empty() {
@@ -177,7 +177,7 @@ impl<S: Subject> Adversary<S> {
         self.tally.count(Disturbance::Rot);
     }
 
-    /// A place of the metadata goes bad, or any, unless enough places are bad already.
+    /// Makes a place bad, half the time in the metadata, unless enough places are bad already.
     fn spoil(&mut self) {
         let rng = &mut self.rng;
         if self.victim.store().count_bad_places() >= MOST_BAD_PLACES || rng.chance(0.7) {
@@ -188,7 +188,7 @@ impl<S: Subject> Adversary<S> {
         let within = if rng.chance(0.5) { &regions[..] } else { &everywhere[..] };
         let bad = if rng.chance(0.5) { Bad::UntilWritten } else { Bad::ForEver };
         if let Some(place) = bad_part(within, rng, LONGEST_BAD) {
-            // A device whose superblock can be read and not written keeps a volume from being opened.
+            // A device with a superblock that is readable but not writable prevents opening.
             let is_essential = |part: &Range<Bytes>| !regions.contains(part) && overlaps(part, &place);
             let bad = if metadata.iter().any(is_essential) { Bad::UntilWritten } else { bad };
             self.victim.spoil(place, bad);
@@ -202,7 +202,7 @@ impl<S: Subject> Adversary<S> {
     }
 }
 
-/// A part of one of these ranges, in whole sectors: often one page.
+/// Returns a part of one of the ranges, in whole sectors: half the time one sector.
 fn bad_part(ranges: &[Range<Bytes>], rng: &mut Rng, longest: Bytes) -> Option<Range<Bytes>> {
     let range = ranges.get(rng.below(ranges.len().max(1) as u64) as usize)?;
     let start = range.start + Bytes(rng.below((range.end - range.start).0)).align_down(SECTOR);

@@ -1,9 +1,9 @@
-//! What may happen to a volume while its guests work, by name.
+//! Events that may happen to a volume while guests work, by name.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A kind of disturbance. In one life all of them strike the same disk.
+/// A kind of disturbance. In one life all kinds strike the same disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Disturbance {
     /// Some reads fail.
@@ -14,22 +14,22 @@ pub enum Disturbance {
     BadSectors,
     /// Some flushes fail, and lose nothing.
     FlushErrors,
-    /// Some flushes fail and lose what they should have made durable; the next ones succeed.
+    /// Some flushes fail and lose the writes that they covered; the next flushes succeed.
     LossyFlushes,
     /// Some operations take seconds, or up to 100.
     Stalls,
     /// For up to five minutes no operation begins or ends.
     Hangs,
-    /// The disk goes away and comes back; if it lost what was not flushed, only to the next life.
+    /// The disk goes away and comes back: in the next life only, if unflushed writes were lost.
     Deaths,
     /// Some discards fail, and may have been carried out in part.
     DiscardErrors,
-    /// For up to five minutes no discard begins or ends, and all else does.
+    /// For up to five minutes no discard begins or ends; all other operations do.
     DiscardHangs,
-    /// A place cannot be read until it is written, or neither be read nor written any more, in all later
-    /// lives, too.
+    /// A place is unreadable until rewritten, or neither readable nor writable any more, also in all later
+    /// lives.
     BadPlaces,
-    /// A place in the metadata can neither be read nor written for a while, or not be read.
+    /// A place in the metadata is unreadable, or neither readable nor writable, for a while.
     BadRegions,
     /// Bytes of metadata change by themselves.
     Rot,
@@ -39,21 +39,21 @@ pub enum Disturbance {
     MisdirectedWrites,
     /// The disk is missing when the volume is opened.
     MissingDevice,
-    /// Any disk is missing when the volume is opened: another one each time.
+    /// Any disk is missing when the volume is opened: another disk each time.
     MissingInTurn,
     /// When the volume is opened, the disk is an old copy of itself.
     StaleDevice,
-    /// When the volume is opened, a copy of the disk is given beside it, which is as old as the disk, or
+    /// When the volume is opened, a copy of the disk is present beside the disk, as old as the disk or
     /// older.
     ClonedDevice,
     /// When the volume is opened, the disks are given in another order.
     ShuffledDevices,
-    /// The policy changes: no fault, but it disturbs all the same.
+    /// The policy changes: no fault, but a disturbance all the same.
     PolicyChanges,
 }
 
 impl Disturbance {
-    /// What may happen to a disk that fails by itself.
+    /// Faults of a disk that fails by itself.
     pub const OF_FAILING_DISKS: [Disturbance; 8] = [
         Disturbance::ReadErrors,
         Disturbance::WriteErrors,
@@ -90,7 +90,7 @@ impl Disturbance {
         Disturbance::PolicyChanges,
     ];
 
-    /// Its name in reports and trials.
+    /// The kind's name in reports and trials.
     pub fn name(self) -> &'static str {
         match self {
             Disturbance::ReadErrors => "read-errors",
@@ -117,7 +117,7 @@ impl Disturbance {
         }
     }
 
-    /// Whether it strikes when a volume is opened, and not while it is in use.
+    /// True if the kind strikes at the opening of a volume, and not during its use.
     pub(super) fn is_of_opening(self) -> bool {
         matches!(
             self,

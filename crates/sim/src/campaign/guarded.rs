@@ -1,5 +1,5 @@
-//! Panics and deadlocks of what is put to the test are failures of a trial, with its seed: not the end of the
-//! campaign, which must still shorten them.
+//! Panics and deadlocks of the subject are failures of a trial, with its seed. They do not end the campaign,
+//! because the campaign must still shorten the trial.
 
 use crate::World;
 use crate::world::Ended;
@@ -8,15 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic of this thread is kept for the failure's message instead of being printed.
+    /// True if a panic of this thread is kept for the failure's message instead of being printed.
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs a world until `future` has ended; `None` if the power was cut before.
+/// Runs a world until `future` has ended; `None` if the power was cut first.
 ///
 /// # Errors
-/// What a task panicked with, or where the world stood still.
+/// The message of a task's panic, or the time of a deadlock.
 pub(super) fn run_guarded<T: 'static>(
     world: &World,
     future: impl Future<Output = T> + 'static,
@@ -28,7 +28,7 @@ pub(super) fn run_guarded<T: 'static>(
     }
 }
 
-/// Ends a world. One whose task has panicked may panic once more: that says nothing new.
+/// Ends a world. After a panic of a task, a second panic here adds nothing new and is ignored.
 pub(super) fn halt(world: &World) {
     let _said = guarded(|| world.halt());
 }

@@ -1,4 +1,4 @@
-//! A life after a crash: open, verify all, audit, verify again, and sometimes go on working.
+//! A life after a crash: open, verify all bytes, audit, verify again, and sometimes continue the work.
 
 use crate::campaign::adversary::Truce;
 use crate::campaign::guarded::{halt, run_guarded};
@@ -13,13 +13,13 @@ use braid_runtime::Arena;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Guests of a later life pass about so many cut points.
+/// Approximate number of cut points that the guests of a later life pass.
 const LATEST_CUT: u64 = 200;
 
-/// An opening has no deadlines: it waits for a device that does not answer, again and again.
+/// An opening has no deadlines: recovery retries a silent device again and again.
 const LONGEST_OPENING: Nanos = Nanos::from_secs(4 * 3600);
 
-/// What a life is told, and what it tells.
+/// Inputs and outputs of a life.
 struct Life<S: Subject> {
     subject: S,
     world: World,
@@ -27,27 +27,27 @@ struct Life<S: Subject> {
     arena: Arena,
     rng: Rng,
     workload: Workload,
-    /// How many points after verification the power is cut, if it is.
+    /// Number of cut points between verification and the power cut; `None` for no such cut.
     cut_while_working: Option<u64>,
     kind: Kind,
-    /// Whether some place of a disk cannot be read, which guests may meet.
+    /// True if some place of a disk is unreadable, so that guests may meet read errors.
     has_bad_places: bool,
     truce: Truce,
     victim: Option<Disk>,
-    /// Where the adversary looks for the open volume.
+    /// Place in which the adversary finds the open volume.
     open: OpenVolume<S>,
     is_open: Rc<Cell<bool>>,
     is_verified: Rc<Cell<bool>>,
 }
 
-/// What came of a life that nothing cut.
+/// Result of a life without a power cut.
 enum Outcome {
     Lived { closed: bool },
     Refused(Error),
 }
 
 impl<S: Subject> Trial<'_, S> {
-    /// One life on the disks as they are.
+    /// Runs one life on the disks in their present state.
     pub(super) fn live(&mut self, kind: Kind, report: &mut Report) -> Result<End, String> {
         let world = self.next_world();
         let mut disks: Vec<Disk> = self.disks.iter().map(|disk| disk.attach(&world)).collect();
@@ -72,11 +72,12 @@ impl<S: Subject> Trial<'_, S> {
         }
         self.keep_memory(&world);
         if !self.has_memory && !is_open.get() && self.oracle.borrow().may_have_lost() {
-            // An opening that knows no pending log, and ends before a superblock says so, leaves no sign of
-            // the flush that failed: software cannot see that the log is no better than the devices.
+            // An opening that ignores the pending log and ends before a superblock records the opening
+            // leaves no sign of the failed flush. Software cannot see then that the log is no better than
+            // the devices.
             self.memory.iter_mut().for_each(StoredMemory::restart_machine);
         }
-        // An old copy that was refused is out of play: the disk itself comes back.
+        // A refused old copy is out of play: the disk itself returns.
         if is_open.get() || !is_stale {
             self.disks = present.iter().map(Disk::store).collect();
         }
@@ -105,8 +106,9 @@ impl<S: Subject> Trial<'_, S> {
         }
     }
 
-    /// Decides whether a life is cut while it opens and verifies, or while guests work again: then gives
-    /// after how many points. Short times are as likely as long ones.
+    /// Decides whether the power cut of a life comes during opening and verification, or later, while guests
+    /// work. For the latter, returns the number of cut points until the cut. Short times are as likely as
+    /// long times.
     fn choose_cut(&mut self, world: &World, kind: Kind) -> Option<u64> {
         if kind == Kind::Recovery || self.rng.chance(0.3) {
             return None;
@@ -124,7 +126,7 @@ impl<S: Subject> Trial<'_, S> {
         self.run.setup.refusals.contains(&kind)
     }
 
-    /// Takes a disk away, or puts an old copy of it in its place.
+    /// Removes, copies, reorders or replaces disks before an opening, as the campaign allows.
     fn swap(&mut self, world: &World, disks: &mut Vec<Disk>, tally: &Tally) -> Option<Disturbance> {
         let kinds: Vec<Disturbance> =
             self.run.setup.disturbances.iter().copied().filter(|kind| kind.is_of_opening()).collect();
@@ -240,8 +242,7 @@ impl<S: Subject> Life<S> {
     }
 }
 
-/// Whether an opening may be refused with this error when this has been done to its disks. Faults may be the
-/// reason of any error.
+/// True if `error` is a legal reason to refuse an opening after `swapped`. Faults may cause any error.
 fn may_refuse_for_a_while(swapped: Option<Disturbance>, error: &Error) -> bool {
     match swapped {
         Some(Disturbance::MissingDevice | Disturbance::MissingInTurn) => error.kind() == ErrorKind::Degraded,

@@ -11,11 +11,13 @@
 //! guarded.rs   panics and deadlocks are failures too
 //! ```
 //!
-//! A *run* is one seed. Its first life creates a volume and runs the workload to its end, or to an orderly
-//! closing. At some cut points on the way a snapshot is taken of all disks (durable, unflushed and in flight)
-//! and of the oracle, which does not end the run. A *trial* is one outcome of one snapshot: another fate of
-//! what was not flushed. It costs one recovery: open, read all, audit, read all again. Some trials go on: cut
-//! again (also within recovery), killed, closed, disturbed, with more work in between. Everything in a trial
+//! A *run* is one seed. Its first life creates a volume and runs the workload to its end, or to a clean
+//! shutdown. At some cut points, the campaign takes a snapshot of all disks (durable, unflushed and in
+//! flight) and of the oracle, without ending the run.
+//!
+//! A *trial* is one outcome of one snapshot: another fate of the unflushed writes. A trial costs one
+//! recovery: open, read all, audit, read all again. Some trials continue: cut again (also within recovery),
+//! killed, closed, disturbed, with more work in between. Everything in a trial follows from its [`TrialId`].
 //! follows from its [`TrialId`].
 
 mod adversary;
@@ -41,11 +43,11 @@ use run::{Picks, Run};
 use trial::Trial;
 
 impl Campaign {
-    /// Runs the listed regressions, then all seeds, until a trial fails. `BRAID_CRASH_TRIAL` restricts it to
-    /// one trial.
+    /// Runs the listed regressions, then all seeds, until a trial fails. `BRAID_CRASH_TRIAL` restricts the
+    /// campaign to one trial.
     ///
     /// # Errors
-    /// The first failure, shortened.
+    /// The first failure; failures of seeds are shortened.
     pub fn run<S: Subject>(&self, subject: &S) -> Result<Report, Box<Failure>> {
         let mut report = Report::default();
         if let Some(trial) = TrialId::asked_for() {
@@ -61,7 +63,7 @@ impl Campaign {
         Ok(report)
     }
 
-    /// A run with all its crash states.
+    /// Runs one seed with all its crash states.
     fn run_seed<S: Subject>(&self, subject: &S, seed: u64, report: &mut Report) -> Result<(), Box<Failure>> {
         let run = Run::new(self, subject, TrialId { seed, ..TrialId::default() });
         for snapshot in run.first_life(Picks::Spread(self.states.every), report)? {
@@ -72,7 +74,7 @@ impl Campaign {
         Ok(())
     }
 
-    /// One trial: the run up to its point, and the outcome.
+    /// Runs one trial: the run up to the trial's point, then the outcome.
     fn run_trial<S: Subject>(
         &self,
         subject: &S,

@@ -1,4 +1,4 @@
-//! What a campaign declares: seeds, states, disks, guests, disturbances, and what these may lead to.
+//! Declaration of a campaign: seeds, states, disks, guests, disturbances, and their legal consequences.
 
 use crate::campaign::Disturbance;
 use crate::{DiskOptions, Workload};
@@ -8,9 +8,9 @@ use std::ops::Range;
 /// Runs of a workload, each with many crash states.
 #[derive(Clone, Debug)]
 pub struct Campaign {
-    /// Its name in the list of regressions.
+    /// The campaign's name in the list of regressions.
     pub name: &'static str,
-    /// The command that runs the test which owns this campaign; a failure prints it with its trial.
+    /// Command that runs the test of this campaign; a failure prints the command with its trial.
     pub command: String,
     /// Each seed is another run: another workload, schedule and configuration.
     pub seeds: Range<u64>,
@@ -18,26 +18,26 @@ pub struct Campaign {
     pub states: States,
     /// The volume and its surroundings.
     pub setup: Setup,
-    /// Trials that failed once, and run first: a line for each, with the campaign's name and the trial. `#`
-    /// begins a comment.
+    /// Trials that failed once, and run first. Each line holds the campaign's name and the trial; `#` begins
+    /// a comment.
     pub regressions: &'static str,
-    /// How many trials are spent on shortening a failure.
+    /// Maximum number of trials spent on shortening a failure.
     pub shortening: u64,
 }
 
-/// How many crash states are made of a run.
+/// Number and kinds of crash states of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct States {
     /// The mean distance between two snapshots, in cut points; 1 for a snapshot at each.
     pub every: u64,
-    /// Outcomes that are drawn from each snapshot.
+    /// Number of outcomes drawn from each snapshot.
     pub outcomes: u64,
-    /// Of these, the share that is killed instead of losing power: nothing is lost then.
+    /// Share of outcomes with killed software and without a power cut: nothing is lost.
     pub killed: f64,
-    /// The share whose software dies, and leaves memory that lasts ([`crate::LastingBytes`]): then all that
-    /// was acknowledged is read again. Not 0: worlds have such memory.
+    /// Share of outcomes with a death of the software that leaves lasting memory ([`crate::LastingBytes`]):
+    /// all acknowledged writes are then read again. Worlds have lasting memory only if the share is not 0.
     pub deaths: f64,
-    /// The share that goes on to further lives after its recovery.
+    /// Share of outcomes with further lives after the recovery.
     pub go_on: f64,
 }
 
@@ -46,19 +46,19 @@ pub struct States {
 pub struct Setup {
     /// The disks of a new volume.
     pub disks: Vec<DiskOptions>,
-    /// What guests do in the first life; later lives do a quarter of it.
+    /// The load of the guests in the first life; later lives do a quarter.
     pub workload: Workload,
-    /// What happens to the disks while guests work.
+    /// Disturbances of the disks while guests work.
     pub disturbances: Vec<Disturbance>,
-    /// The kinds of error with which opening may be refused for good, with nothing disturbing it any more:
-    /// the trial ends then. An opening that is disturbed may be refused with any kind, and is repeated
-    /// undisturbed.
+    /// Kinds of error with which an undisturbed opening may be refused for good: the trial ends then. A
+    /// disturbed opening may be refused with any kind of error, and is repeated undisturbed.
     pub refusals: Vec<ErrorKind>,
-    /// How many openings an old copy of a device has missed at least.
+    /// Minimum number of openings that an old copy of a device has missed.
     pub stale_openings: usize,
-    /// Whether an old copy of a device must be refused. A volume that can bring it up to date may take it.
+    /// True if an old copy of a device must be refused. A volume that can resynchronise the copy may accept
+    /// it.
     pub refuses_stale: bool,
-    /// How many extents a span may have: each seed draws one of these numbers.
+    /// Possible numbers of extents in a span: each seed draws one of these numbers.
     pub spans: Vec<u64>,
 }
 
@@ -72,7 +72,7 @@ impl Default for States {
 }
 
 impl Setup {
-    /// These disks, the default workload, and no disturbance.
+    /// Creates a setup with these disks, the default workload, and no disturbance.
     pub fn new(disks: Vec<DiskOptions>) -> Setup {
         Setup {
             disks,
@@ -85,14 +85,14 @@ impl Setup {
         }
     }
 
-    /// How many extents a span of this seed has.
+    /// Number of extents in a span of this seed.
     pub fn span(&self) -> u64 {
         self.spans[0]
     }
 }
 
 impl Campaign {
-    /// A campaign on these disks, of one seed, with the default states.
+    /// Creates a campaign on these disks, with one seed and the default states.
     pub fn new(name: &'static str, command: impl Into<String>, disks: Vec<DiskOptions>) -> Campaign {
         Campaign {
             name,

@@ -1,4 +1,4 @@
-//! What a campaign has done, counted by kind, and what it found.
+//! Counts of a campaign's events by kind, and the failure found.
 
 use crate::Faults;
 use crate::campaign::{Disturbance, TrialId};
@@ -8,16 +8,16 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::rc::Rc;
 
-/// What a campaign that found nothing wrong has done.
+/// Counts of the events of a campaign without a failure.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// Runs of a workload on a new volume.
     pub runs: u64,
-    /// Cut points that these passed.
+    /// Cut points passed in these runs.
     pub points_passed: u64,
     /// Crash states that were recovered and verified.
     pub states: u64,
-    /// Times that a volume was opened, or began to be.
+    /// Times that a volume was opened, or began to be opened.
     pub lives: u64,
     /// Lives that a power cut ended.
     pub power_cuts: u64,
@@ -25,11 +25,11 @@ pub struct Report {
     pub kills: u64,
     /// Lives whose software died and left memory.
     pub deaths: u64,
-    /// Lives that were closed in order before their end.
+    /// Lives that ended with a clean shutdown.
     pub closings: u64,
-    /// Lives that were ended before all bytes had been verified: within opening and recovery.
+    /// Lives that ended within opening and recovery, before the verification of all bytes.
     pub cuts_in_recovery: u64,
-    /// Openings that were refused while they were disturbed, and succeeded afterwards.
+    /// Openings that were refused because of a disturbance, and repeated undisturbed.
     pub refused_for_a_while: u64,
     /// Openings that were refused for good, as the campaign allows.
     pub refused_for_good: u64,
@@ -41,14 +41,14 @@ pub struct Report {
 #[derive(Clone, Default)]
 pub(super) struct Tally {
     counts: Rc<RefCell<BTreeMap<Disturbance, u64>>>,
-    /// The episode that is going on: a life may end within it.
+    /// The current episode: a life may end within an episode.
     episode: Rc<RefCell<Option<Episode>>>,
 }
 
 struct Episode {
     kind: Disturbance,
     faults: Faults,
-    /// Faults that had been injected before it.
+    /// Faults injected before the episode.
     before: u64,
 }
 
@@ -64,7 +64,7 @@ impl Tally {
         self.episode.replace(Some(episode));
     }
 
-    /// The episode ends, if there is one: it counts if it struck.
+    /// Ends the current episode, if any, and counts the episode if a fault struck.
     pub(super) fn end(&self) {
         let Some(Episode { kind, faults, before }) = self.episode.take() else { return };
         if faults.injected() > before || matches!(kind, Disturbance::Deaths | Disturbance::Hangs) {
@@ -73,18 +73,18 @@ impl Tally {
     }
 }
 
-/// What went wrong, and how to see it again.
+/// A failure with the command for its replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Which trial failed.
+    /// The failed trial.
     pub trial: TrialId,
-    /// In which life; the first is 0.
+    /// Number of the failed life; the first is 0.
     pub life: u64,
-    /// What was wrong.
+    /// Description of the failure.
     pub message: String,
-    /// The trial that found it, if it could be shortened to this one.
+    /// The trial found first, if `trial` is a shortened form.
     pub found_by: Option<TrialId>,
-    /// The command that runs this trial again.
+    /// Command that replays `trial`.
     pub command: String,
 }
 

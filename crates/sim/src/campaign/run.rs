@@ -12,54 +12,54 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// One seed of a campaign, with what its subject made of the setup.
+/// One seed of a campaign, with the subject's changes of the setup.
 pub(super) struct Run<'a, S> {
     pub campaign: &'a Campaign,
     pub subject: S,
     pub setup: Setup,
     pub id: TrialId,
     pub arena: Arena,
-    /// The disk that all disturbances strike, in all lives: what they do to one disk, its copies elsewhere
-    /// make good.
+    /// The disk that all disturbances strike, in all lives: copies on other disks make up for the damage to
+    /// one disk.
     pub victim: usize,
-    /// Where metadata lay on the victim when the volume was made.
+    /// Places of metadata on the victim when the volume was created.
     pub places: RefCell<Places>,
 }
 
-/// Where metadata lies on a disk.
+/// Places of metadata on a disk.
 #[derive(Clone, Default)]
 pub(super) struct Places {
-    /// All of it.
+    /// All metadata ranges.
     pub metadata: Vec<Range<Bytes>>,
-    /// What an opening can do without.
+    /// Metadata ranges that are dispensable for an opening.
     pub regions: Vec<Range<Bytes>>,
 }
 
 /// The state of everything at one cut point. Cheap: bytes are shared until they change.
 pub(super) struct Snapshot<S> {
-    /// None for the end of the run.
+    /// Cut point; `None` for the end of the run.
     pub point: Option<u64>,
     pub disks: Vec<StoredDisk>,
     pub oracle: Oracle,
-    /// What opens the volume next.
+    /// The subject that opens the volume next.
     pub subject: S,
-    /// What memory that lasts holds, if the world has some.
+    /// Content of lasting memory, if the world has lasting memory.
     pub memory: Option<StoredMemory>,
 }
 
-/// At which cut points snapshots are taken; at the end of the run always, if it gets there.
+/// Choice of cut points for snapshots. A run that reaches its end always adds a snapshot there.
 #[derive(Clone, Copy)]
 pub(super) enum Picks {
-    /// This far apart on average.
+    /// At this average distance.
     Spread(u64),
-    /// At this one, which ends the run; none for the end.
+    /// At this point, which ends the run; `None` for the end.
     Only(Option<u64>),
 }
 
 /// The volume of a life, once it is open.
 pub(super) type OpenVolume<S> = Rc<Cell<Option<<S as Subject>::Export>>>;
 
-/// Spans are drawn from a stream of their own: with other spans, all else of a seed stays what it was.
+/// Stream from which spans are drawn. A separate stream: other spans change nothing else of a seed.
 const SPAN_STREAM: u64 = 0x7370_616e;
 
 type Snapshots<S> = Rc<RefCell<Vec<Snapshot<S>>>>;
@@ -69,7 +69,7 @@ impl<'a, S: Subject> Run<'a, S> {
         let mut setup = campaign.setup.clone();
         let drawn = Rng::new(id.seed ^ SPAN_STREAM).below(setup.spans.len() as u64) as usize;
         setup.spans = vec![id.span.unwrap_or(setup.spans[drawn])];
-        // Apart from the world's stream: the configuration does not depend on the schedule.
+        // Separate from the world's stream: the configuration does not depend on the schedule.
         let mut rng = Rng::new(!id.seed);
         let subject = subject.prepare(&mut rng, &mut setup);
         id.shorten(&mut setup);
@@ -79,7 +79,7 @@ impl<'a, S: Subject> Run<'a, S> {
         Run { campaign, subject, setup, id, arena: Arena::new(size), victim, places: RefCell::default() }
     }
 
-    /// Runs the workload, and gives the snapshots of it.
+    /// Runs the workload, and returns its snapshots.
     pub(super) fn first_life(
         &self,
         picks: Picks,
@@ -91,7 +91,7 @@ impl<'a, S: Subject> Run<'a, S> {
         }
         let result = self.live(&world, picks, report);
         halt(&world);
-        // What would follow does not matter.
+        // Fields for later lives do not matter to a failure of the first life.
         let id = || TrialId { point: None, outcome: 0, lives: None, ..self.id.clone() };
         result.map_err(|message| self.failure(id(), 0, message))
     }
@@ -129,7 +129,7 @@ impl<'a, S: Subject> Run<'a, S> {
         Ok(snapshots)
     }
 
-    /// Guests do all their work, and sometimes the volume is closed; whether it was.
+    /// Guests do all their work, and sometimes the volume is closed. True if the volume was closed.
     fn work(
         &self,
         world: &World,
@@ -155,8 +155,8 @@ impl<'a, S: Subject> Run<'a, S> {
         }
     }
 
-    /// Sends the adversary out, if the campaign disturbs; gives its victim, and where it looks for the open
-    /// volume.
+    /// Spawns the adversary, if the campaign has disturbances. Returns the victim, and the place in which
+    /// the adversary finds the open volume.
     pub(super) fn disturb(
         &self,
         world: &World,
@@ -191,7 +191,7 @@ impl<'a, S: Subject> Run<'a, S> {
     }
 }
 
-/// Closes a volume. True if it was closed; an error is forbidden unless devices may fail.
+/// Closes a volume. True on success. An error is a failure of the trial unless devices may fail.
 pub(super) async fn close<S: Subject>(
     subject: S,
     world: &World,

@@ -1,17 +1,17 @@
-//! From a trial that fails to one that is easier to understand: fewer disturbances, lives, clients and
-//! requests, and an earlier point.
+//! Turns a failing trial into a simpler failing trial: fewer disturbances, lives, clients and requests, and
+//! an earlier point.
 //!
-//! Greedy, with a bound: each step tries the simpler neighbours of the shortest trial so far, in this order,
-//! and takes the first that fails too, whatever it fails with. A step that makes another run or another life
-//! of it tries a few outcomes.
+//! The search is greedy and bounded. Each step tries the simpler neighbours of the shortest trial so far, in
+//! this order, and takes the first that fails too, whatever the failure. A change that leads to another run
+//! or another life tries a few outcomes.
 
 use crate::campaign::{Campaign, Failure, Report, Subject, TrialId};
 
-/// Outcomes that are tried of each simpler trial, beside its own.
+/// Outcomes tried of each simpler trial, beside the trial's own outcome.
 const OUTCOMES: u64 = 3;
 
 impl Campaign {
-    /// The shortest failing trial that a bounded search finds.
+    /// Returns the shortest failing trial that a bounded search finds.
     pub(super) fn shorten<S: Subject>(&self, subject: &S, failure: Box<Failure>) -> Box<Failure> {
         let (found_by, mut shortest, mut left) = (failure.trial.clone(), failure, self.shortening);
         loop {
@@ -64,7 +64,7 @@ fn shares(number: u64) -> impl Iterator<Item = u64> {
     all.into_iter().filter(move |share| (1..number).contains(share))
 }
 
-/// A trial with its own outcome and the first few.
+/// Returns the trial with its own outcome and with the first few outcomes.
 fn outcomes(trial: &TrialId) -> impl Iterator<Item = TrialId> {
     let others = (0..OUTCOMES).filter(|outcome| *outcome != trial.outcome);
     let all = std::iter::once(trial.outcome).chain(others);

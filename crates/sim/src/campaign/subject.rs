@@ -1,4 +1,4 @@
-//! What is put to the test.
+//! The system under test.
 
 use crate::campaign::Setup;
 use crate::{Disk, World};
@@ -6,37 +6,37 @@ use braid_base::{Bytes, Rng};
 use braid_engine::{Export, Result as EngineResult};
 use std::ops::Range;
 
-/// Something that makes an export on disks, and finds it again.
+/// A system that creates an export on disks, and opens the export again.
 pub trait Subject: Clone + 'static {
-    /// What guests use.
+    /// The interface of guests.
     type Export: Export;
 
-    /// The subject of one seed: may change what the campaign sets up, and choose its own configuration. The
-    /// same numbers give the same configuration.
+    /// Returns the subject of one seed. `prepare` may change the setup of the campaign, and choose its own
+    /// configuration. The same random numbers give the same configuration.
     fn prepare(&self, _rng: &mut Rng, _setup: &mut Setup) -> Self {
         self.clone()
     }
 
-    /// Makes a new volume. It is durable once this has ended: nothing is cut or disturbed before.
+    /// Creates a new volume. The volume is durable on return: no cut or disturbance comes earlier.
     fn create(self, world: World, disks: Vec<Disk>) -> impl Future<Output = EngineResult<Self::Export>>;
 
-    /// Opens the volume that these disks hold, after a crash or not. A disk may be missing, or be an old copy
-    /// of itself, if the campaign disturbs like that.
+    /// Opens the volume on these disks, after a crash or not. A disk may be missing, or be an old copy of
+    /// itself, if the campaign has such disturbances.
     fn open(self, world: World, disks: Vec<Disk>) -> impl Future<Output = EngineResult<Self::Export>>;
 
-    /// What one opening begins with. If the opening ends early, it opens the volume in the next life, with
-    /// what the machine has noted meanwhile beside its disks.
+    /// Returns the subject at the beginning of an opening. If the opening ends early, this subject opens the
+    /// volume in the next life, with the notes that the machine keeps beside its disks.
     fn begun(&self) -> Self {
         self.clone()
     }
 
-    /// What opens the volume in the next life, when this one ends now: with what the machine has noted of it
-    /// beside its disks.
+    /// Returns the subject that opens the volume in the next life if this life ends now, with the notes that
+    /// the machine keeps beside its disks.
     fn noted(&self, _export: &Self::Export) -> Self {
         self.clone()
     }
 
-    /// Closes the volume. All that was acknowledged before is durable afterwards.
+    /// Closes the volume. On success, all writes acknowledged earlier are durable.
     fn close(self, export: Self::Export) -> impl Future<Output = EngineResult<()>> {
         async move { export.flush().await }
     }
@@ -46,21 +46,22 @@ pub trait Subject: Clone + 'static {
         async { Ok(()) }
     }
 
-    /// Compares what no guest sees: the copies with each other, the slots with the map. Guests are at rest;
-    /// background work may be going on.
+    /// Compares state that no guest sees: the copies with each other, the slots with the map. Guests are at
+    /// rest; background work may be in progress.
     ///
     /// # Errors
-    /// What is wrong, as a sentence.
+    /// The inconsistency, as a sentence.
     fn audit(self, _export: Self::Export) -> impl Future<Output = Result<(), String>> {
         async { Ok(()) }
     }
 
-    /// For each disk, the metadata without which an opening goes on, if the others are sound.
+    /// Returns, for each disk, the metadata that is dispensable for an opening if the other metadata is
+    /// sound.
     fn regions(&self, export: &Self::Export) -> Vec<Vec<Range<Bytes>>> {
         self.metadata(export)
     }
 
-    /// For each disk, the ranges whose damage the subject notices: there bytes rot, and writes get lost.
+    /// Returns, for each disk, the ranges with detectable damage: places for rot and lost writes.
     fn metadata(&self, _export: &Self::Export) -> Vec<Vec<Range<Bytes>>> {
         Vec::new()
     }

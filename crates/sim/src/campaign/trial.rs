@@ -1,4 +1,4 @@
-//! A trial: what becomes of one snapshot.
+//! A trial: the fate of one snapshot.
 
 use crate::campaign::run::{Run, Snapshot};
 use crate::campaign::{Failure, Report, Subject, TrialId};
@@ -7,56 +7,57 @@ use braid_base::Rng;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// One outcome of one snapshot, and the lives that follow it.
+/// One outcome of one snapshot, and the lives that follow.
 pub(super) struct Trial<'a, S> {
     pub run: &'a Run<'a, S>,
     pub id: TrialId,
     pub disks: Vec<StoredDisk>,
-    /// The disks as lives in which the volume was open left them, oldest first.
+    /// States of the disks after lives with an open volume, oldest first.
     pub earlier: Vec<Vec<StoredDisk>>,
-    /// Whether the volume was open in the life before.
+    /// True if the volume was open in the previous life.
     pub was_open: bool,
     pub oracle: SharedOracle,
-    /// What opens the volume next.
+    /// The subject that opens the volume next.
     pub subject: S,
-    /// What software that died has left, if worlds have memory that lasts.
+    /// Memory left by dead software, if worlds have lasting memory.
     pub memory: Option<StoredMemory>,
-    /// Whether the software of this life finds that memory.
+    /// True if the software of this life finds the memory.
     pub has_memory: bool,
     pub rng: Rng,
     pub life: u64,
 }
 
-/// What a life after the first is like.
+/// Kind of a life after the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Open, verify, audit, verify again; nothing disturbs it. The trial ends with it.
+    /// Open, verify, audit, verify again, without disturbances. The trial ends afterwards.
     Recovery,
     /// More work, cuts, disturbances.
     Full,
-    /// As `Full`, but nothing disturbs it: an opening was refused before.
+    /// As `Full`, but without disturbances: the previous opening was refused.
     Undisturbed,
 }
 
 /// How a life ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
-    /// All was done.
+    /// All work was done.
     Peace,
-    /// Power cut, or what looks like it, after all bytes had been verified.
+    /// Power cut, kill or death after the verification of all bytes.
     Cut,
-    /// The same before that.
+    /// Power cut, kill or death before the verification of all bytes.
     CutInRecovery,
-    /// Opening was refused while it was disturbed.
+    /// A disturbed opening was refused.
     RefusedForAWhile,
-    /// Opening was refused, and the campaign allows that.
+    /// Opening was refused, as the campaign allows.
     RefusedForGood,
 }
 
-/// How often the software after a death finds what was left. Else it is as if it had been started elsewhere.
+/// Share of deaths after which the next software finds the memory. Otherwise the software counts as started
+/// elsewhere.
 const WITH_MEMORY: f64 = 0.9;
 
-/// Lives that may end early: the one after them is a mere recovery.
+/// Number of lives that may end early: the next life is a mere recovery.
 const FULL_LIVES: u64 = 3;
 
 impl<'a, S: Subject> Trial<'a, S> {
@@ -72,13 +73,13 @@ impl<'a, S: Subject> Trial<'a, S> {
             subject: snapshot.subject.clone(),
             memory: snapshot.memory.clone(),
             has_memory: snapshot.memory.is_some(),
-            // Apart from the world's stream, so that outcomes do not depend on how the run went on.
+            // Separate from the world's stream: outcomes do not depend on the remainder of the run.
             rng: Rng::new(run.id.seed ^ place ^ (outcome << 56)),
             life: 0,
         }
     }
 
-    /// Ends the life before, and runs all further lives.
+    /// Ends the previous life, and runs all further lives.
     pub(super) fn run(mut self, report: &mut Report) -> Result<(), Box<Failure>> {
         report.states += 1;
         let goes_on = self.rng.chance(self.run.campaign.states.go_on);
@@ -106,7 +107,7 @@ impl<'a, S: Subject> Trial<'a, S> {
         }
     }
 
-    /// Kills the software or cuts the power.
+    /// Ends a life: by a death of the software, a kill, or a power cut.
     fn end_life(&mut self, report: &mut Report) {
         let deaths = self.run.campaign.states.deaths;
         if deaths > 0.0 && self.rng.chance(deaths) {
@@ -137,7 +138,7 @@ impl<'a, S: Subject> Trial<'a, S> {
         }
     }
 
-    /// A world for the next life. Now and then it has no memory that lasts: what was left stays as it is.
+    /// Creates a world for the next life. A world without lasting memory leaves the stored memory as it is.
     pub(super) fn next_world(&mut self) -> World {
         let world = World::new(self.rng.next_u64());
         if let Some(memory) = self.memory.as_ref().filter(|_| self.has_memory) {
@@ -146,7 +147,7 @@ impl<'a, S: Subject> Trial<'a, S> {
         world
     }
 
-    /// Takes the memory of a life that has ended.
+    /// Stores the memory of a life that has ended.
     pub(super) fn keep_memory(&mut self, world: &World) {
         if let Some(memory) = world.memory() {
             self.memory = Some(memory.store_away());

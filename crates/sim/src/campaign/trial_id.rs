@@ -1,46 +1,46 @@
-//! The name of a trial: everything in it follows from these few numbers, so one command replays it.
+//! The name of a trial: a few numbers decide everything in a trial, and one command replays the trial.
 
 use crate::campaign::{Disturbance, Setup};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which trial: a run, a snapshot of it, an outcome of that; and what was left out to make it short.
+/// Name of a trial: a run, a snapshot, and an outcome, with the omissions of a shortened trial.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TrialId {
     /// The seed of the run.
     pub seed: u64,
-    /// The cut point at which the snapshot was taken; none for the end of the run.
+    /// Cut point of the snapshot; `None` for the end of the run.
     pub point: Option<u64>,
-    /// Which of the snapshot's outcomes.
+    /// Number of the snapshot's outcome.
     pub outcome: u64,
-    /// The last life, if there are no more.
+    /// Number of the last life, if limited.
     pub lives: Option<u64>,
-    /// Requests of the guests, if not as many as the campaign says.
+    /// Number of guest requests, if different from the campaign's.
     pub requests: Option<u64>,
-    /// Clients, likewise.
+    /// Number of clients, if different from the campaign's.
     pub clients: Option<u64>,
-    /// Extents in a span, if not as many as the seed draws.
+    /// Extents in a span, if different from the seed's draw.
     pub span: Option<u64>,
-    /// Kinds of disturbance that are left out.
+    /// Omitted kinds of disturbance.
     pub without: Vec<Disturbance>,
 }
 
-/// The environment variable that restricts a campaign to one trial.
+/// The environment variable for restricting a campaign to one trial.
 const VARIABLE: &str = "BRAID_CRASH_TRIAL";
 
 impl TrialId {
-    /// The trial that the environment asks for.
+    /// Returns the trial named in the environment.
     pub(super) fn asked_for() -> Option<TrialId> {
         let text = std::env::var(VARIABLE).ok()?;
         Some(text.parse().unwrap_or_else(|error| panic!("{VARIABLE}={text}: {error}")))
     }
 
-    /// The command that runs it again.
+    /// Returns the command for a replay of the trial.
     pub(super) fn command(&self, command: &str) -> String {
         format!("{VARIABLE}={self} {command}")
     }
 
-    /// Trials of `campaign` in a list with a line for each.
+    /// Returns the trials of `campaign` in a list with one trial on each line.
     pub(super) fn listed(list: &str, campaign: &str) -> Vec<TrialId> {
         let lines = list.lines().map(|line| line.split('#').next().unwrap_or("").trim());
         let trials = lines.filter_map(|line| line.split_once(' ')).filter(|(name, _)| *name == campaign);
@@ -52,7 +52,7 @@ impl TrialId {
         trials.map(|(_, text)| parse(text)).collect()
     }
 
-    /// Leaves out what this trial leaves out.
+    /// Applies the omissions of the trial to `setup`.
     pub(super) fn shorten(&self, setup: &mut Setup) {
         let workload = &mut setup.workload;
         workload.requests = self.requests.unwrap_or(workload.requests);

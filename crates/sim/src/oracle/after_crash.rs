@@ -1,4 +1,4 @@
-//! After a crash: what is found is compared piece by piece, and each piece is the truth from then on.
+//! The oracle after a crash: the bytes found are compared piece by piece, and become the truth.
 
 use super::history::Kind;
 use super::{Mismatch, Moment, Oracle, Outcome, Write};
@@ -6,12 +6,12 @@ use braid_base::Bytes;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What is found is compared with what was known in units of this.
+/// Unit of comparison of found bytes with known bytes.
 const UNIT: usize = 4096;
 
 impl Oracle {
-    /// The power was cut: whatever was in flight may have happened. May be told again before all was looked
-    /// at: a crash during recovery.
+    /// The power was cut: every write in flight may have happened. A second call before all bytes were read
+    /// stands for a crash during recovery.
     pub fn crash(&mut self) {
         self.flushes.clear();
         self.reads.clear();
@@ -20,9 +20,9 @@ impl Oracle {
         self.history.add(self.now, None, Kind::Crash);
     }
 
-    /// The software was killed, and no device lost power. What was in flight may have happened; what is not
-    /// flushed may be lost, because it may have lain in the software's memory; and what is found is not
-    /// durable by being found.
+    /// The software was killed, and no device lost power. Writes in flight may have happened. Unflushed
+    /// writes may be lost, because they may have lain in the memory of the software. Bytes found later do
+    /// not become durable by being found.
     pub fn kill(&mut self) {
         if self.is_crashed {
             return self.crash();
@@ -34,9 +34,9 @@ impl Oracle {
         self.unprove();
     }
 
-    /// The software died, and left in memory what no device has yet: all that was acknowledged is read again.
-    /// What was in flight may have happened. Nothing is durable that was not. After a failed flush that is a
-    /// kill: the content of the device is unknown, so no memory of the software may call the content good.
+    /// The software died, and left undurable data in memory: all acknowledged writes must be read again.
+    /// Writes in flight may have happened. No write becomes durable. After a failed flush a death counts as
+    /// a kill: the content of the device is unknown, so no memory of the software may call the content good.
     pub fn die(&mut self) {
         if self.is_crashed || self.lost.is_some() {
             return self.kill();
@@ -51,38 +51,39 @@ impl Oracle {
         }
     }
 
-    /// A device lost what it had accepted and not yet made durable.
+    /// A device lost writes that were accepted and not yet durable.
     pub fn doubt(&mut self) {
         let now = self.tick();
         (self.doubted, self.lost) = (Some(now), self.lost.max(Some(now)));
         self.history.add(now, None, Kind::Doubt);
     }
 
-    /// From now on a device may be too late with a flush at any time, which is a flush that failed: until the
-    /// end of this life nothing but what is durable outlives the software.
+    /// From now on, a device may exceed the deadline of a flush at any time, and a late flush is a failed
+    /// flush. Until the end of this life only durable writes outlive the software.
     pub fn suspect_for_good(&mut self) {
         self.lost = Some(Moment::MAX);
         self.history.add(self.now, None, Kind::Suspicion);
     }
 
-    /// Whether a flush of a device has failed in this life, or may have.
+    /// True if a flush of a device has failed in this life, or may have failed.
     pub fn may_have_lost(&self) -> bool {
         self.lost.is_some()
     }
 
-    /// A device failed to flush, and keeps what it had accepted. The software cannot know that.
+    /// A device failed to flush, but keeps the accepted writes. The software cannot know that nothing was
+    /// lost.
     pub fn suspect(&mut self) {
         let now = self.tick();
         self.lost = self.lost.max(Some(now));
         self.history.add(now, None, Kind::Suspicion);
     }
 
-    /// After a crash, `found` was read at `offset`. That is the truth there from now on, also after another
-    /// crash. After a kill it is a read like any other; once a device has lost what it had accepted, it
-    /// proves nothing.
+    /// Checks `found`, read at `offset` after a crash. The bytes are the truth from now on, also after
+    /// another crash. After a kill the read is an ordinary read. Once a device has lost accepted writes, the
+    /// read proves nothing.
     ///
     /// # Errors
-    /// If some byte is not what it may be; nothing changes then.
+    /// If some byte has no legal value; nothing changes then.
     pub fn find_after_crash(&mut self, offset: Bytes, found: &[u8]) -> Result<(), Mismatch> {
         if !self.is_crashed {
             return self.expect_read(offset, found);
@@ -95,7 +96,7 @@ impl Oracle {
         for start in (0..found.len()).step_by(UNIT) {
             let part = start..(start + UNIT).min(found.len());
             let place = range.start + part.start..range.start + part.end;
-            // An equal part stays shared with the oracles that this one was cloned from.
+            // An equal part stays shared with the originals of this clone.
             if self.base[place.clone()] != found[part.clone()] {
                 Rc::make_mut(&mut self.base)[place].copy_from_slice(&found[part]);
             }
@@ -104,8 +105,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// All that can be read after a crash was looked at. Of the rest, what is not durable may have happened
-    /// or not.
+    /// All readable bytes were read after a crash. For the rest, writes that are not durable may or may not
+    /// have happened.
     pub fn resume(&mut self) {
         if !self.is_crashed {
             return;
@@ -116,7 +117,7 @@ impl Oracle {
         self.history.add(self.now, None, Kind::Verified);
     }
 
-    /// What is not durable may have happened or not.
+    /// Writes that are not durable may or may not have happened.
     fn unprove(&mut self) {
         let now = self.tick();
         for write in self.writes.iter_mut().filter(|write| !write.is_durable) {
@@ -125,11 +126,11 @@ impl Oracle {
         }
     }
 
-    /// All bytes of the volume after a crash were `found`: [`Oracle::find_after_crash`] and
+    /// Checks `found`, all bytes of the volume after a crash: [`Oracle::find_after_crash`] and
     /// [`Oracle::resume`].
     ///
     /// # Errors
-    /// If some byte is not what it may be; nothing changes then.
+    /// If some byte has no legal value; nothing changes then.
     pub fn verify_after_crash(&mut self, found: &[u8]) -> Result<(), Mismatch> {
         assert_eq!(found.len(), self.base.len(), "all bytes are verified at once");
         self.find_after_crash(Bytes::ZERO, found)?;
@@ -139,7 +140,7 @@ impl Oracle {
 }
 
 impl Write {
-    /// This write decides nothing in `range` any more.
+    /// Drops `range` from the parts that this write decides.
     fn forget(&mut self, range: &Range<usize>) {
         if !self.parts.iter().any(|part| part.start < range.end && range.start < part.end) {
             return;

@@ -1,5 +1,5 @@
-//! Comparing what was found with what is legal, interval by interval: between two neighbouring borders of
-//! writes every byte has the same candidates, so whole intervals compare at the speed of memory.
+//! Compares found bytes with legal values, interval by interval. Between two neighbouring borders of writes,
+//! every byte has the same candidates, so whole intervals compare at the speed of memory.
 
 use super::history::Kind;
 use super::{Content, Moment, Oracle, Outcome, Write, WriteId};
@@ -8,26 +8,26 @@ use braid_base::Bytes;
 use std::fmt;
 use std::ops::Range;
 
-/// A byte that holds what it may not hold.
+/// A byte with an illegal value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch {
-    /// Where it is in the volume.
+    /// Place in the volume.
     pub offset: Bytes,
-    /// What was found.
+    /// Value found.
     pub found: u8,
-    /// How many bytes are wrong from there to `end`.
+    /// Number of wrong bytes from `offset` to `end`.
     pub wrong: Bytes,
-    /// Behind the last wrong byte for which the same writes are legal.
+    /// End of the last wrong byte with the same legal writes.
     pub end: Bytes,
-    /// What would have been legal, and why.
+    /// Legal values with their reasons.
     pub legal: Vec<(u8, String)>,
-    /// The write that the bytes found there were stamped for, and the offset in that stamp.
+    /// Write whose stamp the found bytes carry, and the offset in the stamp.
     pub stamp: Option<(WriteId, Bytes)>,
-    /// What was done to the range from `offset` to `end`, one line for each event, numbered in order.
+    /// Events on the range from `offset` to `end`, one line each, in order.
     pub history: Vec<String>,
 }
 
-/// How much of the history a message shows.
+/// Maximum number of lines of history in a message.
 const HISTORY_LINES: usize = 40;
 
 /// An interval with the same candidates for every byte.
@@ -35,9 +35,9 @@ struct Interval<'a> {
     range: Range<usize>,
     /// Legal writes.
     writes: &'a [&'a Write],
-    /// Whether what lies beneath is legal too.
+    /// True if the content beneath the writes is legal too.
     base_is_legal: bool,
-    /// Whether every write there was acknowledged before the moment asked for.
+    /// True if every write in the interval was acknowledged before the moment in question.
     is_quiet: bool,
 }
 
@@ -59,8 +59,8 @@ impl Oracle {
         self.check(start, found, Moment::MAX, |write| write.is_durable, &mut Vec::new())
     }
 
-    /// Checks `found` at `start`, where writes that `counts` accepts hide those before them. Puts the quiet
-    /// intervals of which `found` chose one of several values into `observed`.
+    /// Checks `found` at `start`: writes that `counts` accepts hide earlier writes. Adds the quiet intervals
+    /// with several legal values to `observed`.
     fn check(
         &self,
         start: usize,
@@ -88,7 +88,7 @@ impl Oracle {
         })
     }
 
-    /// Checks one interval. True where `found` differs from some other legal value.
+    /// Checks one interval. True if `found` differs from some other legal value.
     fn check_interval(&self, interval: &Interval, found: &[u8]) -> Result<bool, Mismatch> {
         let range = &interval.range;
         let base = interval.base_is_legal.then(|| &self.base[range.clone()]);
@@ -111,7 +111,7 @@ impl Oracle {
         if wrong.is_empty() { Ok(true) } else { Err(self.mismatch(interval, &wrong, found)) }
     }
 
-    /// What is wrong in an interval: `wrong` are the places within it.
+    /// Describes the wrong bytes of an interval; `wrong` are their places within the interval.
     fn mismatch(&self, interval: &Interval, wrong: &[usize], found: &[u8]) -> Mismatch {
         let (first, last) = (wrong[0], wrong[wrong.len() - 1]);
         let offset = interval.range.start + first;
@@ -139,7 +139,7 @@ impl Oracle {
         Some((WriteId(number), offset))
     }
 
-    /// Takes what a read found for written, so that the next read must find the same.
+    /// Counts the result of a read as written, so that the next read must find the same bytes.
     fn observe(&mut self, range: Range<usize>, found: &[u8]) {
         let overlapping =
             |write: &&Write| write.parts.iter().any(|p| p.start < range.end && range.start < p.end);
@@ -153,8 +153,8 @@ impl Oracle {
     }
 }
 
-/// Calls `visit` for each interval of `whole` with the writes (by index) that matter there; the intervals in
-/// order, without gaps.
+/// Calls `visit` for each interval of `whole` with the indexes of the writes that matter in the interval.
+/// The intervals come in order, without gaps.
 pub(super) fn for_each_interval<E>(
     writes: &[Write],
     whole: Range<usize>,

@@ -1,8 +1,8 @@
-//! The states at earlier flushes: what a mirror that follows at a distance may hold.
+//! States at earlier flushes: the legal contents of a mirror that follows at a distance.
 //!
-//! A legal state of the volume at flush k is what a crash at the instant when that flush was acknowledged
-//! could have left: all that was acknowledged before the flush began, and of later writes that had begun by
-//! then, any. States are kept only if asked for, each as a clone of the oracle.
+//! A legal state of the volume at flush k is a state that a crash could have left at the acknowledgement of
+//! flush k. Such a state holds all writes acknowledged before the flush began, and any of the later writes
+//! that had begun by then. States are kept only on request, each as a clone of the oracle.
 
 use super::{Mismatch, Oracle};
 use braid_base::Bytes;
@@ -12,15 +12,15 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub(super) struct FlushStates {
     limit: usize,
-    /// Flushes that were acknowledged since states are kept: the newest has this number.
+    /// Number of the newest flush, counted since the start of keeping states.
     newest: u64,
     /// State 0 stands for the beginning.
     states: Rc<VecDeque<Oracle>>,
 }
 
 impl Oracle {
-    /// Keeps the latest `limit` states from now on, the newest included. The state now counts as flush 0:
-    /// everything must be durable, or the volume new.
+    /// Keeps the latest `limit` states from now on, including the newest. The current state counts as flush
+    /// 0: everything must be durable, or the volume new.
     pub fn keep_flush_states(&mut self, limit: usize) {
         self.flush_states = None;
         let states = Rc::new(VecDeque::from([self.clone()]));
@@ -32,10 +32,10 @@ impl Oracle {
         self.flush_states.as_ref().map_or(0, |kept| kept.newest)
     }
 
-    /// Whether `found` at `offset` is what the volume may have held at flush `number`.
+    /// Checks that the volume may have held `found` at `offset` at flush `number`.
     ///
     /// # Errors
-    /// The first byte that is not.
+    /// The first byte without a legal value.
     ///
     /// # Panics
     /// If the state at that flush is not kept.

@@ -1,4 +1,4 @@
-//! What happened to a range, in order: a wrong byte is understood by what its guests did to it.
+//! Events on a range, in order: the requests of guests explain a wrong byte.
 
 use super::{Moment, WriteId};
 use braid_engine::Durability;
@@ -16,33 +16,34 @@ pub(super) struct History {
 #[derive(Clone)]
 struct Event {
     moment: Moment,
-    /// Which bytes it concerns; `None` for all.
+    /// Affected bytes; `None` for all.
     range: Option<Range<usize>>,
     kind: Kind,
 }
 
-/// What happened.
+/// Kind of an event.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     WriteBegins(WriteId),
     ZeroBegins(WriteId),
     Acknowledged(WriteId, Durability),
     Failed(WriteId),
-    /// A read found one of several legal values, which counts as written under this number.
+    /// A read found one of several legal values; the value counts as written under this number.
     Observed(WriteId),
-    /// A flush that began at the given moment ended.
+    /// The flush that began at the given moment ended.
     FlushEnds(Moment),
     Crash,
     Kill,
     Death,
-    /// A device lost what it had accepted.
+    /// A device lost accepted writes.
     Doubt,
-    /// A device failed to flush, or may do so, and has lost nothing.
+    /// A device failed to flush, or may fail, and has lost nothing.
     Suspicion,
     Verified,
 }
 
-/// More than a campaign's trial has; a longer simulation forgets its beginning.
+/// Maximum number of events kept. A trial of a campaign has fewer; a longer simulation forgets its
+/// beginning.
 const EVENTS: usize = 8_192;
 
 impl History {
@@ -54,7 +55,7 @@ impl History {
         events.push_back(Event { moment, range, kind });
     }
 
-    /// What concerns `range`, as one line each, from the first write to it.
+    /// Returns the events that touch `range`, one line each, from the first write to the range.
     pub(super) fn of(&self, range: &Range<usize>) -> Vec<String> {
         let touches = |event: &&Event| {
             event.range.as_ref().is_none_or(|other| other.start < range.end && range.start < other.end)

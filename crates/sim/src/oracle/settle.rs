@@ -1,4 +1,4 @@
-//! Forgetting writes that no longer decide anything, so that a long simulation stays small and fast.
+//! Drops irrelevant writes to keep a long simulation small and fast.
 
 use super::check::for_each_interval;
 use super::{Oracle, Write};
@@ -7,9 +7,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl Oracle {
-    /// Drops what comes before a durable write, and moves a durable write into the base where nothing
-    /// overlaps it in time. Changes no answer: a read that is under way may still find what it displaced, so
-    /// such writes wait.
+    /// Drops writes that come before a durable write, and moves a durable write into the base if nothing
+    /// overlaps the write in time. Changes no answer: a write stays as long as a read in flight may find the
+    /// older content.
     pub(super) fn settle(&mut self) {
         let horizon = self.reads.iter().map(|(_, begun)| *begun).min().unwrap_or(self.now + 1);
         let Oracle { base, writes, .. } = self;
@@ -39,7 +39,7 @@ impl Oracle {
     }
 }
 
-/// The durable write that began last among those that no read under way may still miss.
+/// Returns the durable write that began last, among the writes that every read in flight must see.
 fn newest_durable<'a>(writes: &'a [Write], active: &[usize], horizon: u64) -> Option<&'a Write> {
     let durable = active.iter().map(|&at| &writes[at]);
     durable.filter(|w| w.is_durable && w.displaces() && w.is_before(horizon)).max_by_key(|w| w.begun)
@@ -52,7 +52,7 @@ fn settle_into(base: &mut [u8], write: &Write, part: &Range<usize>) {
     }
 }
 
-/// Adds a part behind the others, joining neighbours.
+/// Appends a part, joining neighbours.
 fn push(parts: &mut Vec<Range<usize>>, part: Range<usize>) {
     match parts.last_mut() {
         Some(last) if last.end == part.start => last.end = part.end,

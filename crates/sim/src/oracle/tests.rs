@@ -1,4 +1,4 @@
-//! The oracle's own rules, one by one, and against a correct disk made of two arrays and a log.
+//! The rules of the oracle, one by one, and the oracle against a correct disk made of two arrays and a log.
 
 use super::*;
 use braid_base::Rng;
@@ -23,12 +23,12 @@ fn image(value: u8) -> Vec<u8> {
     image
 }
 
-/// The values of byte 4 (with its three neighbours) that are legal after a crash now.
+/// Returns the values of byte 4 (with its three neighbours) that are legal after a crash now.
 fn legal_after_crash(oracle: &Oracle) -> Vec<u8> {
     (0..=9).filter(|&value| oracle.check_after_crash(0, &image(value)).is_ok()).collect()
 }
 
-/// The values that a read may find which begins and ends now.
+/// Returns the legal values of a read that begins and ends now.
 fn legal_to_read(oracle: &mut Oracle) -> Vec<u8> {
     let begun = oracle.tick();
     let writes = oracle.writes.len();
@@ -307,14 +307,14 @@ fn a_mismatch_names_the_place_the_value_and_the_legal_writes() {
     }
 }
 
-/// A correct disk: what reads see, what is durable, and what lies between, in order of effect.
+/// A correct disk: visible bytes, durable bytes, and a log of the difference, in order of effect.
 struct Model {
     current: Vec<u8>,
     durable: Vec<u8>,
     log: Vec<(usize, Vec<u8>)>,
-    /// How many entries of the log were ever made durable and removed.
+    /// Number of log entries ever made durable and removed.
     removed: usize,
-    /// Every value that a byte was ever given.
+    /// All values that each byte ever had.
     history: Vec<Vec<u8>>,
 }
 
@@ -331,7 +331,7 @@ impl Model {
         }
     }
 
-    /// Keeps any of the entries and of `in_flight` for each byte.
+    /// Keeps any of the log entries and of `in_flight` for each byte.
     fn crash(&mut self, in_flight: &[Open], rng: &mut Rng) {
         for open in in_flight {
             if let Open::Write { start, bytes, effect: false, .. } = open {
@@ -347,13 +347,13 @@ impl Model {
         self.current = self.durable.clone();
     }
 
-    /// A value that byte `at` never had.
+    /// Returns a value that byte `at` never had.
     fn foreign(&self, at: usize) -> u8 {
         (0..=255).find(|value| *value != 0 && !self.history[at].contains(value)).unwrap()
     }
 }
 
-/// What is under way.
+/// An operation in flight.
 enum Open {
     Write { id: WriteId, start: usize, bytes: Vec<u8>, effect: bool, durability: Durability },
     Flush { id: FlushId, end: usize },
@@ -381,7 +381,7 @@ fn begin(oracle: &mut Oracle, model: &mut Model, rng: &mut Rng) -> Open {
     }
 }
 
-/// Lets what is under way take effect, or end.
+/// Lets an operation in flight take effect, or end.
 fn go_on(
     open: Open,
     oracle: &mut Oracle,

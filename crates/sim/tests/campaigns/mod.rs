@@ -1,17 +1,17 @@
-//! Campaigns that several programmes of tests run: as they are, and to find bugs that were planted.
+//! Campaigns shared by several test programs: run on the sound engine, and to find planted bugs.
 #![allow(dead_code, reason = "each programme of tests uses a part of it")]
 
 use crate::engine_subject::{Engine, campaign};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 
-/// A disk that held something else before.
+/// A disk with earlier content.
 fn hdd() -> DiskOptions {
     DiskOptions::hdd(MIB * 6).with_blank(Blank::Garbage(1))
 }
 
-/// Two copies on two disks, and another disk is missing each time: one that has come back is soon the only
-/// one.
+/// Two copies on two disks, with another disk missing each time: a disk that has returned is soon the only
+/// disk.
 pub fn in_turn(test: &str, seeds: u64) -> (Campaign, Engine) {
     let mut campaign = campaign("in-turn", test, seeds);
     campaign.setup.disturbances = vec![Disturbance::MissingInTurn];
@@ -20,7 +20,7 @@ pub fn in_turn(test: &str, seeds: u64) -> (Campaign, Engine) {
     (campaign, Engine { copies: 2, checkpoints: false, ..Engine::wardrop() })
 }
 
-/// The same, and one of them fails now and then: it is given up, and brought up to date by the other.
+/// The same, and one disk fails now and then: the disk is failed, and resynchronised from the other.
 pub fn in_turn_of_two(test: &str, seeds: u64) -> (Campaign, Engine) {
     let (mut campaign, engine) = in_turn(test, seeds);
     campaign.name = "in-turn-of-two";
@@ -29,8 +29,8 @@ pub fn in_turn_of_two(test: &str, seeds: u64) -> (Campaign, Engine) {
     (campaign, engine)
 }
 
-/// The same with one checkpoint after the other, of map pages of which all sectors change: a power cut
-/// tears a page, and then the disk is missing that has another copy of the page.
+/// The same with checkpoint after checkpoint, of map pages with changes in all sectors. A power cut tears a
+/// page, and then the disk with the other copy of the page is missing.
 pub fn in_turn_of_two_torn(test: &str, seeds: u64) -> (Campaign, Engine) {
     let (mut campaign, engine) = in_turn_of_two(test, seeds);
     campaign.name = "in-turn-torn";
@@ -40,7 +40,7 @@ pub fn in_turn_of_two_torn(test: &str, seeds: u64) -> (Campaign, Engine) {
     (campaign, Engine { checkpoint_pause: Nanos::from_millis(2), ..engine })
 }
 
-/// The same on three disks, one of which fails now and then: it is given up, and brought up to date by the
+/// The same on three disks. One disk fails now and then: the disk is failed, and resynchronised from the
 /// others.
 pub fn in_turn_of_three(test: &str, seeds: u64) -> (Campaign, Engine) {
     let (mut campaign, engine) = in_turn(test, seeds);
@@ -51,7 +51,7 @@ pub fn in_turn_of_three(test: &str, seeds: u64) -> (Campaign, Engine) {
     (campaign, Engine { chaos: true, past: false, ..engine })
 }
 
-/// One checkpoint after the other, and the power fails in many moments of each.
+/// Checkpoint after checkpoint, with power cuts at many moments of each.
 pub fn checkpoints(test: &str, seeds: u64, engine: Engine) -> (Campaign, Engine) {
     let mut campaign = campaign("checkpoints", test, seeds);
     campaign.states = States { every: 4, outcomes: 8, killed: 0.0, deaths: 0.0, go_on: 0.0 };
@@ -59,8 +59,7 @@ pub fn checkpoints(test: &str, seeds: u64, engine: Engine) -> (Campaign, Engine)
     (campaign, Engine { checkpoint_pause: Nanos(100_000), ..engine })
 }
 
-/// A place in the metadata of one disk cannot be read, or not be written, for a while: also while the volume
-/// is opened.
+/// A place in the metadata of one disk is unreadable, or unwritable, for a while: also during an opening.
 pub fn bad_regions(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     let mut campaign = campaign("bad-regions", test, seeds);
     campaign.setup.disturbances = vec![Disturbance::BadRegions];
@@ -69,7 +68,7 @@ pub fn bad_regions(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     (campaign, Engine { chaos: true, past: false, copies, ..Engine::wardrop() })
 }
 
-/// Discards fail, and are not answered for a while.
+/// Discards fail, or get no answer for a while.
 pub fn discards(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     let mut campaign = campaign("discards", test, seeds);
     campaign.setup.disturbances = vec![Disturbance::DiscardErrors, Disturbance::DiscardHangs];
@@ -80,7 +79,7 @@ pub fn discards(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     (campaign, Engine { chaos: true, past: false, copies, ..Engine::wardrop() })
 }
 
-/// The disks are given in another order, or with a copy of one beside it.
+/// The disks are given in another order, or with a copy of one disk.
 pub fn clones(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     let mut campaign = campaign("clones", test, seeds);
     campaign.setup.disturbances = vec![Disturbance::ClonedDevice, Disturbance::ShuffledDevices];
@@ -89,7 +88,7 @@ pub fn clones(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     (campaign, Engine { copies, ..Engine::random(5) })
 }
 
-/// With two copies, an old copy of a disk is refused or brought up to date, also if the others went on
+/// With two copies, an old copy of a disk is refused or resynchronised, even if the other disks were used
 /// without the disk.
 pub fn old_copies(test: &str, seeds: u64) -> (Campaign, Engine) {
     let mut campaign = campaign("old-copies", test, seeds);
@@ -101,7 +100,7 @@ pub fn old_copies(test: &str, seeds: u64) -> (Campaign, Engine) {
     (campaign, Engine { copies: 2, ..Engine::wardrop() })
 }
 
-/// Guests leave a mirror alone for so long that spans are called clean, and come back all at the same time.
+/// Guests leave a mirror idle until spans are called clean, then all return at the same time.
 pub fn idle_spans(test: &str, seeds: u64) -> (Campaign, Engine) {
     let mut campaign = campaign("idle-spans", test, seeds);
     let workload = &mut campaign.setup.workload;
@@ -112,8 +111,8 @@ pub fn idle_spans(test: &str, seeds: u64) -> (Campaign, Engine) {
     (campaign, Engine { policy: "raid1".to_owned(), ..engine })
 }
 
-/// The same, while a disk fails, or another one is missing each time: spans are called clean beside a disk
-/// that is given up, or away.
+/// The same, while a disk fails, or another disk is missing each time: spans are called clean beside a
+/// failed or missing disk.
 pub fn idle_spans_in_turn(test: &str, seeds: u64) -> (Campaign, Engine) {
     let (mut campaign, engine) = idle_spans(test, seeds);
     campaign.name = "idle-in-turn";
@@ -124,8 +123,8 @@ pub fn idle_spans_in_turn(test: &str, seeds: u64) -> (Campaign, Engine) {
     (campaign, engine)
 }
 
-/// An SSD before a disk of neither whole extents nor whole blocks that was there before, and a record. What
-/// is discarded on a real disk reads as anything.
+/// An SSD before an adopted disk of neither whole extents nor whole blocks, and a record. As on a real disk,
+/// a discarded range reads as anything.
 pub fn adopted(name: &'static str, test: &str, seeds: u64) -> Campaign {
     let mut campaign = campaign(name, test, seeds);
     campaign.setup.disks[1] = DiskOptions::hdd(MIB * 4 + KIB * 17 + Bytes(512));
@@ -140,13 +139,14 @@ pub fn adopting(engine: Engine) -> Engine {
     Engine { adopted: true, policy: "hdd-only".to_owned(), ..engine }
 }
 
-/// The SSD before an adopted disk is missing, or another device: the volume opens if nothing is lost with it.
+/// The SSD before an adopted disk is missing, or another device is: the volume opens if nothing is lost with
+/// the device.
 pub fn adopted_in_turn(test: &str, seeds: u64, engine: Engine) -> (Campaign, Engine) {
     let mut campaign = adopted("adopted-in-turn", test, seeds);
     campaign.setup.disturbances = vec![Disturbance::MissingInTurn];
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.states = States { every: 120, go_on: 1.0, ..campaign.states };
-    // Time enough for the record to forget what has been written back.
+    // Time enough for the record to forget written-back ranges.
     campaign.setup.workload.pause = Nanos::from_secs(2);
     (campaign, adopting(engine))
 }

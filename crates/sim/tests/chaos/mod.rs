@@ -1,5 +1,5 @@
-//! A policy that does whatever a policy may do, at random: if nothing is lost under this one, the engine is
-//! safe whatever the others decide.
+//! A policy that makes every legal decision at random: if nothing is lost under this policy, the engine is
+//! safe under any policy.
 #![allow(dead_code, reason = "each programme of tests uses a part of it")]
 
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos, Rng};
@@ -11,20 +11,20 @@ use braid_policy::{
 pub struct Chaos {
     rng: Rng,
     extras: Vec<(BlockId, ExtraCopy)>,
-    /// Moves of the last plan that have not ended.
+    /// Moves of the last plan still in progress.
     planned: usize,
     habit: Habit,
-    /// Whether some writes go past the extra copies, to the home alone.
+    /// True if some writes bypass the extra copies and go to the home alone.
     past: bool,
 }
 
-/// What it does most of the time.
+/// The policy's most frequent decision.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Habit {
     None,
-    /// Nearly every write makes a dirty extra copy on the first device, which may be full of them.
+    /// Nearly every write makes a dirty extra copy on the first device; the copies may fill the device.
     Dirties,
-    /// Nearly every read makes a clean extra copy on the first device, which has room for few of them.
+    /// Nearly every read makes a clean extra copy on the first device; the device has room for few copies.
     Caches,
 }
 
@@ -33,19 +33,18 @@ impl Chaos {
         Chaos { rng, extras: Vec::new(), planned: 0, habit: Habit::None, past: true }
     }
 
-    /// The same, but most of what is written or read gets an extra copy on the first device, and little is
-    /// written back.
+    /// The same, but most reads and writes make an extra copy on the first device, and little is written
+    /// back.
     pub fn dirtying(self) -> Chaos {
         Chaos { habit: Habit::Dirties, ..self }
     }
 
-    /// The same, but most of what is read gets an extra copy on the first device, and most writes go to the
-    /// home.
+    /// The same, but most reads make an extra copy on the first device, and most writes go to the home.
     pub fn caching(self) -> Chaos {
         Chaos { habit: Habit::Caches, ..self }
     }
 
-    /// The same, but no write goes past the extra copies.
+    /// The same, but no write bypasses the extra copies.
     pub fn never_past(self) -> Chaos {
         Chaos { past: false, ..self }
     }
@@ -58,7 +57,7 @@ impl Chaos {
         ExtentId(self.rng.below(u64::from(view.homes.extents())) as u32)
     }
 
-    /// Up to three extents from anywhere in one, some of them beyond the volume's end.
+    /// A range of up to three extents from anywhere in an extent, sometimes beyond the end of the volume.
     fn range(&mut self, view: &View) -> ByteRange {
         let start = view.range_of_extent(self.extent(view)).start + Bytes(self.rng.below(view.extent_size.0));
         ByteRange::new(start, Bytes(self.rng.below(view.extent_size.0 * 3)))
@@ -98,7 +97,7 @@ impl Policy for Chaos {
             }
             Occasion::Write(write) => self.place_write(write, view),
             Occasion::ReadHit(_) => Placement::KEEP,
-            // Drawn beside the others, or the trials of `regressions.txt` would be others.
+            // A separate draw: a draw from the main stream would change the trials of `regressions.txt`.
             Occasion::ReadMiss(_) if self.past && self.rng.clone().chance(0.3) => Placement::ALONE,
             Occasion::ReadMiss(_) => {
                 let extra = match self.habit {

@@ -1,12 +1,12 @@
-//! Crashes of the software alone: devices keep what they have, memory that lasts keeps the pending log, and
-//! all that was acknowledged is read again. Power cuts come in between, lives that find no log, and openings
-//! that die half-way.
+//! Crashes of the software alone: devices keep their content, lasting memory keeps the pending log, and all
+//! acknowledged writes are read again. Power cuts, lives without a log, and openings that die half-way come
+//! in between.
 
 use super::{Engine, adopted, adopting, campaign, campaigns, dirty, fail, hystor, run};
 use braid_base::{DeviceClass, KIB, MIB};
 use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 
-/// Most lives end by a death of the software, the others by a power cut.
+/// Most lives end with a death of the software, the others with a power cut.
 pub fn deaths(mut campaign: Campaign) -> Campaign {
     campaign.states = States { killed: 0.0, deaths: 0.75, go_on: 0.5, every: 90, ..campaign.states };
     campaign.setup.workload.mix = Mix { flush: 3, fua: 1, ..campaign.setup.workload.mix };
@@ -34,7 +34,7 @@ fn what_two_copies_acknowledged_outlives_the_software() {
     run(&campaign, &Engine { chaos: true, copies: 2, ..Engine::wardrop() });
 }
 
-/// The software dies, and when it comes back a device is missing, or fails.
+/// The software dies, and at its return a device is missing, or fails.
 #[test]
 fn what_two_copies_acknowledged_outlives_the_software_and_a_device() {
     let test = "death::what_two_copies_acknowledged_outlives_the_software_and_a_device";
@@ -44,8 +44,8 @@ fn what_two_copies_acknowledged_outlives_the_software_and_a_device() {
     run(&campaign, &Engine { copies: 2, ..Engine::random(4) });
 }
 
-/// One half of a mirror is missing in turn, and openings die. One that had said on one half that the other
-/// one was outdated, and had noted that nowhere else, left two halves that count as used apart.
+/// The halves of a mirror are missing in turn, and openings die. An opening recorded on one half alone that
+/// the other half was outdated, and died. The two halves then counted as used apart.
 #[test]
 fn openings_with_one_half_that_die_leave_no_halves_that_were_used_apart() {
     let test = "death::openings_with_one_half_that_die_leave_no_halves_that_were_used_apart";
@@ -116,7 +116,7 @@ fn what_any_configuration_acknowledged_outlives_the_software() {
     run(&campaign, &Engine::random(5));
 }
 
-/// A flush that failed may have lost what the log speaks of: then the log is no better than the journal.
+/// A failed flush may have lost data that the log refers to: then the log is no better than the journal.
 #[test]
 fn a_death_after_a_failed_flush_brings_no_bytes_that_were_lost() {
     let test = "death::a_death_after_a_failed_flush_brings_no_bytes_that_were_lost";
@@ -127,14 +127,14 @@ fn a_death_after_a_failed_flush_brings_no_bytes_that_were_lost() {
     run(&campaign, &Engine { chaos: true, past: false, ..Engine::wardrop() });
 }
 
-/// The same with two copies and a third device, where a device whose flush failed is given up.
+/// The same with two copies and a third device, so that a device with a failed flush is failed.
 #[test]
 fn a_death_after_a_device_was_given_up_brings_no_bytes_that_it_lost() {
     let test = "death::a_death_after_a_device_was_given_up_brings_no_bytes_that_it_lost";
     let mut campaign = deaths(campaign("death-given-up", test, 8));
     fail(&mut campaign, Errors::Tolerated);
-    // A disk that loses power while the machine goes on has lost data that the log speaks of. An engine that
-    // dies before the first failed request leaves no sign of the loss.
+    // A disk that loses power while the machine continues has lost data that the log refers to. An engine
+    // that dies before the first failed request leaves no sign of the loss.
     let unknown = [Disturbance::Deaths];
     campaign.setup.disturbances.retain(|kind| !unknown.contains(kind));
     campaign.setup.disks.push(DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)));

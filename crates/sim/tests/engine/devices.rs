@@ -4,8 +4,8 @@ use super::run;
 use crate::campaigns;
 use crate::engine_subject::Engine;
 
-/// The campaign in which always the same device was missing did not see a device that was taken for current
-/// before its map image was.
+/// A device used to count as current before its map image was current. The campaign with always the same
+/// device missing did not find the bug.
 #[test]
 fn a_device_that_came_back_serves_alone_when_another_goes() {
     let test = "devices::a_device_that_came_back_serves_alone_when_another_goes";
@@ -20,8 +20,8 @@ fn two_devices_that_fail_or_are_missing_in_turn_lose_nothing_that_a_flush_promis
     run(&campaign, &engine);
 }
 
-/// Pages of the map that lay in the double-write area without a flush were written to their places: on one
-/// disk a page was torn in both, and the other disk was gone.
+/// Map pages in the double-write area were written to their places without a flush of the area. On one disk
+/// a page was torn in both places, and the other disk was missing.
 #[test]
 fn a_device_that_is_missing_after_a_checkpoint_was_cut_costs_no_page_of_the_map() {
     let test = "devices::a_device_that_is_missing_after_a_checkpoint_was_cut_costs_no_page_of_the_map";

@@ -31,7 +31,7 @@ fn tiers_that_balance_latencies_lose_nothing_flushed() {
     run(&campaign("colloid", test, 12), &Engine { policy, ..Engine::wardrop() });
 }
 
-/// The ratio is at its end after a round: extents are mirrored, cleaned, and cease to be.
+/// The ratio reaches its limit after a round: extents are mirrored, cleaned, and lose their mirrors.
 #[test]
 fn a_mirrored_class_loses_nothing_flushed() {
     let test = "heirs::a_mirrored_class_loses_nothing_flushed";

@@ -1,11 +1,11 @@
-//! Places that are bad, discards that fail, devices that stall under a cache, checkpoints one after the
-//! other, and very large extents.
+//! Bad places, failing discards, devices that stall under a cache, checkpoint after checkpoint, and very
+//! large extents.
 
 use super::run;
 use crate::campaigns;
 use crate::engine_subject::Engine;
 
-/// No copy of a page of the map survived a power cut that tore it in the double-write area and in the image.
+/// A power cut tore a map page both in the double-write area and in the image, so that no copy survived.
 #[test]
 fn a_power_cut_at_any_moment_of_a_checkpoint_loses_nothing_flushed() {
     let test = "places::a_power_cut_at_any_moment_of_a_checkpoint_loses_nothing_flushed";
@@ -43,7 +43,7 @@ fn devices_that_stall_under_a_cache_lose_nothing_that_a_flush_promised() {
     }
 }
 
-/// In no other campaign guests leave a span alone until the span is called clean.
+/// Only in this campaign guests leave a span idle until the span is called clean.
 #[test]
 fn a_mirror_whose_guests_rest_for_long_loses_nothing_flushed() {
     let test = "places::a_mirror_whose_guests_rest_for_long_loses_nothing_flushed";
@@ -51,7 +51,7 @@ fn a_mirror_whose_guests_rest_for_long_loses_nothing_flushed() {
     run(&campaign, &engine);
 }
 
-/// What a disk lacks that is away, or was given up, is not forgotten as its spans are called clean.
+/// The stale spans of a missing or failed disk are not forgotten when the spans are called clean.
 #[test]
 fn a_mirror_whose_guests_rest_while_a_disk_is_away_loses_nothing_that_a_flush_promised() {
     let test = "places::a_mirror_whose_guests_rest_while_a_disk_is_away_loses_nothing_that_a_flush_promised";

@@ -1,17 +1,16 @@
-//! The systems as their papers have them, without what Braid adds by default.
+//! The systems as published in their papers, without Braid's default additions.
 
 use super::{dirty, run, run_behind};
 use crate::engine_subject::{Engine, campaign};
 
-/// Nothing bounds what is behind, no gap is written, and what is in the window stays there until that is
-/// full.
+/// Nothing bounds the lag, no gap is written, and ranges stay in the window until the window is full.
 #[test]
 fn a_mirror_that_is_behind_without_a_bound_loses_nothing_flushed() {
     let test = "published::a_mirror_that_is_behind_without_a_bound_loses_nothing_flushed";
     run_behind(campaign("pass-published", test, 7), "pass,as-published,window=64KiB,threshold=2,base=100us");
 }
 
-/// Blocks are dirty until they are purged, and all of the tier is assigned.
+/// Blocks stay dirty until the purge, and all of the tier is assigned.
 #[test]
 fn tier_and_cache_that_write_back_at_purge_lose_nothing_flushed() {
     let test = "published::tier_and_cache_that_write_back_at_purge_lose_nothing_flushed";

@@ -1,19 +1,19 @@
-//! Maps of several groups of pages, with a summary that says which groups were written.
+//! Maps of several groups of pages, with a summary of the written groups.
 
 use super::{fail, run};
 use crate::campaigns;
 use crate::engine_subject::{Engine, campaign};
 use braid_sim::Errors;
 
-/// The first page of a group is written with the whole group, then the summary says so, then the journal
-/// forgets: a power cut at any instant of that leaves all that was flushed.
+/// The first page of a group is written with the whole group, then the summary records the group, then the
+/// journal forgets. A power cut at any instant in between loses nothing flushed.
 #[test]
 fn a_power_cut_at_any_moment_of_a_first_checkpoint_loses_nothing_flushed() {
     let test = "summary::a_power_cut_at_any_moment_of_a_first_checkpoint_loses_nothing_flushed";
     for copies in [1, 2] {
         let engine = Engine { copies, ..Engine::of_large_map() };
         let (mut campaign, engine) = campaigns::checkpoints(test, 1, engine);
-        // Each state costs a reading of 3 MiB in extents of 4 KiB.
+        // Each state costs a read of 3 MiB in extents of 4 KiB.
         campaign.states.every *= 4;
         run(&campaign, &engine);
     }

@@ -1,4 +1,4 @@
-//! Configurations by chance: 1 to 5 devices, sectors, sizes, copies, and a policy that fits the devices.
+//! Random configurations: 1 to 5 devices, sectors, sizes, copies, and a policy that fits the devices.
 
 use super::Engine;
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Rng};
@@ -8,7 +8,7 @@ use braid_sim::{Blank, DiskOptions, Disturbance, Setup};
 /// Room on each device beside the extents of the volume: metadata, a cache, and slots for moves.
 const SPARE: Bytes = Bytes(8 << 20);
 
-/// A configuration, and the disks and guests for it.
+/// Draws a configuration, with the disks and guests for it.
 pub fn draw(engine: &Engine, rng: &mut Rng, setup: &mut Setup) -> Engine {
     let devices = rng.between(1, engine.most_devices + 1).max(u64::from(engine.copies));
     let copies = if devices > 1 && rng.chance(0.4) { 2 } else { engine.copies };
@@ -16,7 +16,8 @@ pub fn draw(engine: &Engine, rng: &mut Rng, setup: &mut Setup) -> Engine {
         (0..devices).map(|_| if rng.chance(0.5) { DeviceClass::Ssd } else { DeviceClass::Hdd }).collect();
     let extent_size = KIB * (4 << rng.below(8));
     let block_size = (KIB * (4 << rng.below(5))).min(extent_size);
-    // Reading all is what a crash state costs: small volumes, but now and then one with several map pages.
+    // Reading all bytes dominates the cost of a crash state: small volumes, but now and then a volume with
+    // several map pages.
     let many_pages = extent_size == KIB * 4 && rng.chance(0.5);
     let size = if many_pages { MIB * 3 } else { (KIB * (256 << rng.below(4))).max(extent_size * 3) };
     let size = size - Bytes(512) * rng.below(8);
@@ -26,7 +27,7 @@ pub fn draw(engine: &Engine, rng: &mut Rng, setup: &mut Setup) -> Engine {
     workload.requests = rng.between(60, 200);
     workload.largest = KIB * (4 << rng.below(7));
     if copies == 1 && devices == 1 {
-        // Nothing can be missing or old but all.
+        // With one device, nothing can be missing or old except everything.
         setup.disturbances.retain(|kind| *kind != Disturbance::MissingDevice);
     }
     let (policy, chaos, cache_extents) = (policy(&classes, rng), rng.chance(0.4), rng.below(7) as usize);
@@ -38,7 +39,7 @@ pub fn draw(engine: &Engine, rng: &mut Rng, setup: &mut Setup) -> Engine {
         block_size,
         copies,
         cache_extents,
-        // Not drawn by itself, or the trials of `regressions.txt` would be others.
+        // Not a draw of its own: an additional draw would change the trials of `regressions.txt`.
         readahead: if cache_extents % 2 == 0 { Readahead::First } else { Readahead::Second },
         checkpoints: rng.chance(0.7),
         classes,
@@ -46,7 +47,7 @@ pub fn draw(engine: &Engine, rng: &mut Rng, setup: &mut Setup) -> Engine {
     }
 }
 
-/// A disk that holds the whole volume, with something else on it or with nothing.
+/// A disk with room for the whole volume, blank or with other content.
 fn disk(class: DeviceClass, size: Bytes, extent_size: Bytes, rng: &mut Rng) -> DiskOptions {
     let room = (SPARE + size + extent_size * 24).align_up(MIB);
     let mut options = match class {
@@ -56,16 +57,16 @@ fn disk(class: DeviceClass, size: Bytes, extent_size: Bytes, rng: &mut Rng) -> D
     if rng.chance(0.4) {
         options.geometry.alignment = KIB * 4;
     }
-    // Drawn beside the others, or the trials of `regressions.txt` would be others.
+    // A separate draw: a draw from the main stream would change the trials of `regressions.txt`.
     let options = options.with_memory_alignment(&mut rng.clone());
     if rng.chance(0.5) { options.with_blank(Blank::Garbage(1)) } else { options }
 }
 
-/// Policies that fit any number of copies. Others have campaigns of their own; with them the trials of
-/// `regressions.txt` would be others.
+/// Policies that fit any number of copies. Other policies have campaigns of their own; adding a policy here
+/// would change the trials of `regressions.txt`.
 const NAMES: [&str; 7] = ["equi", "wardrop", "ssd-only", "hdd-only", "stripe", "static", "ssd-first"];
 
-/// One that these devices allow.
+/// Draws a policy that these devices allow.
 pub fn policy(classes: &[DeviceClass], rng: &mut Rng) -> String {
     let has = |class: DeviceClass| classes.contains(&class);
     loop {

@@ -1,6 +1,7 @@
-//! The engine as a subject of campaigns: with a fixed configuration, or with one that each seed draws.
+//! The engine as a subject of campaigns: with a fixed configuration, or with a configuration drawn by each
+//! seed.
 
-// Each test that includes this module uses a part of it.
+// Each test that includes this module uses a part of the module.
 #![allow(dead_code)]
 
 mod configuration;
@@ -20,10 +21,10 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What the adopted disk is known by.
+/// The identity of the adopted disk.
 const ADOPTED: Uuid = Uuid([9; 16]);
 
-/// What makes a disk forget what it had said was durable.
+/// Disturbances that make a disk forget content reported as durable.
 const FORGETFUL: [Disturbance; 4] =
     [Disturbance::Rot, Disturbance::LostWrites, Disturbance::MisdirectedWrites, Disturbance::StaleDevice];
 
@@ -32,46 +33,47 @@ const FORGETFUL: [Disturbance; 4] =
 pub struct Engine {
     /// The policy with its settings.
     pub policy: String,
-    /// Replaces the policy by one that does everything that a policy may do, at random.
+    /// Replaces the policy by a policy that makes every legal decision at random.
     pub chaos: bool,
     /// The same, but most writes make dirty extra copies on the first device.
     pub dirties: bool,
-    /// The same, but most reads make clean extra copies there.
+    /// The same, but most reads make clean extra copies on the first device.
     pub caches: bool,
-    /// Some writes of a policy by chance go past the extra copies. Off where the trials of `regressions.txt`
-    /// would be others.
+    /// True if some writes of a random policy bypass the extra copies. Off if trials of `regressions.txt`
+    /// would change.
     pub past: bool,
     pub size: Bytes,
     pub extent_size: Bytes,
     pub block_size: Bytes,
     pub copies: u8,
-    /// Extents in a span: what the campaign draws.
+    /// Extents in a span: the campaign's draw.
     pub span: u64,
     pub cache_extents: usize,
     pub readahead: Readahead,
-    /// Memory for what is read ahead of streams.
+    /// Memory for read-ahead of streams.
     pub ahead: Bytes,
-    /// Checkpoints at random times, more often than the journal asks for.
+    /// True for checkpoints at random times, more often than the journal asks for.
     pub checkpoints: bool,
-    /// The longest pause between two of them.
+    /// The longest pause between two random checkpoints.
     pub checkpoint_pause: Nanos,
-    /// Most devices keep the addresses of extents.
+    /// True if most devices keep the addresses of extents.
     pub addresses: bool,
-    /// The second device is a disk that the volume adopts, and the third one its record.
+    /// True if the volume adopts the second device, with the third device as the record.
     pub adopted: bool,
-    /// Each seed draws a configuration of its own, with up to so many devices; 0 for this one.
+    /// Each seed draws a configuration of its own, with up to this many devices; 0 for the fixed
+    /// configuration.
     pub most_devices: u64,
     /// The classes of the disks, for the policies that fit them.
     pub classes: Vec<DeviceClass>,
-    /// Devices that the machine has noted as older than the others.
+    /// Devices that the machine has noted as outdated.
     pub outdated: Rc<RefCell<Vec<DeviceId>>>,
-    /// Pages of the map in a group of its summary; none for a volume without a summary.
+    /// Pages of the map in a group of its summary; `None` for a volume without a summary.
     pub map_group: Option<u32>,
-    /// Whether disks lose what they had said was durable, or come back as they were before. Otherwise a
-    /// volume that says so of a disk is wrong.
+    /// True if disks lose content reported as durable, or return in an older state. Otherwise a volume that
+    /// reports such a loss is wrong.
     pub forgets: bool,
-    /// What a change of policy chooses from; empty for all policies that fit, and for one that does
-    /// everything at random.
+    /// Policies from which a change of policy chooses. If empty, all policies that fit and the random
+    /// policy.
     pub changes: Vec<String>,
 }
 
@@ -105,7 +107,7 @@ impl Engine {
         }
     }
 
-    /// A write-back cache on the SSD with room for nearly all blocks, and little that is written back.
+    /// A write-back cache on the SSD with room for nearly all blocks, and few write-backs.
     pub fn write_back() -> Engine {
         Engine { dirties: true, policy: "ssd-first,cache=60%".to_owned(), ..Engine::wardrop() }
     }
@@ -126,12 +128,12 @@ impl Engine {
         Engine { policy, cache_extents: 0, ..Engine::wardrop() }
     }
 
-    /// A map of two pages or more, each of which is a group of the summary.
+    /// A map of two or more pages, each page a group of the summary.
     pub fn of_large_map() -> Engine {
         Engine { map_group: Some(1), extent_size: KIB * 4, size: MIB * 3, ..Engine::wardrop() }
     }
 
-    /// One that each seed draws anew, with up to so many devices.
+    /// A configuration that each seed draws anew, with up to this many devices.
     pub fn random(most_devices: u64) -> Engine {
         Engine { most_devices, ..Engine::wardrop() }
     }
@@ -191,8 +193,7 @@ impl Subject for Engine {
     async fn open(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
         let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
         let Engine { cache_extents, readahead, ahead, .. } = self;
-        // Neither metadata nor a whole number of blocks lie on the disk that is adopted, and it may be
-        // missing.
+        // The adopted disk holds no metadata and has no whole number of blocks. The disk may be missing.
         let is_adopted = |disk: &Disk| self.adopted && disk.geometry().size % (KIB * 4) != Bytes::ZERO;
         let place = disks.iter().position(is_adopted);
         let adopted = place.map(|place| AdoptedDisk { place, identity: ADOPTED, force: false });
@@ -203,7 +204,7 @@ impl Subject for Engine {
         let memory = world.memory().map(|memory| Rc::new(memory) as Rc<dyn LastingMemory>);
         let open = OpenOptions { cache_extents, readahead, ahead, adopted, ..OpenOptions::new(names) };
         // Each opening has a world of its own, and so a seed of its own. A pending log tells openings apart
-        // by it.
+        // by the seed.
         let owner = memory.as_ref().map_or(0, |_| Rng::new(world.seed() ^ 2).next_u64());
         let options = OpenOptions { outdated, before_open, memory, owner, ..open };
         let (volume, recovery) = Volume::open(world.clone(), disks, options).await?;
@@ -250,7 +251,7 @@ impl Subject for Engine {
 
     async fn audit(self, volume: Volume<World, Disk>) -> std::result::Result<(), String> {
         match volume.audit().await {
-            // A device that fails says nothing of the others.
+            // A failing device proves nothing about the others.
             Err(error) if error.kind() == ErrorKind::Corrupt => Err(error.to_string()),
             _ => Ok(()),
         }
@@ -278,8 +279,7 @@ impl Subject for Engine {
     }
 }
 
-/// A campaign on an SSD and a disk that held something else before; `test` is the name of the test that owns
-/// it.
+/// A campaign on an SSD and a disk, both with earlier content; `test` is the name of the campaign's test.
 pub fn campaign(name: &'static str, test: &str, seeds: u64) -> Campaign {
     let disks = vec![
         DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)),

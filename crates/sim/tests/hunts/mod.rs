@@ -1,4 +1,4 @@
-//! Where a planted bug is looked for.
+//! Campaigns for finding planted bugs.
 
 use crate::engine_subject::{Engine, campaign};
 use crate::{SEEDS, campaigns};
@@ -6,17 +6,17 @@ use braid_base::{KIB, MIB, Nanos};
 use braid_engine::Bug;
 use braid_sim::{Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 
-/// Guests that make many batches of the journal.
+/// Guests with many batches of the journal.
 const BUSY_JOURNAL: Mix = Mix { read: 5, write: 30, fua: 20, flush: 30, discard: 10, zero: 0, prefetch: 0 };
 
-/// Where a bug is looked for.
+/// Returns the campaign for a bug.
 pub fn hunt(bug: Bug) -> (Campaign, Engine) {
     let (campaign, engine) = hunt_shared(bug).unwrap_or_else(|| hunt_alone(bug));
-    // The trials that failed once are run elsewhere.
+    // Trials of earlier failures run elsewhere.
     (Campaign { name: "planted", seeds: 0..SEEDS, shortening: 0, ..campaign }, engine)
 }
 
-/// A campaign that the engine has to pass without any bug, too.
+/// Campaigns that the engine must also pass without any bug.
 fn hunt_shared(bug: Bug) -> Option<(Campaign, Engine)> {
     let test = "every_planted_bug_is_found";
     Some(match bug {
@@ -38,7 +38,7 @@ fn hunt_shared(bug: Bug) -> Option<(Campaign, Engine)> {
 fn hunt_alone(bug: Bug) -> (Campaign, Engine) {
     let mut campaign = campaign("planted", "every_planted_bug_is_found", SEEDS);
     campaign.states = States { go_on: 0.2, ..campaign.states };
-    // Most of these need a span that guests leave alone.
+    // Most of these bugs need a span that guests leave idle.
     campaign.setup.spans = vec![1];
     let chaos = Engine { chaos: true, ..Engine::wardrop() };
     let mirror = Engine { copies: 2, ..Engine::wardrop() };
@@ -47,7 +47,7 @@ fn hunt_alone(bug: Bug) -> (Campaign, Engine) {
         Bug::FailedFlushForgotten => {
             setup.workload.errors = Errors::Tolerated;
             setup.disturbances = vec![Disturbance::LossyFlushes];
-            // Without extra copies: the engine writes back what it lost.
+            // Without extra copies: write-back would restore lost data.
             Engine { checkpoints: false, ..Engine::wardrop() }
         }
         Bug::LostWritesRead => {
@@ -58,7 +58,7 @@ fn hunt_alone(bug: Bug) -> (Campaign, Engine) {
             chaos
         }
         Bug::NumberOfReaderTaken | Bug::OwnerOfReaderForgotten => {
-            // Openings that fail after they have read the log.
+            // Openings that fail after reading the log.
             setup.workload.errors = Errors::Tolerated;
             setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];
             campaign.states = States { killed: 0.0, deaths: 0.8, go_on: 1.0, ..campaign.states };
@@ -105,14 +105,14 @@ fn hunt_alone(bug: Bug) -> (Campaign, Engine) {
             Engine::read_cache()
         }
         Bug::GoneExtraForgotten => {
-            // Few blocks, and hardly a batch: writes to those that have just been evicted.
+            // Few blocks, and hardly a batch: writes to blocks evicted just before.
             setup.workload.mix =
                 Mix { read: 50, write: 45, fua: 0, flush: 1, discard: 4, zero: 0, prefetch: 0 };
             setup.workload.largest = KIB * 8;
             Engine { size: KIB * 416, checkpoints: false, ..Engine::read_cache() }
         }
         Bug::JournalGapLeft => {
-            // One device fails after the other has come through a crash.
+            // One device fails after the other has survived a crash.
             setup.workload.mix = BUSY_JOURNAL;
             setup.workload.errors = Errors::Tolerated;
             setup.disturbances =
@@ -133,9 +133,9 @@ fn hunt_alone(bug: Bug) -> (Campaign, Engine) {
             Engine { copies: 2, ..Engine::wardrop() }
         }
         Bug::MoveWithoutIntent => {
-            // Extents move only if there is a third device, and it fails before what moved there is
-            // flushed. Where a guest has just written, the journal says all the same that copies may
-            // differ: so guests leave most spans alone for long.
+            // Extents move only with a third device, and the device must fail before the moved data is
+            // flushed. After a guest's write, the journal marks the span as dirty in any case. So guests
+            // leave most spans idle for long.
             setup.workload.errors = Errors::Tolerated;
             (setup.workload.pause, setup.workload.requests) = (Nanos::from_secs(20), 30);
             campaign.states.every = 500;
@@ -164,7 +164,7 @@ fn hunt_alone(bug: Bug) -> (Campaign, Engine) {
             Engine { ahead: MIB, cache_extents: 0, ..chaos }
         }
         Bug::ShrinkingDropsDirty => {
-            // Under one that caches what guests write, and others that allow it less.
+            // Policy changes between a policy that caches guests' writes and policies with smaller caches.
             setup.disturbances = vec![Disturbance::PolicyChanges];
             let cache =
                 |share: u32| format!("cache,cache={share}%,mode=write-back,dirty-high=90%,dirty-low=80%");

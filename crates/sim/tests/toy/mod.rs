@@ -1,9 +1,9 @@
-//! Engines small enough to be seen through, without a journal: two that are right, and one for each classical
-//! mistake.
+//! Engines small enough to be understood at a glance, without a journal: two correct engines, and an engine
+//! for each classical mistake.
 //!
-//! A block lies at its own address ([`Layout::InPlace`]), or each write goes to a fresh slot and a map says
-//! which ([`Layout::Mapped`]). The map is written whole at each flush, with generation and checksum, to one
-//! of two places.
+//! A block lies at its own address ([`Layout::InPlace`]), or each write goes to a fresh slot and a map names
+//! the slot ([`Layout::Mapped`]). Each flush writes the whole map, with generation and checksum, to one of
+//! two places.
 
 use braid_base::{Bytes, KIB, MIB};
 use braid_engine::{Allocation, Durability, Error, Export, Result, Zeroing};
@@ -13,17 +13,17 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 
-/// The size of a toy volume, and of the disk that holds it.
+/// The size of a toy volume, and of its disk.
 pub const VOLUME: Bytes = Bytes(1 << 20);
 pub const DISK: Bytes = Bytes(16 << 20);
 
 const BLOCK: Bytes = Bytes(4096);
 const BLOCKS: usize = (VOLUME.0 / BLOCK.0) as usize;
-/// Slot 0 stands for a hole; the first slots' room holds the two maps.
+/// Slot 0 stands for a hole; the room of the first slots holds the two maps.
 const FIRST_SLOT: u16 = 32;
 const SLOTS: u16 = (DISK.0 / BLOCK.0) as u16;
 const MAP_LEN: Bytes = Bytes(1024);
-/// The lock that a flush holds; blocks have theirs below.
+/// The lock of a flush; block locks have lower numbers.
 const FLUSH_LOCK: u64 = u64::MAX >> 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ pub enum Layout {
     Mapped,
 }
 
-/// What is wrong with an engine.
+/// The mistake of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mistake {
     None,
@@ -42,23 +42,23 @@ pub enum Mistake {
     MapIsNeverWritten,
     /// Data and map are flushed together, so that the map may be durable before the data.
     MapBeforeData,
-    /// Nothing tells whether a map was written whole.
+    /// Nothing detects a map that was not written whole.
     MapWithoutChecksum,
-    /// A slot is used again before the map that freed it is durable.
+    /// A slot is reused before the map that freed the slot is durable.
     SlotIsReusedTooEarly,
-    /// FUA is taken for an ordinary write.
+    /// FUA is treated as an ordinary write.
     FuaIsIgnored,
-    /// A write to part of a block forgets to lock it.
+    /// A write to part of a block does not lock the block.
     BlockIsNotLocked,
-    /// After a flush that failed the next one may succeed.
+    /// After a failed flush the next flush may succeed.
     FailedFlushIsForgotten,
-    /// A write that failed is acknowledged.
+    /// A failed write is acknowledged.
     FailedWriteIsAcknowledged,
-    /// A request whose device fails waits for a better day.
+    /// A request to a failing device waits instead of failing.
     ErrorIsWaitedOut,
-    /// A map that was found after a kill is relied on before it is durable.
+    /// A map found after a kill is relied on before the map is durable.
     FoundMapIsNotFlushed,
-    /// A broken assertion takes the place of an error.
+    /// A panic takes the place of an error.
     ErrorPanics,
 }
 
@@ -97,7 +97,7 @@ struct Inner {
     locks: LockTable,
     map: RefCell<Vec<u16>>,
     free: RefCell<Vec<u16>>,
-    /// Free as soon as a map that no longer names them is durable.
+    /// Slots that become free as soon as a map without them is durable.
     freed: RefCell<Vec<u16>>,
     generation: Cell<u64>,
     /// A flush failed: nothing can be promised any more.
@@ -188,7 +188,7 @@ impl ToyVolume {
         Ok(())
     }
 
-    /// What a guest hears of a write.
+    /// Returns the result of a write for the guest.
     async fn judge(&self, written: io::Result<()>) -> Result<()> {
         match (written, self.inner.toy.mistake) {
             (Ok(()), _) | (Err(_), Mistake::FailedWriteIsAcknowledged) => Ok(()),
@@ -200,7 +200,7 @@ impl ToyVolume {
 
     async fn read_block(&self, block: usize, into: &Buf) -> io::Result<()> {
         match self.address(block) {
-            // Another block's bytes may lie there.
+            // Another block's bytes may lie in the slot.
             Some(_) if self.inner.has_failed.get() && self.inner.toy.layout == Layout::Mapped => {
                 Err(io::Error::other("a flush failed, and what it lost is not known"))
             }
@@ -212,7 +212,7 @@ impl ToyVolume {
         }
     }
 
-    /// Where a block lies; `None` for a hole.
+    /// Returns the address of a block; `None` for a hole.
     fn address(&self, block: usize) -> Option<Bytes> {
         match self.inner.toy.layout {
             Layout::InPlace => Some(BLOCK * (u64::from(FIRST_SLOT) + block as u64)),
@@ -263,11 +263,11 @@ impl ToyVolume {
         }
     }
 
-    /// Makes durable what was written until now. After a failure it never succeeds again: what was lost is
-    /// not known.
+    /// Makes all writes until now durable. After a failure no commit succeeds again: the extent of the loss
+    /// is unknown.
     async fn commit(&self) -> io::Result<()> {
         let _lock = self.inner.locks.lock(FLUSH_LOCK, Mode::Exclusive).await;
-        // Only now: a commit that was waited for may have failed.
+        // Checked only now: the previous holder of the lock may have failed.
         if self.inner.has_failed.get() {
             return Err(io::Error::other("an earlier flush failed"));
         }
@@ -277,7 +277,7 @@ impl ToyVolume {
         result
     }
 
-    /// Data, then map. One at a time.
+    /// Writes data, then the map. One commit at a time.
     async fn commit_once(&self) -> io::Result<()> {
         let Inner { toy, disk, .. } = &*self.inner;
         if toy.mistake == Mistake::FlushIsNotPassedOn {
@@ -318,13 +318,13 @@ impl ToyVolume {
         }
         let map = self.inner.map.borrow().clone();
         self.inner.free.borrow_mut().retain(|slot| !map.contains(slot));
-        // After a kill the map may lie in the disk's cache alone; what it says is free is not free before it
-        // is durable.
+        // After a kill the map may lie only in the disk's cache. Slots that the map calls free are not free
+        // until the map is durable.
         if toy.mistake == Mistake::FoundMapIsNotFlushed { Ok(()) } else { disk.flush().await }
     }
 }
 
-/// The pieces of a range by block: block, from and to within it, and from where in the range.
+/// The pieces of a range by block: block, start and end within the block, and start within the range.
 fn pieces(offset: Bytes, len: Bytes) -> impl Iterator<Item = (usize, (Bytes, Bytes), Bytes)> {
     let end = offset + len;
     (offset / BLOCK..end.align_up(BLOCK) / BLOCK).map(move |block| {
@@ -352,7 +352,7 @@ fn decode(bytes: &[u8], trusts: bool) -> Option<(u64, Vec<u16>)> {
     }
     let generation = u64::from_le_bytes(bytes[..8].try_into().ok()?);
     let entries = bytes[16..].chunks(2).map(|entry| u16::from_le_bytes([entry[0], entry[1]]));
-    // Even an engine that trusts the map reads no slot that does not exist.
+    // Even an engine that trusts the map reads no slot beyond the disk.
     Some((generation, entries.map(|slot| slot % SLOTS).collect()))
 }
 

@@ -1,4 +1,4 @@
-//! Devices that keep addresses: an extent lies there at its own address, whatever moved meanwhile.
+//! Devices that keep addresses: an extent lies on such a device at its own address, whatever the moves.
 
 use crate::deadlines::no_faults;
 use crate::openings::mentions;
@@ -15,7 +15,7 @@ fn kept(identity: u8) -> CreateOptions {
     CreateOptions { layouts: vec![Layout::Head, Layout::Tail], ..options(identity) }
 }
 
-/// What lies on a device, past the engine.
+/// Bytes of a device, read past the engine.
 async fn bytes_of(device: &Faulty<Disk>, offset: Bytes, len: Bytes) -> Vec<u8> {
     let buf = Arena::new(len).alloc(len).await;
     device.read(offset, &buf).await.expect("the disk is sound");
@@ -49,7 +49,8 @@ fn a_mirror_on_a_disk_that_keeps_addresses_is_the_volume_byte_for_byte() {
     });
 }
 
-/// Whatever a guest writes, it is not taken for a superblock where a device of the other layout has one.
+/// Whatever a guest writes, no guest's bytes pass for a superblock in the place of the other layout's
+/// superblock.
 #[test]
 fn a_superblock_that_a_guest_wrote_is_not_believed() {
     for layout in [Layout::Head, Layout::Tail] {
@@ -66,7 +67,7 @@ fn a_superblock_that_a_guest_wrote_is_not_believed() {
             let volume = make(world.clone(), all.clone(), &options).await;
             let known = volume.superblock();
             volume.close().await.unwrap();
-            // A superblock of the other layout, the newest there can be, wherever a guest's bytes may lie.
+            // A superblock of the other layout, newer than all others, in every place with guests' bytes.
             let forged = filled(&arena, superblock::SIZE, 0);
             forged.copy_from_slice(Bytes::ZERO, &forged_superblock(&known, layout));
             let slots = known.devices[0].slots_area(known.extent_size).unwrap();
@@ -87,7 +88,7 @@ fn other(layout: Layout) -> Layout {
     if layout == Layout::Head { Layout::Tail } else { Layout::Head }
 }
 
-/// A superblock of the same device that says that it has the other layout, and is newer than all.
+/// A superblock of the same device that claims the other layout, and is newer than all others.
 fn forged_superblock(known: &Superblock, layout: Layout) -> Vec<u8> {
     let mut forged = known.clone();
     forged.sequence = 1 << 59;
@@ -108,7 +109,7 @@ fn a_volume_may_fill_a_device_that_keeps_addresses_and_not_be_larger() {
         let larger = CreateOptions { size: Some(size + KIB * 128), ..kept(3) };
         let error = refused(braid_engine::create(&all, &larger).await.map(drop));
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        // Everything can lie on the disk, and goes back there from the SSD.
+        // The disk has room for everything, and extents return there from the SSD.
         let options = CreateOptions { size: Some(size), policy: "hdd-only".to_owned(), ..kept(3) };
         let volume = make(world, all, &options).await;
         let mut at = Bytes::ZERO;
@@ -127,8 +128,8 @@ fn a_volume_may_fill_a_device_that_keeps_addresses_and_not_be_larger() {
     });
 }
 
-/// A partition was made larger: the superblocks of a disk that keeps addresses are not at its end any more.
-/// It was refused as one that belongs to no volume.
+/// A partition was enlarged: the superblocks of a disk that keeps addresses were no longer at its end. The
+/// disk was refused as a member of no volume.
 #[test]
 fn a_disk_that_keeps_addresses_and_has_grown_is_refused_with_the_size_that_it_had() {
     let bench = bench(6);

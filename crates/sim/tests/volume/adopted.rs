@@ -1,5 +1,5 @@
-//! A disk with data on it that a volume adopts: its bytes stay where they are, the SSD before it may go, and
-//! nothing else is written to it.
+//! An adopted disk with earlier data: its bytes stay in place, the SSD before the disk may leave, and
+//! nothing else is written to the disk.
 
 use crate::chaos::Chaos;
 use crate::rig::{Rig, filled, refused, sound};
@@ -24,7 +24,7 @@ const IDENTITY: Uuid = Uuid([9; 16]);
 /// Neither whole extents nor whole blocks.
 pub const SIZE: Bytes = Bytes((5 << 20) + (100 << 10) + 512);
 
-/// An SSD, a disk that holds something, and a record.
+/// An SSD, a disk with content, and a record.
 pub fn disks(world: &World, size: Bytes) -> Vec<Disk> {
     let garbage = Blank::Garbage(7);
     let options = [
@@ -45,7 +45,7 @@ fn options() -> CreateOptions {
     }
 }
 
-/// Opens the volume; the disk is the one with the size of the disk.
+/// Opens the volume; the adopted disk is recognised by its size.
 pub async fn try_open(
     world: &World,
     disks: &[Disk],
@@ -67,7 +67,7 @@ pub async fn make(world: &World, disks: &[Disk]) -> Adopted {
     open(world, disks).await
 }
 
-/// All bytes of a disk, past the engine.
+/// All bytes of a disk, read past the engine.
 pub async fn raw(disk: &Disk) -> Vec<u8> {
     let buf = Arena::new(MIB).alloc(MIB).await;
     let (mut all, size) = (Vec::new(), disk.geometry().size);
@@ -80,7 +80,7 @@ pub async fn raw(disk: &Disk) -> Vec<u8> {
     all
 }
 
-/// All bytes of a volume, as guests read them.
+/// All bytes of a volume, as guests read.
 pub async fn seen(volume: &Adopted) -> Vec<u8> {
     let buf = Arena::new(MIB).alloc(MIB).await;
     let mut all = Vec::new();
@@ -93,7 +93,7 @@ pub async fn seen(volume: &Adopted) -> Vec<u8> {
     all
 }
 
-/// Writes here and there, the end of the volume among it, both to the volume and to what it must hold.
+/// Writes in several places, including the end of the volume, both to the volume and to `expected`.
 pub async fn scribble(volume: &Adopted, expected: &mut [u8], seed: u64) {
     let (mut rng, arena) = (Rng::new(seed), Arena::new(MIB));
     for i in 0..60 {
@@ -123,7 +123,7 @@ pub fn state_of(volume: &Adopted) -> DeviceState {
     volume.status().devices[SSD.index()].state
 }
 
-/// Waits until the SSD is none of the volume's any more, and all superblocks say so.
+/// Waits until the SSD is no longer a member of the volume, and all superblocks say so.
 pub async fn until_removed(world: &World, volume: &Adopted) {
     while volume.removed_devices() != [SSD] {
         world.sleep(Nanos::from_millis(1)).await;
@@ -166,7 +166,7 @@ fn an_ssd_that_is_lost_while_clean_costs_nothing() {
             world.sleep(Nanos::from_secs(1)).await;
         }
         volume.flush().await.unwrap();
-        // Until the table of dirty spans has forgotten what was written back.
+        // Until the table of dirty spans has forgotten the written-back spans.
         world.sleep(Nanos::from_secs(30)).await;
         assert!(volume.status().extra_blocks.0 > 0);
         let killed = copies_of(&world, &disks).await;
@@ -177,7 +177,7 @@ fn an_ssd_that_is_lost_while_clean_costs_nothing() {
             assert!(seen(&volume).await == expected);
             scribble(&volume, &mut expected.clone(), 6).await;
             volume.close().await.unwrap();
-            // It comes back, and is left out: what it holds is older.
+            // The SSD returns, and is excluded: its content is older.
             let volume = open(&world, &disks).await;
             assert_eq!(volume.status().devices[0].state, DeviceState::Missing);
             volume.remove_device(SSD).await.unwrap();
@@ -187,8 +187,8 @@ fn an_ssd_that_is_lost_while_clean_costs_nothing() {
     });
 }
 
-/// The disk and the record as an opening leaves them that was told to give the SSD up, and was interrupted as
-/// soon as the record said so.
+/// The disk and the record after an interrupted opening. The opening was told to exclude the SSD, and was
+/// killed as soon as the record said so.
 async fn interrupted_without_ssd(world: &World, disks: &[Disk]) -> Vec<Disk> {
     let left = copies_of(world, &disks[1..]).await;
     let (rt, opened) = (world.clone(), left.clone());
@@ -226,17 +226,17 @@ pub fn an_ssd_that_is_lost_while_dirty_costs_the_ranges_that_are_named_and_no_ot
         for disks in [disks, killed] {
             let error = refused(try_open(&world, &disks[1..], |_| ()).await);
             assert_eq!(error.kind(), ErrorKind::Degraded);
-            // Nothing was changed: with the SSD all is there.
+            // Nothing was changed: with the SSD all data is there.
             let again = copies_of(&world, &disks).await;
             assert!(seen(&open(&world, &again).await).await == expected);
-            // The opening that gives it up is interrupted: the next one says what that would have said.
+            // The opening that excludes the SSD is interrupted: the next opening reports the same loss.
             let (_, after) =
                 try_open(&world, &interrupted_without_ssd(&world, &disks).await, |_| ()).await.unwrap();
             let left = copies_of(&world, &disks[1..]).await;
             let (volume, recovery) =
                 try_open(&world, &disks[1..], |options| options.distrust = vec![SSD]).await.unwrap();
             assert_eq!(after.older, recovery.older);
-            // Another daemon may have the volume open: the opening begins again after a wait, and tells no
+            // Another daemon may have the volume open: the opening begins again after a wait, and reports no
             // less.
             let elsewhere = copies_of(&world, &left).await;
             let (_, after) = try_open(&world, &elsewhere, |options| {
@@ -316,12 +316,12 @@ fn another_disk_or_one_of_another_size_is_refused() {
             resized[DISK] = Disk::new(&world, DiskOptions::hdd(size).with_blank(Blank::Garbage(7)));
             assert_eq!(refused(try_open(&world, &resized, |_| ()).await).kind(), ErrorKind::Invalid);
         }
-        // Without the disk there is no volume, and it cannot be given up.
+        // Without the disk there is no volume, and the disk cannot be excluded.
         let without = [disks[0].clone(), disks[2].clone()];
         assert_eq!(refused(try_open(&world, &without, |_| ()).await).kind(), ErrorKind::Degraded);
         let distrust = |options: &mut OpenOptions| options.distrust = vec![DeviceId(1)];
         assert_eq!(refused(try_open(&world, &disks, distrust).await).kind(), ErrorKind::Invalid);
-        // Without the record it opens when that is given up, and no block becomes dirty.
+        // Without the record the volume opens if the record is excluded, and no block becomes dirty.
         assert_eq!(refused(try_open(&world, &disks[..2], |_| ()).await).kind(), ErrorKind::Degraded);
         let distrust = |options: &mut OpenOptions| options.distrust = vec![DeviceId(2)];
         let (volume, _) = try_open(&world, &disks[..2], distrust).await.unwrap();
@@ -380,7 +380,7 @@ fn zeros_are_written_and_a_discard_reaches_the_disk() {
         let range = MIB * 2 + KIB..MIB * 3 + KIB;
         volume.discard(range.start, MIB).await.unwrap();
         volume.flush().await.unwrap();
-        // What is not whole blocks of the range stays; the rest reads as the disk does.
+        // Parts of blocks at the ends of the range stay; the rest reads as on the disk.
         let (now, on_disk) = (seen(&volume).await, raw(&disks[DISK]).await);
         for at in 0..now.len() {
             let is_inside = (MIB * 2 + KIB * 4..MIB * 3).contains(&Bytes::of_len(at));

@@ -1,6 +1,6 @@
-//! The SSD before an adopted disk fails, or does not answer, while the volume serves guests. Clean, it costs
-//! nothing: no guest gets an error, and the disk has all. Dirty, it costs what only it had, and these ranges
-//! are named.
+//! The SSD before an adopted disk fails, or does not answer, while the volume serves guests. The loss of a
+//! clean SSD costs nothing: no guest gets an error, and the disk has all data. The loss of a dirty SSD costs
+//! the data on the SSD alone, and these ranges are named.
 
 use crate::adopted::{
     Adopted, DISK, SIZE, SSD, copies_of, disks, make, open, raw, run, scribble, seen, state_of, try_open,
@@ -17,11 +17,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 const BLOCK: Bytes = Bytes(4 << 10);
-/// What is on neither of the two.
+/// The record, with neither the data of the SSD nor of the disk.
 const RECORD: DeviceId = DeviceId(2);
 
-/// The ways in which an SSD fails: nothing works any more, it cannot be written, it cannot flush, it does not
-/// answer.
+/// The ways in which an SSD fails: all requests fail, writes fail, flushes fail, or no request is answered.
 fn ways() -> [FaultPlan; 4] {
     let none = FaultPlan::default;
     [
@@ -32,8 +31,8 @@ fn ways() -> [FaultPlan; 4] {
     ]
 }
 
-/// Runs a test on an adopted disk whose cache is warm and clean, once for each way in which the SSD may fail,
-/// and for several seeds.
+/// Runs a test on an adopted disk with a warm and clean cache, once for each way of failing, with several
+/// seeds.
 fn on_clean_cache(test: impl AsyncFn(&World, &[Disk], Adopted, &mut Vec<u8>, FaultPlan) + Copy + 'static) {
     for (seed, way) in (0..4).flat_map(|seed| ways().map(|way| (seed, way))) {
         run(async move |world| {
@@ -49,9 +48,9 @@ fn on_clean_cache(test: impl AsyncFn(&World, &[Disk], Adopted, &mut Vec<u8>, Fau
                 world.sleep(Nanos::from_millis(1)).await;
             }
             assert!(volume.status().extra_blocks.0 > 0);
-            // Flushes the SSD, which proves that it had what was written back, and not the disk.
+            // Flushes the SSD but not the disk; the flush proves that the SSD had the written-back data.
             volume.set_policy("cache").await.expect("the devices are sound");
-            // What is dirty by the time that a flush fails is lost.
+            // Dirty blocks at the time of a failed flush are lost.
             match way.flushes > 0.0 {
                 true => volume.replace_policy(Box::new(Cache { writes: false })),
                 false => volume.replace_policy(Box::<WriteBackCache>::default()),
@@ -69,7 +68,7 @@ fn an_ssd_that_fails_while_clean_costs_no_guest_an_error() {
         volume.flush().await.expect("the disk has all");
         assert_eq!(state_of(&volume), DeviceState::Failed);
         assert!(seen(&volume).await == *expected);
-        // It goes on for long: the journal goes round, tables are written.
+        // The volume continues for long: the journal goes round, tables are written.
         for pass in 0..30 {
             scribble(&volume, expected, 200 + pass).await;
             volume.flush().await.expect("the disk has all");
@@ -86,7 +85,7 @@ fn an_ssd_that_fails_while_clean_costs_no_guest_an_error() {
             assert_eq!((recovery.older, recovery.lost), (Vec::new(), Vec::new()));
             assert!(seen(&volume).await == *expected);
             volume.close().await.expect("the disk has all");
-            // It is back, and what it holds is older; it may have become one that cannot be written.
+            // The SSD returns with older content, perhaps unable to be written.
             for plan in [FaultPlan { writes: 1.0, ..FaultPlan::default() }, FaultPlan::default()] {
                 disks[SSD.index()].faults().set(plan);
                 let volume = open(world, disks).await;
@@ -94,7 +93,8 @@ fn an_ssd_that_fails_while_clean_costs_no_guest_an_error() {
                 volume.close().await.expect("the disk has all");
             }
         }
-        // The record, which alone knows that it failed, is given up: what is on the SSD is not believed.
+        // The record, which alone knows of the SSD's failure, is excluded: the content of the SSD is not
+        // believed.
         let give_up = |options: &mut OpenOptions| options.distrust = vec![RECORD];
         match try_open(world, &disks[..2], give_up).await {
             Ok((volume, _)) => assert!(seen(&volume).await == *expected),
@@ -103,7 +103,7 @@ fn an_ssd_that_fails_while_clean_costs_no_guest_an_error() {
     });
 }
 
-/// Guests write and flush while it happens, with a cache that is written through.
+/// Guests write and flush during the failure, with a write-through cache.
 #[test]
 fn guests_at_work_notice_nothing_of_an_ssd_that_fails_while_clean() {
     on_clean_cache(async |world, disks, volume, _, way| {
@@ -138,7 +138,7 @@ fn guests_at_work_notice_nothing_of_an_ssd_that_fails_while_clean() {
             world.sleep(Nanos::from_secs(1)).await;
         }
         volume.flush().await.expect("the disk has all");
-        // Until the journal is to say that extra copies have gone.
+        // Until the journal is to record that extra copies have gone.
         world.sleep(Nanos::from_secs(60)).await;
         assert_eq!(state_of(&volume), DeviceState::Failed);
         let before = seen(&volume).await;
@@ -148,9 +148,9 @@ fn guests_at_work_notice_nothing_of_an_ssd_that_fails_while_clean() {
     });
 }
 
-/// What was written back had not been flushed on the disk, so that the SSD alone had it durably, when a
-/// checkpoint or a change of the superblocks found that the SSD had failed. The power is cut as soon as these
-/// say so.
+/// The disk had written-back data without a flush, so only the SSD had the data durably. Then a checkpoint
+/// or a change of the superblocks found that the SSD had failed. The power is cut as soon as the superblocks
+/// or the checkpoint say so.
 #[test]
 pub fn what_was_written_back_is_durable_before_the_ssd_is_given_up() {
     for finds in [true, false] {
@@ -182,8 +182,9 @@ async fn lose_what_is_not_flushed(
     assert!(seen(&volume).await == *expected);
 }
 
-/// With dirty blocks on the SSD no flush succeeds any more. These are errors, and no others, until the volume
-/// is opened again without it: then it says which ranges may be older.
+/// With dirty blocks on the SSD no flush succeeds any more. Flushes and reads of dirty blocks fail, and
+/// nothing else, until the volume is opened again without the SSD. That opening names the ranges that may be
+/// older.
 #[test]
 fn an_ssd_that_fails_while_dirty_costs_its_dirty_blocks_and_no_others() {
     for way in [
@@ -219,7 +220,7 @@ fn an_ssd_that_fails_while_dirty_costs_its_dirty_blocks_and_no_others() {
             let left = copies_of(&world, &disks).await;
             let error = refused(try_open(&world, &left[1..], |_| ()).await);
             assert_eq!(error.kind(), ErrorKind::Degraded);
-            // With the SSD all is there.
+            // With the SSD all data is there.
             let again = copies_of(&world, &disks).await;
             assert!(seen(&open(&world, &again).await).await == expected);
             let distrust = |options: &mut braid_engine::OpenOptions| options.distrust = vec![SSD];
@@ -240,8 +241,8 @@ fn an_ssd_that_fails_while_dirty_costs_its_dirty_blocks_and_no_others() {
     }
 }
 
-/// Half of the table of dirty spans is damaged: it may have been the newer half, so every range is in doubt,
-/// and no loss is taken for none.
+/// Half of the table of dirty spans is damaged. The damaged half may have been the newer half, so every
+/// range is in doubt, and no loss goes unreported.
 #[test]
 fn a_damaged_half_of_the_table_of_dirty_spans_names_every_span() {
     for half in 0..2 {

@@ -1,4 +1,4 @@
-//! The SSD before an adopted disk leaves, and the disk alone is the volume.
+//! The SSD before an adopted disk leaves; then the disk alone is the volume.
 
 use crate::adopted::{
     DISK, SIZE, SSD, copies_of, dirty, disks, make, open, raw, run, scribble, seen, state_of, until_removed,
@@ -30,7 +30,7 @@ fn what_guests_write_is_the_disk_once_the_ssd_has_left() {
         until_removed(&world, &volume).await;
         volume.erase_removed(SSD).await.unwrap();
         assert!(raw(&disks[DISK]).await == expected, "the disk alone is the volume");
-        // It goes on without it.
+        // The volume continues without the SSD.
         scribble(&volume, &mut expected, 4).await;
         volume.flush().await.unwrap();
         let killed = copies_of(&world, &disks).await;
@@ -44,7 +44,7 @@ fn what_guests_write_is_the_disk_once_the_ssd_has_left() {
     });
 }
 
-/// Each dirty block was written back by itself, one after the other: 64 MiB of them took minutes.
+/// Each dirty block was written back alone, one after the other: 64 MiB of dirty blocks took minutes.
 #[test]
 fn an_ssd_that_leaves_writes_dirty_neighbours_back_together() {
     run(async |world| {
@@ -53,7 +53,7 @@ fn an_ssd_that_leaves_writes_dirty_neighbours_back_together() {
         let volume = make(&world, &disks).await;
         volume.set_policy("cache,mode=write-back").await.unwrap();
         let (block, arena) = (KIB * 4, Arena::new(KIB * 4));
-        // Each once, and none beside the one before.
+        // Each block once, and never beside the previous block.
         for i in 0..MIB * 4 / block {
             let at = block * (i * 389 % (MIB * 4 / block));
             volume.write(at, &filled(&arena, block, i as u8), Durability::Volatile).await.unwrap();
@@ -74,9 +74,9 @@ fn an_ssd_that_leaves_writes_dirty_neighbours_back_together() {
     });
 }
 
-/// The power is cut at each point while the SSD leaves, with dirty blocks on it. As the journal went on in
-/// the record, it was proved there at once, and an opening that still found the SSD in use missed in the
-/// SSD's journal what that proof spoke of. `BRAID_CRASH_SEEDS=n` cuts n times at each.
+/// The power is cut at each point while the SSD leaves, with dirty blocks on the SSD. When the journal
+/// continued in the record, the record proved the journal at once. An opening that still found the SSD in
+/// use missed the proved batches in the SSD's journal. `BRAID_CRASH_SEEDS=n` cuts n times at each.
 #[test]
 fn a_removal_that_is_cut_short_leaves_all_that_was_flushed() {
     let (begin, end) = remove_until(None);
@@ -86,7 +86,7 @@ fn a_removal_that_is_cut_short_leaves_all_that_was_flushed() {
     }
 }
 
-/// Gives the points at which the removal began and ended.
+/// Returns the points at which the removal began and ended.
 fn remove_until(cut: Option<(u64, u64)>) -> (u64, u64) {
     let world = World::new(5);
     let all = disks(&world, SIZE);
@@ -102,7 +102,7 @@ fn remove_until(cut: Option<(u64, u64)>) -> (u64, u64) {
         dirty(&rt, &volume);
         scribble(&volume, &mut bytes, 13).await;
         volume.set_policy("cache,mode=write-back").await.expect("the devices are sound");
-        // What became dirty before may have been written back by now.
+        // Earlier dirty blocks may have been written back by now.
         scribble(&volume, &mut bytes, 14).await;
         volume.flush().await.expect("the devices are sound");
         assert!(volume.status().extra_blocks.1 > 0);
@@ -124,7 +124,7 @@ fn remove_until(cut: Option<(u64, u64)>) -> (u64, u64) {
     let disks: Vec<Disk> = all.iter().map(|disk| disk.restart(&world)).collect();
     let (rt, expected) = (world.clone(), expected.borrow().clone());
     world.block_on(async move {
-        // An SSD without a superblock is none of the volume's any more.
+        // An SSD without a superblock is no longer a member of the volume.
         let is_member = braid_engine::identify(&rt, Rc::new(disks[0].clone()), "it").await.is_ok();
         let disks = if is_member { &disks[..] } else { &disks[1..] };
         let volume = open(&rt, disks).await;

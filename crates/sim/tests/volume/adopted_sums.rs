@@ -1,5 +1,5 @@
-//! Which disk it is after an unclean stop: an adopted disk without a serial number is known by what guests
-//! did not write, and by the marks of its file systems.
+//! Identification of the disk after a crash: an adopted disk without a serial number is recognised by
+//! samples of bytes that guests did not write, and by the marks of its file systems.
 
 use crate::adopted::{
     Adopted, DISK, SIZE, copies_of, dirty, disks, make, raw, run, scribble, seen, try_open,
@@ -17,7 +17,7 @@ use braid_sim::{Blank, Disk, DiskOptions, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Of the volumes of these tests.
+/// The identity of the volumes of these tests.
 const VOLUME: Uuid = Uuid([1; 16]);
 
 fn no_serial(options: &mut OpenOptions) {
@@ -42,8 +42,8 @@ async fn crashed(world: &World, disks: &[Disk]) -> Vec<Disk> {
     left
 }
 
-/// Two disks without serial numbers changed places after a crash: dirty blocks of the one were written over
-/// the other, without a word.
+/// Two disks without serial numbers changed places after a crash: dirty blocks of the first disk silently
+/// overwrote the other disk.
 #[test]
 fn no_dirty_block_is_written_to_another_disk_after_a_crash() {
     run(async |world| {
@@ -70,12 +70,12 @@ fn no_dirty_block_is_written_to_another_disk_after_a_crash() {
     });
 }
 
-/// A part of the disk was written elsewhere after a crash, where no file system is known: clean copies are
-/// forgotten, dirty blocks are kept back, and an opening that was interrupted forgets no less.
+/// After a crash, a part of the disk without a known file system was written elsewhere. Clean copies are
+/// forgotten, dirty blocks are kept back, and an interrupted opening forgets no less.
 #[test]
 fn a_change_elsewhere_after_a_crash_is_told_by_samples_that_guests_left_alone() {
     run(async |world| {
-        // In the last one another daemon may have the volume open: the opening begins again after a wait.
+        // In the last case another daemon may have the volume open: the opening begins again after a wait.
         for (is_dirty, noted) in [(true, None), (false, None), (false, Some(Noted::default()))] {
             let disks = disks(&world, SIZE);
             let mut expected = raw(&disks[DISK]).await;
@@ -100,7 +100,7 @@ fn a_change_elsewhere_after_a_crash_is_told_by_samples_that_guests_left_alone() 
             let (volume, recovery) = opened.expect("nothing is dirty");
             assert!(recovery.changed_elsewhere && seen(&volume).await == expected);
             drop(volume);
-            // It is known again, as it is now.
+            // The disk is recognised again in its present state.
             world.sleep(Nanos::from_secs(30)).await;
             let (volume, recovery) =
                 try_open(&world, &crashed(&world, &left).await, no_serial).await.expect("it is the disk");
@@ -109,7 +109,7 @@ fn a_change_elsewhere_after_a_crash_is_told_by_samples_that_guests_left_alone() 
     });
 }
 
-/// The sector that a file system's mark lies in, with a counter that each mount changes.
+/// The sector with a file system's mark, including a counter that each mount changes.
 fn superblock(kind: usize, counter: u8) -> (Bytes, Vec<u8>) {
     let fields: [(u64, usize, &[u8], usize); 3] =
         [(1024, 0x38, &[0x53, 0xef], 0x34), (0, 0, b"XFSB", 247), (65536, 0x40, b"_BHRfS_M", 0x48)];
@@ -129,8 +129,8 @@ async fn write_superblock(volume: &Adopted, expected: &mut [u8], kind: usize, co
     expected[at.as_usize()..][..512].copy_from_slice(&sector);
 }
 
-/// XFS and btrfs were known by their UUID alone: a disk that was mounted elsewhere after a crash got dirty
-/// blocks written over it.
+/// XFS and btrfs were recognised by their UUID alone: dirty blocks overwrote a disk that had been mounted
+/// elsewhere after a crash.
 #[test]
 pub fn a_mount_elsewhere_after_a_crash_is_told_by_the_mark_of_the_file_system() {
     for kind in 0..3 {
@@ -141,7 +141,7 @@ pub fn a_mount_elsewhere_after_a_crash_is_told_by_the_mark_of_the_file_system() 
             let mut expected = raw(&disks[DISK]).await;
             let volume = make(&world, &disks).await;
             volume.set_policy("hdd-only").await.expect("all are there");
-            // Each change through the volume is known at once, however fast they come.
+            // Each change through the volume is recorded at once, however fast the changes come.
             for counter in 1..6 {
                 write_superblock(&volume, &mut expected, kind, counter).await;
                 if counter == 3 {
@@ -165,7 +165,7 @@ pub fn a_mount_elsewhere_after_a_crash_is_told_by_the_mark_of_the_file_system() 
     }
 }
 
-/// Guests rewrite all of the disk: no sum is left, and within seconds all are known again.
+/// Guests rewrite all of the disk: no sum is left, and within seconds all sums are known again.
 #[test]
 fn a_disk_that_was_rewritten_is_known_again_soon() {
     run(async |world| {
@@ -182,7 +182,7 @@ fn a_disk_that_was_rewritten_is_known_again_soon() {
         }
         volume.flush().await.expect("the devices are sound");
         dirty(&world, &volume);
-        // In this moment nothing tells which disk it is.
+        // At this moment nothing identifies the disk.
         let left = crashed(&world, &disks).await;
         let (volume_then, _) = try_open(&world, &left, no_serial).await.expect("nothing is dirty");
         assert!(seen(&volume_then).await == expected);
@@ -194,8 +194,7 @@ fn a_disk_that_was_rewritten_is_known_again_soon() {
     });
 }
 
-/// A table that is damaged knows nothing: after a crash all that is cached is in doubt, after a shutdown it
-/// is not.
+/// A damaged table knows nothing: after a crash all cached data is in doubt, after a shutdown none is.
 #[test]
 fn without_sums_what_is_cached_is_in_doubt_after_a_crash() {
     run(async |world| {
@@ -219,8 +218,9 @@ fn without_sums_what_is_cached_is_in_doubt_after_a_crash() {
     });
 }
 
-/// The power is cut at any point of a life in which samples and marks are written, noted and noted again: the
-/// disk never looks like another one, nor changed. `BRAID_CRASH_SEEDS=n` cuts at n times as many points.
+/// The power is cut at any point of a life that writes samples and marks, and notes both again and again:
+/// the disk never looks changed, nor like another disk. `BRAID_CRASH_SEEDS=n` cuts at n times as many
+/// points.
 #[test]
 pub fn a_power_cut_at_any_point_makes_no_disk_look_changed() {
     let (begin, end) = live_until(None);
@@ -231,7 +231,7 @@ pub fn a_power_cut_at_any_point_makes_no_disk_look_changed() {
     }
 }
 
-/// Gives the points at which the life began and ended.
+/// Returns the points at which the life began and ended.
 fn live_until(cut: Option<u64>) -> (u64, u64) {
     let world = World::new(5);
     let all = disks(&world, SIZE);

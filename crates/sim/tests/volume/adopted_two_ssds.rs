@@ -1,5 +1,5 @@
-//! An adopted disk behind two SSDs, of which the first has the journal, and one is lost. Without the journal,
-//! the cache table of the other SSD describes the last checkpoint.
+//! An adopted disk behind two SSDs, the first with the journal; one SSD is lost. Without the journal, the
+//! cache table of the other SSD describes the last checkpoint.
 
 use crate::adopted::{
     Adopted, DISK, SIZE, SSD, copies_of, dirty, disks, make, raw, scribble, seen, try_open,
@@ -50,8 +50,8 @@ fn devices_but(disks: &[Disk], lost: DeviceId) -> Vec<Disk> {
 
 /// Blocks were dirty at the shutdown, then written back, and their spans were no longer named. A stream
 /// overwrote the range past the cache, and was flushed. The daemon died before the next checkpoint, and the
-/// SSD with the journal was lost. The dirty entries of the other SSD were served, and written over what had
-/// been flushed.
+/// SSD with the journal was lost. Stale dirty entries of the other SSD were served, and overwrote flushed
+/// data.
 #[test]
 pub fn entries_that_were_dirty_at_the_last_checkpoint_do_not_count_in_a_span_that_is_not_named() {
     run(1, async |world| {
@@ -89,7 +89,7 @@ pub fn entries_that_were_dirty_at_the_last_checkpoint_do_not_count_in_a_span_tha
     });
 }
 
-/// What a drawn life of such a volume left: the disks, and what was flushed.
+/// A random life of such a volume: returns the disks and the flushed bytes.
 async fn live(world: &World, rng: &mut Rng) -> (Vec<Disk>, Vec<u8>) {
     let disks = four_disks(world);
     let mut expected = raw(&disks[DISK]).await;
@@ -129,8 +129,8 @@ async fn live(world: &World, rng: &mut Rng) -> (Vec<Disk>, Vec<u8>) {
     (left, expected)
 }
 
-/// Draws a life, a crash, and the SSD that is lost. Whatever differs from what was flushed is named before
-/// anything is changed.
+/// Draws a life, a crash, and the lost SSD. All differences from the flushed bytes are named before anything
+/// is changed.
 pub fn lose_one_of_two_ssds(seed: u64) {
     run(seed, async move |world| {
         let mut rng = Rng::new(seed);
@@ -167,8 +167,8 @@ fn the_loss_of_one_of_two_ssds_costs_nothing_that_is_not_named() {
     (0..40).for_each(lose_one_of_two_ssds);
 }
 
-/// The SSD with the journal was removed, so that the record has the only journal, and the record is lost.
-/// What is dirty on the other SSD nobody knows.
+/// The SSD with the journal was removed, so the record has the only journal, and the record is lost. The
+/// dirty blocks of the other SSD are then unknown.
 #[test]
 fn without_the_only_journal_no_dirty_block_of_another_ssd_is_written_back() {
     run(3, async |world| {

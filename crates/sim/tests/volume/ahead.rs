@@ -1,4 +1,4 @@
-//! What is read ahead of streams, while devices hang or cannot read, extents move, and a policy looks on.
+//! Read-ahead of streams, while devices hang or cannot read, extents move, and a policy observes.
 
 use crate::rig::{self, filled, sound_one};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
@@ -15,11 +15,11 @@ const HDD: DeviceId = DeviceId(1);
 const EXTENT: Bytes = Bytes(128 << 10);
 const EXTENTS: u64 = 64;
 
-/// New extents lie on these devices in turn, by address; moves are as it was told, once.
+/// Places new extents on these devices in turn, by address; performs the given moves once.
 struct Told {
     homes: Vec<DeviceId>,
     moves: Vec<Move>,
-    /// What guests read, as the engine says.
+    /// Guests' reads, as reported by the engine.
     reads: Rc<RefCell<Vec<(Bytes, Nanos)>>>,
 }
 
@@ -51,7 +51,7 @@ impl Policy for Told {
     }
 }
 
-/// A volume that reads ahead, whose extents are full of their numbers.
+/// A volume that reads ahead. Each extent is full of its number.
 #[derive(Clone)]
 struct Rig {
     world: World,
@@ -63,12 +63,12 @@ struct Rig {
 }
 
 impl Rig {
-    /// Takes the policy that it is told.
+    /// A policy with these homes and moves.
     fn told(&self, homes: &[DeviceId], moves: Vec<Move>) -> Box<dyn Policy> {
         Box::new(Told { homes: homes.to_vec(), moves, reads: self.reads.clone() })
     }
 
-    /// Reads an extent, or the first part of it; what it is full of.
+    /// Reads an extent, or the first part of an extent; returns the byte that fills the range.
     async fn read(&self, extent: u64) -> Option<u8> {
         let buf = filled(&self.arena, EXTENT, 0xff);
         self.volume.read(EXTENT * extent, &buf).await.ok()?;
@@ -128,7 +128,8 @@ fn ahead_in(world: World, homes: &'static [DeviceId], written: u64, guest: impl 
     world.halt();
 }
 
-/// A run held the locks of extents that nobody had asked for: changes of them waited for a device that hung.
+/// A read-ahead run held the locks of extents that no guest had asked for: changes of these extents waited
+/// for a hung device.
 #[test]
 fn a_change_does_not_wait_for_a_hung_device_that_reads_its_extent_ahead() {
     ahead(&[HDD], 16, async |rig| {
@@ -150,14 +151,14 @@ fn a_change_does_not_wait_for_a_hung_device_that_reads_its_extent_ahead() {
     });
 }
 
-/// Since runs hold no locks, an extent may move while it is read ahead, and its slot may hold another one by
-/// the time that the device answers.
+/// Since runs hold no locks, an extent may move while it is read ahead. Its slot may hold another extent by
+/// the time of the device's answer.
 #[test]
 fn what_was_read_ahead_of_a_slot_that_its_extent_has_left_is_dropped() {
     (0..8).for_each(move_while_reading_ahead);
 }
 
-/// When the run begins, and which slots are taken, depends on how long the devices take.
+/// The durations of device operations decide when the run begins, and which slots are taken.
 pub fn move_while_reading_ahead(seed: u64) {
     ahead_in(World::new(seed), &[HDD], 16, async |rig| {
         assert_eq!((rig.read(0).await, rig.read(1).await), (Some(0), Some(1)));
@@ -172,7 +173,7 @@ pub fn move_while_reading_ahead(seed: u64) {
         rig.volume.flush().await.expect("the devices are sound");
         rig.volume.checkpoint().await.expect("the devices are sound");
         rig.sleep(100).await;
-        // They take the slots that are free now.
+        // The extents take the free slots.
         for extent in 16..EXTENTS {
             rig.write(extent, 0xee).await;
         }
@@ -185,18 +186,18 @@ pub fn move_while_reading_ahead(seed: u64) {
     });
 }
 
-/// One bad sector was met by each run that held it, again and again, and each cost a disk its retries.
+/// Each run that held a bad sector met the sector again, and each read cost the disk its retries.
 #[test]
 fn a_bad_sector_is_met_by_one_run_of_a_stream() {
     ahead(&[HDD, SSD, SSD], 60, async |rig| {
-        // The SSD stalls, so that it has no time, and the stream looks at the same extents many times.
+        // The SSD stalls and has no time, and the stream meets the same extents many times.
         let stall = Nanos::from_millis(50)..Nanos::from_millis(51);
         rig.disks[0].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
         let mut bad = None;
         let mut failed = Vec::new();
         for extent in 0..60 {
             if extent == 3 {
-                // All of what the disk holds beyond this is bad.
+                // All sectors of the disk beyond this place are bad.
                 let first = rig.traces[1].take().into_iter().find_map(|step| match step {
                     Step::Begin(Operation::Read(at, _)) => Some(at),
                     _ => None,
@@ -216,8 +217,8 @@ fn a_bad_sector_is_met_by_one_run_of_a_stream() {
     });
 }
 
-/// A guest that asked began a run whatever its device did: sixteen streams had as many long reads at one
-/// disk, and each other guest waited for all of them.
+/// Each guest's request began a run, even on a busy device: sixteen streams caused as many long reads of one
+/// disk, and each other guest waited for all of these reads.
 #[test]
 fn a_device_reads_one_run_at_a_time() {
     ahead(&[HDD], EXTENTS, async |rig| {
@@ -240,7 +241,7 @@ fn a_device_reads_one_run_at_a_time() {
     });
 }
 
-/// A run was one long read to policies: they saw a slow device, and requests that no guest had made.
+/// To policies, a run was one long read: policies saw a slow device, and requests that no guest had made.
 #[test]
 fn policies_see_what_guests_read_and_not_what_is_read_ahead() {
     ahead(&[HDD], EXTENTS, async |rig| {

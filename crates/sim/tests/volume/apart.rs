@@ -1,4 +1,4 @@
-//! Halves of a mirror that were used apart: refused until one is given up, and only then.
+//! Halves of a mirror that were used apart: refused until one half is excluded, and only until then.
 
 use crate::deadlines::no_faults;
 use crate::openings::{made_mirror, mentions, parts};
@@ -11,7 +11,7 @@ use braid_sim::{Disk, FaultPlan, Faulty, StoredDisk, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Each half was opened without the other and written: no rule can say which bytes are right.
+/// Each half was opened without the other and written: no rule can tell which bytes are right.
 #[test]
 fn halves_of_a_mirror_that_were_used_apart_are_refused_until_one_is_given_up() {
     for keep in 0..2u16 {
@@ -41,8 +41,9 @@ fn halves_of_a_mirror_that_were_used_apart_are_refused_until_one_is_given_up() {
     }
 }
 
-/// A half went on alone, and was given up for the older one: until its superblock was written too, it was the
-/// newest, and after a power cut meanwhile it was the older one that was made anew.
+/// A half was used alone, and was then excluded in favour of the older half. Until its superblock was
+/// written too, the excluded half was the newest. After a power cut meanwhile, the older half was
+/// resynchronised instead.
 #[test]
 fn a_power_cut_while_a_half_is_given_up_does_not_give_up_the_other() {
     for (keep, apart) in [(0, false), (1, false), (0, true), (1, true)] {
@@ -78,7 +79,7 @@ fn a_power_cut_while_a_half_is_given_up_does_not_give_up_the_other() {
             let mut is_chosen = false;
             for cut in cuts {
                 let left = cut.iter().map(|disk| disk.attach(&world)).collect::<Vec<_>>();
-                // From then on the half that is kept knows of the choice.
+                // From then on the kept half knows of the choice.
                 let is_told = header_of(&world, &left[keep]).await.sequence > before;
                 let left = left.into_iter().map(|disk| attached(&world, disk)).collect();
                 match open(world.clone(), left).await {
@@ -97,8 +98,8 @@ fn a_power_cut_while_a_half_is_given_up_does_not_give_up_the_other() {
     }
 }
 
-/// An opening of one half alone was interrupted before it wrote any data, and the other half went on: the
-/// first one was refused, as if both had been written.
+/// An opening of one half alone was interrupted before writing any data, and the other half was used alone.
+/// The first half was refused, as if both halves had been written.
 #[test]
 fn a_half_that_was_only_about_to_be_opened_alone_is_brought_up_to_date() {
     for i in 0..2 {
@@ -147,14 +148,15 @@ fn a_half_that_was_only_about_to_be_opened_alone_is_brought_up_to_date() {
     }
 }
 
-/// A device that is away while the others go on without it does not say so itself.
+/// A device that is away while the others continue does not record its own absence.
 fn away() -> FaultPlan {
     FaultPlan { vanished: true, ..FaultPlan::default() }
 }
 
-/// One half was given up while the volume was open. At the next start that half alone was found, and went on;
-/// then both were: the other half was of the same opening as when it was last in step, so it was taken for
-/// stale, and what it alone had been given since was lost in part, or read from it alone.
+/// One half was excluded while the volume was open. The next start found only this half, and used the half
+/// alone; a later start found both. The other half was of the same opening as at its last agreement, so it
+/// was taken for stale. Data written to the other half alone since then was lost in part, or read from that
+/// half only.
 #[test]
 fn a_half_that_went_on_alone_in_the_opening_that_both_began_is_refused() {
     for (i, closed) in [(0, true), (1, true), (0, false), (1, false)] {
@@ -193,9 +195,9 @@ fn a_half_that_went_on_alone_in_the_opening_that_both_began_is_refused() {
     }
 }
 
-/// Two openings of one half alone were interrupted in a row, each of which made a number of its own; then the
-/// other half went on. The first one had nothing of these openings, and was refused as if it had; and if it
-/// had the highest number, the other one was.
+/// Two openings of one half alone were interrupted in a row, each with an opening number of its own; then
+/// the other half was used alone. The first half had no data of these openings, and was refused as if it had
+/// data. If the first half had the highest number, the other half was refused.
 #[test]
 fn a_half_of_which_many_openings_were_interrupted_is_brought_up_to_date() {
     for (i, interruptions, openings) in [(0, 2, 1), (1, 2, 1), (0, 2, 2), (1, 2, 3), (0, 3, 1), (1, 3, 3)] {
@@ -220,9 +222,9 @@ fn a_half_of_which_many_openings_were_interrupted_is_brought_up_to_date() {
     }
 }
 
-/// The same, but the last of these openings was one of both halves, of which only the first one had been
-/// told. The other one went on alone, and was taken for one that was just coming back: what it had been given
-/// since was copied over.
+/// The same, but the last of these openings was an opening of both halves, and only the first half had
+/// recorded the opening. The other half was used alone, and was taken for a half about to return: its newer
+/// data was overwritten.
 #[test]
 fn a_half_that_went_on_beside_an_interrupted_opening_of_both_loses_nothing() {
     let mut gone_on = 0;
@@ -259,8 +261,8 @@ fn a_half_that_went_on_beside_an_interrupted_opening_of_both_loses_nothing() {
     assert!(gone_on > 0);
 }
 
-/// The same, but the half had been written alone before its openings were interrupted: no rule can say which
-/// bytes are right.
+/// The same, but the half had been written alone before its openings were interrupted: no rule can tell
+/// which bytes are right.
 #[test]
 fn a_half_that_was_written_alone_is_refused_however_many_openings_were_interrupted_since() {
     for (i, interruptions, openings) in [(0, 1, 1), (1, 1, 3), (0, 2, 1), (1, 2, 1), (0, 2, 4), (1, 3, 2)] {
@@ -284,9 +286,9 @@ fn a_half_that_was_written_alone_is_refused_however_many_openings_were_interrupt
     }
 }
 
-/// One half was given up while the volume was open, and lacked what guests wrote after that. The next
-/// opening, of both, was interrupted before the half that lacked something had been told of it, and that one
-/// went on alone: it took the other one for a half that was never written without it.
+/// One half was failed while the volume was open, and was stale for later writes. The next opening, of both
+/// halves, was interrupted before the stale half had recorded its staleness. The stale half was then used
+/// alone, and took the other half for a half never written alone.
 #[test]
 fn a_half_that_went_on_without_what_it_lacked_is_refused() {
     let mut refusals = 0;
@@ -303,7 +305,7 @@ fn a_half_that_went_on_without_what_it_lacked_is_refused() {
             faults.set(away());
             volume.fail_device(DeviceId(1)).await.unwrap();
             volume.write(MIB, &filled(&arena, MIB, 7), Durability::Fua).await.unwrap();
-            // Decides which half of a table of devices is written next: the one that the other half of the
+            // Decides which half of a table of devices is written next: the half that the other half of the
             // mirror needs, or not.
             for _ in 0..changes {
                 volume.set_policy("stripe").await.unwrap();
@@ -327,7 +329,7 @@ fn a_half_that_went_on_without_what_it_lacked_is_refused() {
     assert!(refusals > 0);
 }
 
-/// One half is opened alone so many times, and written.
+/// Opens one half alone `openings` times, and writes each time.
 async fn go_on(parts: &(World, Arena), half: &Faulty<Disk>, openings: u8) -> Result<(), Error> {
     for turn in 0..openings {
         let volume = open(parts.0.clone(), vec![half.clone()]).await?;
@@ -337,8 +339,8 @@ async fn go_on(parts: &(World, Arena), half: &Faulty<Disk>, openings: u8) -> Res
     Ok(())
 }
 
-/// What `disks` hold once an opening of them is killed that the first one has been told of, when they are in
-/// these phases.
+/// Returns the content of `disks` after an opening that only the first disk has recorded is killed, with the
+/// disks in these phases.
 pub async fn interrupted(world: &World, disks: &[Disk], phases: &[Phase]) -> Vec<Disk> {
     let used: Vec<Disk> = disks.iter().map(|disk| disk.fork(world)).collect();
     let before = header_of(world, &used[0]).await.sequence;

@@ -1,4 +1,4 @@
-//! A place of a cache table that cannot be written, and stays so.
+//! A permanently unwritable place of a cache table.
 //!
 //! The story: a page of the second image of an SSD's cache table was bad. The policy was write-through, so
 //! the table described clean copies alone. Every flush failed from the next checkpoint on. After that each
@@ -44,8 +44,8 @@ async fn write(volume: &Rig, arena: &Arena, extent: u64, value: u8) {
     written.unwrap_or_else(|e| panic!("write {value}: {e}"));
 }
 
-/// Writes an extent anew, which changes the table: to its home, and then to the SSD, if that holds dirty
-/// copies.
+/// Writes an extent anew, which changes the table. The write goes to the home, and then to the SSD if the
+/// SSD holds dirty copies.
 async fn write_anew(volume: &Rig, arena: &Arena, extent: u64, value: u8) {
     volume.discard(EXTENT * extent, EXTENT).await.unwrap_or_else(|e| panic!("discard {value}: {e}"));
     write(volume, arena, extent, value).await;
@@ -68,7 +68,8 @@ async fn check_all(volume: &Rig, arena: &Arena, extents: u64, value: u8, what: &
     }
 }
 
-/// What of an image is bad: its first page, which is a page of the directory, its second, or all of it.
+/// The bad pages of an image: its first page, which is a page of the directory; its second page; or all
+/// pages.
 const PARTS: [Range<u64>; 3] = [0..1, 1..2, 0..u64::MAX];
 
 fn part(region: &Region, pages: &Range<u64>) -> Range<Bytes> {
@@ -148,7 +149,7 @@ fn an_opening_that_meets_a_bad_place_in_a_cache_table_first_succeeds() {
     });
 }
 
-/// What guests wrote with FUA, by extent: what a crash must leave, and what is under way.
+/// Guests' writes with FUA, by extent: the value that a crash must leave, and the value in flight.
 type Written = Rc<RefCell<Vec<(u8, u8)>>>;
 
 async fn guest(world: World, volume: Rig, arena: Arena, written: Written, ends: Nanos) {
@@ -162,8 +163,8 @@ async fn guest(world: World, volume: Rig, arena: Arena, written: Written, ends: 
     }
 }
 
-/// Power cuts at any moment, with room to make the image anew and without: then a single image is written
-/// for the rest of the volume's life.
+/// Power cuts at any moment, with and without room to reproduce the image: without room, a single image is
+/// written for the rest of the volume's life.
 #[test]
 fn power_cuts_beside_a_bad_page_of_a_cache_table_lose_nothing_that_was_flushed() {
     for seed in 0..36 {
@@ -202,7 +203,7 @@ fn power_cuts_beside_a_bad_page_of_a_cache_table_lose_nothing_that_was_flushed()
                         let is_there = is_there.unwrap_or_else(|e| panic!("{what}: {e}"));
                         assert!(is_there, "{what}: extent {extent} is not {flushed}");
                     } else {
-                        // Of a write that was under way anything may be there.
+                        // A write in flight may have left anything.
                         write(&volume, &arena, extent, under_way).await;
                     }
                     known[extent as usize] = under_way;

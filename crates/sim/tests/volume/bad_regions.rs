@@ -1,5 +1,5 @@
-//! A region of metadata that cannot be written, and stays so: what each costs, with one required copy and
-//! with two.
+//! A permanently unwritable region of metadata: the cost of each region, with one required copy and with
+//! two.
 
 use crate::rig::life::names;
 use crate::rig::{Bench, Rig, bench, filled, holds, make, open, open_with, options};
@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 const EXTENT: Bytes = Bytes(128 << 10);
 const EXTENTS: u64 = 8;
-/// Volumes with power cuts, and how many each meets.
+/// Number of volumes with power cuts, and number of cuts of each.
 const SEEDS: u64 = 48;
 const LIVES: u64 = 4;
 
@@ -24,7 +24,7 @@ fn made(copies: u8) -> CreateOptions {
     CreateOptions { policy: policy.to_owned(), copies, map_group: Some(1), ..options(1) }
 }
 
-/// The disks as they are now, one of them with a place that cannot be written.
+/// Copies of the disks in their present state, one of them with an unwritable place.
 fn killed(world: &World, disks: &[Disk], device: DeviceId, bad: &Range<Bytes>) -> Vec<Faulty<Disk>> {
     let forks: Vec<Disk> = disks.iter().map(|disk| disk.fork(world)).collect();
     with_bad_place(world, &forks, device, bad)
@@ -52,12 +52,13 @@ async fn check_all(volume: &Rig, arena: &Arena, count: u64, what: &str) {
     }
 }
 
-/// What the volume can do without, in this order, on the device of the second copy and on that of the first.
+/// Regions that the volume can do without, in this order, on the device of the second copy and on the device
+/// of the first.
 fn regions(superblock: &Superblock, copies: u8) -> Vec<Region> {
     let is_tried = |region: &&Region| match region.kind {
         RegionKind::Map | RegionKind::Intents | RegionKind::DoubleWrite => true,
         RegionKind::Proof | RegionKind::PolicyState => true,
-        // With one required copy, the one on the first device alone is in use.
+        // With one required copy, only the journal on the first device is in use.
         RegionKind::Journal => copies == 2 || region.copy == 1,
         _ => false,
     };
@@ -88,14 +89,14 @@ pub fn for_each<T: 'static>(
     }
 }
 
-/// Runs a test for each region of a volume that cannot be written from some moment on.
+/// Runs a test for each region of a volume that becomes unwritable at some moment.
 fn for_each_region(copies: u8, test: impl AsyncFn(&Bench, Rig, Region) + Copy + 'static) {
     for_each((50 + u64::from(copies), made(copies)), move |superblock| regions(superblock, copies), test);
 }
 
-/// A page of the second map image could not be written. With one required copy every flush failed from the
-/// next checkpoint on; after that each opening was refused, though the first image, the journal and all data
-/// were sound.
+/// A page of the second map image was unwritable. With one required copy every flush failed from the next
+/// checkpoint on. After that each opening was refused, though the first image, the journal and all data were
+/// sound.
 #[test]
 fn a_region_that_cannot_be_written_ends_no_flush_and_no_opening() {
     for copies in [1, 2] {
@@ -127,7 +128,7 @@ fn a_region_that_cannot_be_written_ends_no_flush_and_no_opening() {
 }
 
 /// Both pages of the journal's proof were read at once: one bad sector refused every opening after a crash,
-/// and a repair could not make the sector anew.
+/// and a repair could not rewrite the sector.
 #[test]
 fn one_bad_page_of_the_proof_refuses_no_opening() {
     for page in 0..proof::PAGES {
@@ -163,11 +164,11 @@ fn one_bad_page_of_the_proof_refuses_no_opening() {
     }
 }
 
-/// The place is void, and the structure lies elsewhere on the same device.
+/// Checks that the place is void, and that the structure lies elsewhere on the same device.
 fn check_renewed(superblock: &Superblock, region: &Region, what: &str) {
     let is_needed = matches!(region.kind, RegionKind::Map | RegionKind::DoubleWrite | RegionKind::Intents);
-    // An area is written only if it lies on another device than the journal, and nothing is void because of
-    // what is not written.
+    // An area is written only if the area lies on another device than the journal. A region that is not
+    // written does not become void.
     let is_void = superblock.regions.contains(&Region { void: true, ..*region });
     let is_unused = region.kind == RegionKind::DoubleWrite && region.copy == 0;
     if is_needed && !is_unused && (is_void || region.kind != RegionKind::Intents) {
@@ -178,7 +179,7 @@ fn check_renewed(superblock: &Superblock, region: &Region, what: &str) {
     assert_eq!(superblock.void_regions().count(), 0, "{what}");
 }
 
-/// The place is met first by the opening after a crash, which has to write pages before anything else.
+/// The first to meet the place is the opening after a crash, which must write pages before anything else.
 #[test]
 fn an_opening_that_meets_a_bad_region_first_succeeds() {
     for copies in [1, 2] {
@@ -199,7 +200,7 @@ fn an_opening_that_meets_a_bad_region_first_succeeds() {
     }
 }
 
-/// With the image on the first device lost, too, the one that was made anew is the map.
+/// If the image on the first device is lost too, the reproduced image is the map.
 #[test]
 fn an_image_that_was_made_anew_is_the_map_if_the_other_device_is_lost() {
     for_each_region(1, async |bench, volume, region| {
@@ -229,18 +230,18 @@ fn an_image_that_was_made_anew_is_the_map_if_the_other_device_is_lost() {
     });
 }
 
-/// Until a region has been made anew, a check names it.
+/// Until a void region has been reproduced, a check names the region.
 #[test]
 fn a_check_names_a_region_that_is_void() {
     let bench = bench(60);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     let (all, faults) = (bench.devices(), bench.faults.clone());
     bench.run(async move {
-        // Full, so that there is no room to make it anew.
+        // Full, so that there is no room to reproduce the image.
         let made = CreateOptions { size: Some(MIB * 4), ..made(1) };
         let volume = make(world.clone(), all, &made).await;
         let region = *volume.superblock().region(RegionKind::Map, 1).unwrap();
-        // Nothing else on the device can be written either, but for its superblocks and tables.
+        // All other places of the device are unwritable too, except superblocks and tables.
         let bad = region.offset..MIB * 8 - KIB * 128;
         faults[1].set(FaultPlan { bad_writes: Some(bad), ..FaultPlan::default() });
         volume.replace_policy(braid_policy::parse("ssd-only", &views(&volume)).unwrap());
@@ -266,7 +267,7 @@ pub fn views(volume: &Rig) -> Vec<braid_policy::DeviceView> {
     (0..).zip(&entries).map(view).collect()
 }
 
-/// What guests wrote with FUA, by extent: what a crash must leave, and what is under way.
+/// Guests' writes with FUA, by extent: the value that a crash must leave, and the value in flight.
 type Written = Rc<RefCell<Vec<(u8, u8)>>>;
 
 async fn use_until(world: &World, volume: &Rig, arena: &Arena, written: &Written, ends: Nanos) {
@@ -281,8 +282,8 @@ async fn use_until(world: &World, volume: &Rig, arena: &Arena, written: &Written
     }
 }
 
-/// Power cuts at any moment, of a volume with a page that cannot be written in a region: at the checkpoint
-/// that meets the page, while the superblocks call the region void, and while it is made anew.
+/// Power cuts at any moment, with an unwritable page in a region of the volume: at the checkpoint that meets
+/// the page, while the superblocks call the region void, and while the region is reproduced.
 #[test]
 fn power_cuts_beside_a_bad_page_of_metadata_lose_nothing_that_was_flushed() {
     for seed in 0..SEEDS {
@@ -294,7 +295,7 @@ fn power_cuts_beside_a_bad_page_of_metadata_lose_nothing_that_was_flushed() {
             let mut volume = make(world.clone(), bench.devices(), &made(copies)).await;
             let all = regions(&volume.superblock(), copies);
             let region = all[(seed / 2) as usize % all.len()];
-            // The first pages are those that are used.
+            // Only the first pages are in use.
             let page = region.offset + KIB * 4 * rng.below((region.len / (KIB * 4)).min(3));
             let (device, bad) = (region.device, page..page + KIB * 4);
             let mut disks = bench.disks.clone();
@@ -321,7 +322,7 @@ fn power_cuts_beside_a_bad_page_of_metadata_lose_nothing_that_was_flushed() {
                         let is_there = is_there.unwrap_or_else(|e| panic!("{what}: {e}"));
                         assert!(is_there, "{what}: extent {extent} is not {flushed}");
                     } else {
-                        // Of a write that was under way anything may be there.
+                        // A write in flight may have left anything.
                         write(&volume, &arena, extent, under_way).await;
                     }
                     known[extent as usize] = under_way;

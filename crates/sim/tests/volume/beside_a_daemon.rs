@@ -1,5 +1,5 @@
-//! Commands on one host beside a daemon on another one: what is read while that daemon opens the volume, or
-//! writes, does not fit together, and is no damage.
+//! Commands on one host beside a daemon on another host. If the daemon opens the volume or writes meanwhile,
+//! the bytes read are inconsistent, but are no damage.
 
 use crate::fence::{HALF, busy_in, handles};
 use crate::rig::{bench, make, open_with, options};
@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 const SECOND: Nanos = Nanos::from_secs(1);
 
-/// A check beside a daemon of another host said that a sound volume was damaged, or that a device had lost
-/// writes.
+/// A check beside a daemon of another host reported that a sound volume was damaged, or that a device had
+/// lost writes.
 #[test]
 fn a_check_beside_another_daemon_finds_no_damage() {
     let mut sound = 0;
@@ -52,8 +52,8 @@ fn a_check_beside_another_daemon_finds_no_damage() {
     assert!(sound > 300, "{sound} checks");
 }
 
-/// A check, or an opening on another host, began on a volume that was shut down, and a daemon opened it
-/// meanwhile: "is damaged", or "old copy of a device", with the advice to give a device up.
+/// A check, or an opening on another host, began on a volume after shutdown, and a daemon opened the volume
+/// meanwhile. The message was "is damaged", or "old copy of a device", with the advice to exclude a device.
 #[test]
 fn a_volume_that_is_being_opened_is_not_refused_as_damaged() {
     for seed in 0..200 {
@@ -76,7 +76,7 @@ fn a_volume_that_is_being_opened_is_not_refused_as_damaged() {
                 };
                 match open_with(world.clone(), devices, how).await {
                     Ok((volume, _)) => drop(busy_in(&world, &volume, (0, Nanos::from_micros(200)), &stop)),
-                    // The other host has come first, or comes while this one begins.
+                    // The other host has come first, or comes while this opening begins.
                     Err(error) => {
                         let expected = [ErrorKind::Busy, ErrorKind::Io];
                         assert!(expected.contains(&error.kind()), "seed {seed}: {error}");

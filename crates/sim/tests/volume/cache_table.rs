@@ -1,4 +1,5 @@
-//! Extra copies that survive: dirty ones a power cut, clean ones too where nothing was written.
+//! Extra copies that survive: dirty copies survive a power cut, and so do clean copies in spans without
+//! writes.
 
 use crate::rig::cached::{Cache, HDD, SSD, all_hold, bench, caching, make_dirty, make_warm};
 use crate::rig::{filled, holds, make, open};
@@ -9,8 +10,8 @@ use braid_format::superblock::Features;
 use braid_runtime::Arena;
 use braid_sim::{Disk, Faults, Faulty, World};
 
-/// As many dirty blocks as the batch that ends a checkpoint could repeat was the limit: 6,036 with a journal
-/// of 1 MiB. What came beyond went to the disk.
+/// The limit was the number of dirty blocks that the batch at the end of a checkpoint could repeat: 6,036
+/// with a journal of 1 MiB. Further dirty blocks went to the disk.
 #[test]
 fn as_many_blocks_are_dirty_as_the_cache_holds_and_all_survive_kill_and_shutdown() {
     let (size, bench) = (MIB * 40, bench(1, MIB * 96, MIB * 64));
@@ -62,12 +63,13 @@ fn a_cache_is_warm_after_a_shutdown_and_follows_what_is_written_then() {
     });
 }
 
-/// Until what was cached last is durable without a flush, and spans that nobody writes to are called clean.
+/// Waits until the latest cached copies are durable without a flush, and spans without writes are called
+/// clean.
 async fn settle(world: &World) {
     braid_runtime::Runtime::sleep(world, Nanos::from_secs(120)).await;
 }
 
-/// What is cached as a kill at this moment leaves it, after all that was read holds what it should.
+/// Cached copies after a kill at this moment, after a check of all bytes read.
 async fn cached_after_kill(world: &World, disks: &[Disk], faults: &[Faults], arena: &Arena) -> (usize, u64) {
     let volume =
         open(world.clone(), sound(&killed(world, disks), faults)).await.expect("a kill damages nothing");
@@ -104,7 +106,7 @@ fn a_cache_is_warm_after_a_kill_but_for_spans_with_writes_that_were_not_flushed(
     });
 }
 
-/// The disks as a kill at this moment leaves them.
+/// Copies of the disks after a kill at this moment.
 fn killed(world: &World, disks: &[Disk]) -> Vec<Disk> {
     disks.iter().map(|disk| disk.fork(world)).collect()
 }
@@ -113,8 +115,8 @@ fn sound(disks: &[Disk], faults: &[Faults]) -> Vec<Faulty<Disk>> {
     disks.iter().zip(faults).map(|(disk, f)| Faulty::new(disk.clone(), f)).collect()
 }
 
-/// A block slot whose block recovery had forgotten must not get another one while table or journal still name
-/// the first.
+/// Recovery forgot the block of a block slot. The slot must not receive another block while the table or the
+/// journal still names the first block.
 #[test]
 fn what_a_kill_made_the_cache_forget_does_not_come_back() {
     let bench = bench(13, MIB * 8, MIB * 8);
@@ -125,7 +127,7 @@ fn what_a_kill_made_the_cache_forget_does_not_come_back() {
         settle(&world).await;
         volume.write(KIB * 128 * 3, &filled(&arena, KIB * 4, 1), Durability::Volatile).await.unwrap();
         for _ in 0..3 {
-            // Killed before it has done anything.
+            // Killed before any activity.
             disks = killed(&world, &disks);
             let volume = open(world.clone(), sound(&disks, &faults)).await.unwrap();
             assert_eq!(volume.status().extra_blocks, (480, 0));
@@ -139,7 +141,8 @@ fn what_a_kill_made_the_cache_forget_does_not_come_back() {
     });
 }
 
-/// An earlier version recorded no clean copy: after a crash of that, what its table says of them is nothing.
+/// An earlier version recorded no clean copy: after a crash of that version, its table says nothing of clean
+/// copies.
 #[test]
 fn after_a_kill_of_an_earlier_version_the_cache_is_cold_once() {
     let bench = bench(14, MIB * 8, MIB * 8);
@@ -168,8 +171,8 @@ fn after_a_kill_of_an_earlier_version_the_cache_is_cold_once() {
     });
 }
 
-/// A block of 4 KiB is half a part: where the part is not valid, a write to the other half writes zeros over
-/// this one, too. No intent said so, so after a kill the extra copy of this one was trusted beside a home of
+/// A block of 4 KiB is half a part: if the part is not valid, a write to the other half fills this block
+/// with zeros too. No intent covered this block. After a kill, its extra copy was trusted beside a home of
 /// zeros.
 #[test]
 fn zeros_around_a_write_make_a_neighbour_differ_that_has_a_clean_extra_copy() {
@@ -217,7 +220,7 @@ fn a_cached_block_takes_less_than_24_bytes_with_its_place_in_the_list_for_evicti
     });
 }
 
-/// A discard of an extent of 64 MiB with 16,384 dirty blocks asked for more room than the journal has, and
+/// A discard of an extent of 64 MiB with 16,384 dirty blocks needed more room than the journal has, and
 /// ended the daemon.
 #[test]
 fn a_large_extent_that_is_all_dirty_can_be_discarded() {

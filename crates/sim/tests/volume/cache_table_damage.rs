@@ -1,4 +1,4 @@
-//! What rot of the cache table and forged records of the journal leave of extra copies.
+//! Extra copies after rot of the cache table and after forged records of the journal.
 
 use crate::rig::cached::{Cache, SSD, all_hold, bench, caching, make_dirty, make_warm};
 use crate::rig::{filled, holds, make, open, open_with, refused};
@@ -65,8 +65,8 @@ fn a_page_that_is_bad_in_one_image_is_read_from_the_other_and_written_again() {
     }
 }
 
-/// Which blocks were dirty is in no other place, so a repair gives up all that may have been: no read returns
-/// the older bytes at a home.
+/// No other place names the dirty blocks, so a repair gives up all possibly dirty blocks: no read returns
+/// the older bytes of a home.
 #[test]
 fn dirty_entries_that_are_bad_in_both_images_are_refused_and_a_repair_lists_what_may_be_old() {
     for directory in [false, true] {
@@ -125,8 +125,8 @@ fn clean_entries_that_are_bad_in_both_images_are_forgotten() {
     });
 }
 
-/// The ring of the first journal, and the batches in it by their sequence numbers: where each begins on the
-/// device.
+/// Reads the ring of the first journal, with the batches by sequence number and the place of each batch on
+/// the device.
 async fn batches(device: &Faulty<Disk>, superblock: &Superblock) -> (Buf, Vec<(u64, Bytes)>) {
     let ring = *superblock.region(RegionKind::Journal, 0).expect("a volume has a journal");
     let buf = Arena::new(ring.len).alloc(ring.len).await;
@@ -141,8 +141,8 @@ async fn batches(device: &Faulty<Disk>, superblock: &Superblock) -> (Buf, Vec<(u
     (buf, batches)
 }
 
-/// The extents of a lost batch were listed by what it said of homes alone: one whose dirty blocks it named
-/// passed for whole, and a repair let guests read older bytes from its home.
+/// The extents of a lost batch were listed by the batch's records of homes alone. An extent with only dirty
+/// blocks in the batch passed for whole, and after a repair guests read older bytes from its home.
 #[test]
 fn an_extent_whose_dirty_blocks_a_lost_batch_named_is_given_up() {
     let bench = bench(8, MIB * 8, MIB * 8);
@@ -171,7 +171,7 @@ fn an_extent_whose_dirty_blocks_a_lost_batch_named_is_given_up() {
     });
 }
 
-/// Has the newest batch, whose checksum is right, name other places of dirty blocks.
+/// Makes the newest batch, with a correct checksum, name other places of dirty blocks.
 async fn forge_newest(device: &Faulty<Disk>, superblock: &Superblock, forge: impl Fn(&mut Extra)) {
     let (buf, batches) = batches(device, superblock).await;
     let &(_, at) = batches.last().expect("something was committed");
@@ -194,8 +194,8 @@ async fn forge_newest(device: &Faulty<Disk>, superblock: &Superblock, forge: imp
     device.write(at, &buf.slice(Bytes::ZERO..KIB * 4)).await.expect("the devices are sound");
 }
 
-/// Where a record says that a dirty block lies is looked up in tables: a place that no table has ended the
-/// opening with a panic, or another block's bytes passed for this one's.
+/// Tables are searched for the place of a dirty block that a record names. A place without a table ended the
+/// opening with a panic, or another block's bytes passed for the block.
 #[test]
 fn a_record_that_names_a_place_which_is_none_is_refused_and_a_repair_gives_its_extent_up() {
     type Forge = fn(&mut Extra);
@@ -230,8 +230,8 @@ fn a_record_that_names_a_place_which_is_none_is_refused_and_a_repair_gives_its_e
     }
 }
 
-/// Two images of a directory with one sequence number passed for alike: the one that said nothing was in the
-/// table stayed, until the other one rotted.
+/// Two images of a directory with the same sequence number passed for alike. The image with an empty table
+/// stayed, until the other image rotted.
 #[test]
 fn images_of_a_directory_that_differ_are_made_alike() {
     let bench = bench(16, MIB * 8, MIB * 8);

@@ -1,4 +1,4 @@
-//! Two required copies: one that fails, one that is behind, and what guests see of it.
+//! Two required copies: one copy fails or is stale, and the effect on guests.
 
 use crate::rig::{bench, filled, holds, make, open, options, refused};
 use braid_base::{Bytes, KIB, MIB, Nanos};
@@ -15,7 +15,7 @@ fn failing_writes() -> FaultPlan {
     FaultPlan { writes: 1.0, ..FaultPlan::default() }
 }
 
-/// A failed write on one copy failed the guest's write, and left both copies "current" though they differed:
+/// A failed write on one copy failed the guest's write, and left both copies "current" although different:
 /// reads could return either.
 #[test]
 fn a_write_that_fails_on_one_copy_succeeds_and_is_read_from_the_other_alone() {
@@ -39,7 +39,7 @@ fn a_write_that_fails_on_one_copy_succeeds_and_is_read_from_the_other_alone() {
                 );
             }
             assert!(volume.status().spans.1 > 0, "the copy that missed the write is known to be behind");
-            // It is known durably, too: before the guest heard of success.
+            // The failure is recorded durably, too, before the guest's write is acknowledged.
             let snapshot =
                 killed.iter().map(|d| braid_sim::Faulty::new(d.fork(&world), &sound(&world))).collect();
             let after = open(world.clone(), snapshot).await.unwrap();
@@ -104,8 +104,8 @@ fn a_mirror_goes_on_without_a_device_that_dies_and_reports_it() {
     }
 }
 
-/// With the other device missing, the last one must not be given up, and no flush may succeed that it did not
-/// keep.
+/// With the other device missing, the last device must not be failed. No flush may succeed that the last
+/// device did not keep.
 #[test]
 fn the_last_device_of_a_mirror_is_never_given_up() {
     let bench = bench(5);
@@ -123,8 +123,8 @@ fn the_last_device_of_a_mirror_is_never_given_up() {
     });
 }
 
-/// A change of the policy, or a checkpoint, flushed the devices past the place that remembers a failed flush:
-/// the next flush of a guest succeeded, though what it had written may have been lost.
+/// A change of the policy, or a checkpoint, flushed the devices without recording a failed flush. The next
+/// flush of a guest succeeded, though the guest's writes may have been lost.
 #[test]
 fn a_flush_that_fails_for_the_superblock_or_the_map_is_remembered() {
     for change in [true, false] {
@@ -151,7 +151,7 @@ fn a_bad_place_that_the_other_copy_answers_is_written_again() {
         let (world, arena, all, faults) =
             (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());
         bench.run(async move {
-            // A policy without probes, which may read a bad place of which there is no other copy.
+            // A policy without probes: a probe might read a bad place without another copy.
             let made = CreateOptions { policy: "stripe".to_owned(), ..mirror(5) };
             let volume = make(world.clone(), all, &made).await;
             volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
@@ -164,7 +164,7 @@ fn a_bad_place_that_the_other_copy_answers_is_written_again() {
                 assert!(holds(&volume, &arena, KIB * 256, KIB * 4, 1).await.unwrap());
                 world.sleep(Nanos::from_millis(50)).await;
             }
-            // Every read goes to the bad copy, or none does: in both cases all is well in the end.
+            // Every read goes to the bad copy, or none does: both cases end well.
             let status = volume.status();
             let errors = status.devices[bad].stats.errors;
             assert!(errors == 0 || status.background.repairs > 0, "{errors} errors, {:?}", status.background);
@@ -174,8 +174,8 @@ fn a_bad_place_that_the_other_copy_answers_is_written_again() {
     }
 }
 
-/// A write that failed left a clean extra copy, or the memory cache, with the old bytes, and the device with
-/// some of the new: guests read one or the other.
+/// A failed write left a clean extra copy, or the memory cache, with the old bytes, and the device with some
+/// of the new bytes. Guests read either.
 #[test]
 fn after_a_failed_write_guests_read_what_the_device_holds() {
     let bench = bench(8);
@@ -214,8 +214,8 @@ fn after_a_failed_write_guests_read_what_the_device_holds() {
     });
 }
 
-/// One bad sector made its whole extent unreadable: at the second miss all of it is read into the memory
-/// cache.
+/// One bad sector made its whole extent unreadable: at the second miss the whole extent is read into the
+/// memory cache.
 #[test]
 fn one_bad_sector_does_not_hide_the_rest_of_its_extent() {
     let bench = bench(9);
@@ -236,7 +236,7 @@ fn one_bad_sector_does_not_hide_the_rest_of_its_extent() {
     });
 }
 
-/// Two writes that overlap and run at the same time may end either way, but on both copies the same way.
+/// Of two concurrent overlapping writes, either may win, but the same write wins on both copies.
 #[test]
 fn writes_that_overlap_reach_both_copies_in_the_same_order() {
     for seed in 0..20 {
@@ -256,8 +256,8 @@ fn writes_that_overlap_reach_both_copies_in_the_same_order() {
     }
 }
 
-/// All spans that were not clean went into one batch at a shutdown: more than the journal has room for, and
-/// it waited for ever.
+/// At a shutdown all spans that were not clean went into one batch. The batch exceeded the journal's room,
+/// and the shutdown waited for ever.
 #[test]
 fn a_volume_with_more_dirty_spans_than_a_batch_holds_is_shut_down() {
     let world = World::new(11);
@@ -282,7 +282,7 @@ fn a_volume_with_more_dirty_spans_than_a_batch_holds_is_shut_down() {
     world.halt();
 }
 
-/// No map knows of the extent yet: the copy that has the write must count all the same.
+/// No map knows the extent yet: the copy with the write must count all the same.
 #[test]
 fn a_first_write_that_fails_on_the_home_succeeds_and_is_read_from_the_second_copy() {
     let bench = bench(77);

@@ -1,4 +1,4 @@
-//! Disks whose end is gone: shorter than before, or with their size back and zeros where something was.
+//! Disks with a lost end: shorter than before, or with their size back and zeros in place of data.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -13,9 +13,9 @@ use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
 
-/// What is left of a disk of 8 MiB. The volume of 4 MiB reaches beyond.
+/// Remaining bytes of a disk of 8 MiB. The volume of 4 MiB reaches beyond.
 const LEFT: Bytes = Bytes(3 << 20);
-/// Likewise, if the disk stays short: a shorter one is no device of a volume.
+/// The same, if the disk stays short: a shorter disk is no device of a volume.
 const SHORT: Bytes = Bytes(5 << 20);
 
 fn mirror(layout: Layout) -> CreateOptions {
@@ -78,8 +78,8 @@ async fn checked(world: &World, disks: &[Disk]) -> Report {
     check(world, devices, &names, None).await.expect("the devices are of one volume")
 }
 
-/// A disk of a mirror was cut, and got its size back, as the message asked. The disk was read as current:
-/// zeros for all that had lain beyond, and the check said that nothing was lost.
+/// A disk of a mirror was cut, and was enlarged again, as the message asked. The disk was read as current:
+/// zeros in place of all data beyond the cut, and the check reported no loss.
 pub fn a_disk_of_a_mirror_that_was_cut_gets_its_copies_anew() {
     for (cut, closes) in [(0, true), (1, true), (0, false), (1, false)] {
         let bench = bench(1);
@@ -92,7 +92,7 @@ pub fn a_disk_of_a_mirror_that_was_cut_gets_its_copies_anew() {
             assert_eq!((told, report.not_current.len()), (vec![cut], 1), "{report:?}");
             assert!(report.repairable.is_empty() && report.fatal.is_empty(), "{report:?}");
             let both = || disks.iter().map(|disk| sound(&world, disk.clone())).collect::<Vec<_>>();
-            // A repair does not hide it.
+            // A repair does not hide the cut.
             let (volume, _) = open_with(world.clone(), both(), |o| o.repair = true).await.unwrap();
             volume.close().await.unwrap();
             let volume = open(world.clone(), both()).await.unwrap();
@@ -112,7 +112,7 @@ fn a_cut_mirror_disk_is_rebuilt_after_its_size_is_restored() {
     a_disk_of_a_mirror_that_was_cut_gets_its_copies_anew();
 }
 
-/// A power cut at any time of the first opening after the cut leaves a disk that still lacks all.
+/// A power cut at any time of the first opening after the cut leaves a disk that still lacks all data.
 #[test]
 fn an_interrupted_opening_does_not_make_a_cut_disk_current() {
     for seed in 0..40 {
@@ -150,7 +150,7 @@ fn an_interrupted_opening_does_not_make_a_cut_disk_current() {
     }
 }
 
-/// A short disk kept the whole mirror from being served, also if the disk was given up by name.
+/// A short disk prevented the serving of the whole mirror, even if the disk was excluded by name.
 #[test]
 fn a_short_disk_of_a_mirror_can_be_given_up() {
     for (cut, closes) in [(0, true), (1, false)] {
@@ -172,7 +172,7 @@ fn a_short_disk_of_a_mirror_can_be_given_up() {
             assert_eq!(volume.status().devices[cut].state, DeviceState::Missing);
             assert!(holds_all(&volume, &arena).await);
             volume.close().await.unwrap();
-            // It need not be named again, short or with its size back.
+            // The disk need not be excluded again, short or enlarged.
             let volume = open(world.clone(), both()).await.unwrap();
             assert!(holds_all(&volume, &arena).await);
             volume.close().await.unwrap();
@@ -186,8 +186,8 @@ fn a_short_disk_of_a_mirror_can_be_given_up() {
     }
 }
 
-/// A disk with its metadata at its end has no superblock any more, and belongs to no volume: the other one
-/// serves without it.
+/// A disk with its metadata at its end has no superblock any more, and belongs to no volume. The other disk
+/// serves alone.
 #[test]
 fn a_disk_of_layout_tail_that_was_cut_is_none_of_the_volumes_any_more() {
     for (cut, short) in [(0, true), (1, false)] {
@@ -212,8 +212,7 @@ fn a_disk_of_layout_tail_that_was_cut_is_none_of_the_volumes_any_more() {
     }
 }
 
-/// Of a disk of layout tail two superblock copies are left then, and they lie behind all else: nothing is
-/// lost.
+/// Two superblock copies remain on a disk of layout tail, behind all other bytes: nothing is lost.
 #[test]
 fn the_last_copy_alone_tells_that_a_disk_was_cut() {
     for (layout, cut) in [(Layout::Head, 0), (Layout::Head, 1), (Layout::Tail, 0), (Layout::Tail, 1)] {
@@ -233,10 +232,10 @@ fn the_last_copy_alone_tells_that_a_disk_was_cut() {
     }
 }
 
-/// With one copy of everything nothing can be copied anew: the volume served zeros without a word.
+/// With one copy of everything nothing can be resynchronised: the volume silently served zeros.
 #[test]
 fn a_disk_of_one_copy_that_was_cut_is_refused_until_a_repair_names_what_is_lost() {
-    // In the last one another daemon may have the volume open: the opening begins again after a wait.
+    // In the last case another daemon may have the volume open: the opening begins again after a wait.
     for (closes, noted) in [(true, None), (false, None), (false, Some(Noted::default()))] {
         let bench = bench(5);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -266,7 +265,7 @@ fn a_disk_of_one_copy_that_was_cut_is_refused_until_a_repair_names_what_is_lost(
     }
 }
 
-/// Nor a short one. To give up what lies there is possible.
+/// Nor is a short disk accepted. Its content can be given up.
 #[test]
 fn a_short_disk_of_one_copy_is_refused_and_can_be_given_up() {
     let bench = bench(6);
@@ -286,8 +285,8 @@ fn a_short_disk_of_one_copy_is_refused_and_can_be_given_up() {
     });
 }
 
-/// A creation that is interrupted leaves devices without their last superblock copy: nothing was ever written
-/// to them.
+/// An interrupted creation leaves devices without their last superblock copy: such devices were never
+/// written.
 #[test]
 fn a_volume_that_was_never_opened_has_lost_nothing() {
     for copies in [1, 2] {
@@ -313,7 +312,8 @@ fn a_volume_that_was_never_opened_has_lost_nothing() {
     }
 }
 
-/// An addition that is interrupted leaves a device with some of its copies. The volume does not count it yet.
+/// An interrupted addition leaves a device with some of its superblock copies. The device is not a member of
+/// the volume yet.
 #[test]
 fn a_device_whose_addition_was_interrupted_is_left_out() {
     let bench = bench(8);
@@ -334,8 +334,8 @@ fn a_device_whose_addition_was_interrupted_is_left_out() {
     });
 }
 
-/// The disk that was cut alone had what was written last: the older copy was about to be served in its place,
-/// unasked.
+/// Only the cut disk had the newest writes: the older copy was almost served in their place, without a
+/// request.
 #[test]
 fn what_a_cut_disk_alone_held_is_not_given_up_unasked() {
     let bench = bench(9);
@@ -362,7 +362,7 @@ fn what_a_cut_disk_alone_held_is_not_given_up_unasked() {
     });
 }
 
-/// While the volume is served without it.
+/// The disk was cut while the volume was served without the disk.
 #[test]
 fn a_disk_that_was_cut_while_it_was_away_returns_without_anything() {
     let bench = bench(10);

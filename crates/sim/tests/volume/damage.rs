@@ -1,4 +1,4 @@
-//! What is found of metadata that was lost or has rotted, and what a repair keeps.
+//! Lost or rotten metadata: findings of a check, and the scope of a repair.
 
 use crate::rig::{Bench, bench, filled, holds, make, open, open_with, options, refused};
 use braid_base::{Bytes, KIB, MIB, Nanos};
@@ -8,8 +8,8 @@ use braid_format::superblock::{RegionKind, Superblock};
 use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Disk, Faulty, World};
 
-/// A volume with `batches` flushed writes, each to an extent of its own, killed at rest: its devices, and
-/// where the journal lies.
+/// A volume with `batches` flushed writes, each to an extent of its own, killed at rest: returns its devices
+/// and the superblock.
 fn killed_after(bench: &Bench, made: CreateOptions, batches: u64) -> (Vec<Faulty<Disk>>, Superblock) {
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let superblock = bench.world.block_on(async move {
@@ -27,7 +27,7 @@ fn killed_after(bench: &Bench, made: CreateOptions, batches: u64) -> (Vec<Faulty
     (bench.killed(), superblock)
 }
 
-/// The batches in the ring: where each lies on its device, and its number; the oldest first.
+/// The batches in the ring, oldest first: the place of each on its device, and its number.
 async fn batches(device: &Faulty<Disk>, superblock: &Superblock, copy: u8) -> Vec<(Bytes, u64)> {
     let region = *superblock.region(RegionKind::Journal, copy).expect("the volume has this journal");
     let buf = Arena::new(MIB).alloc(MIB).await;
@@ -64,7 +64,7 @@ fn stripe(identity: u8) -> CreateOptions {
     CreateOptions { policy: "stripe".to_owned(), ..options(identity) }
 }
 
-/// The whole journal was zeroed after `kill -9`: the check said "clean", and what had been flushed was gone.
+/// The whole journal was zeroed after `kill -9`: the check reported "clean", and flushed data was gone.
 #[test]
 fn a_journal_that_is_gone_does_not_pass_for_an_empty_one() {
     let bench = bench(1);
@@ -81,7 +81,7 @@ fn a_journal_that_is_gone_does_not_pass_for_an_empty_one() {
     });
 }
 
-/// One byte flipped in the newest batch: it was taken for one that a power cut had torn.
+/// One byte flipped in the newest batch: the batch was taken for a batch torn by a power cut.
 #[test]
 fn a_rotten_last_batch_is_distinguished_from_one_that_was_never_promised_and_a_repair_gives_up_only_what_it_changed()
  {
@@ -136,7 +136,7 @@ fn a_rotten_batch_in_the_middle_costs_what_it_changed_and_nothing_else() {
     });
 }
 
-/// With two copies the journal lies on both devices: what has rotted on one is read from the other.
+/// With two copies the journal lies on both devices: a rotten batch of one device is read from the other.
 #[test]
 fn a_mirror_reads_a_rotten_batch_from_the_other_journal() {
     for copy in 0..2u8 {
@@ -156,7 +156,7 @@ fn a_mirror_reads_a_rotten_batch_from_the_other_journal() {
     }
 }
 
-/// A page of image 0 whose last write was lost is valid and old: it won over the newer one of image 1.
+/// A page of image 0 with a lost write is valid but old: the page won over the newer page of image 1.
 #[test]
 fn the_newer_of_two_valid_pages_counts() {
     for old_image in 0..2u8 {
@@ -181,7 +181,7 @@ fn the_newer_of_two_valid_pages_counts() {
     }
 }
 
-/// A page that is bad in both images locked the volume. What the journal still says of its extents is kept.
+/// A page that is bad in both images locked the volume. The journal's records of its extents are kept.
 #[test]
 fn a_page_that_is_bad_in_both_images_costs_what_only_it_knew() {
     let bench = bench(6);
@@ -210,8 +210,8 @@ fn a_page_that_is_bad_in_both_images_costs_what_only_it_knew() {
     });
 }
 
-/// The last copy of a superblock lies at the device's end, where it was made: a repair of a device that grew
-/// looked for it at the new end, found none, and never came to an end.
+/// The last superblock copy lies at the end that the device had at its creation. After growth of the device,
+/// a repair searched for the copy at the new end, found none, and never ended.
 #[test]
 fn a_device_that_grew_is_whole() {
     let world = World::new(7);

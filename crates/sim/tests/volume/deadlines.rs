@@ -1,4 +1,4 @@
-//! Devices that answer late, or never: deadlines, late requests, and what guests see of them.
+//! Devices that answer late, or never: deadlines, late requests, and the effect on guests.
 
 use crate::rig::{Bench, Rig, bench, filled, holds, make, open, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
@@ -12,17 +12,17 @@ pub fn mirror(identity: u8) -> CreateOptions {
     CreateOptions { copies: 2, ..options(identity) }
 }
 
-/// On the second device alone.
+/// Everything on the second device alone.
 fn single(identity: u8) -> CreateOptions {
     CreateOptions { policy: "hdd-only".to_owned(), ..options(identity) }
 }
 
-/// From now on nothing begins or ends on a disk until another plan holds.
+/// From now on nothing begins or ends on a disk until the plan changes.
 pub fn hang(disk: &Disk) {
     disk.faults().set(FaultPlan { hangs: true, ..FaultPlan::default() });
 }
 
-/// What a disk is asked from now on takes so much longer.
+/// From now on each operation of a disk takes this much longer.
 fn stall(disk: &Disk, seconds: u64) {
     let stall = Nanos::from_secs(seconds)..Nanos::from_secs(seconds) + Nanos(1);
     disk.faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
@@ -49,24 +49,24 @@ pub fn state(volume: &Rig, device: usize) -> DeviceState {
     volume.status().devices[device].state
 }
 
-/// How long something took, with what came of it.
+/// Duration and result of `work`.
 pub async fn timed<T>(world: &World, work: impl Future<Output = T>) -> (Nanos, T) {
     let start = world.now();
     let output = work.await;
     (world.now() - start, output)
 }
 
-/// What a test has to do with.
+/// The parts of a test bench.
 pub fn parts(bench: &Bench) -> (World, Arena, Vec<Faulty<Disk>>, Vec<Disk>) {
     (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.disks.clone())
 }
 
-/// A device that hung while a volume was opened or checked kept that waiting for ever.
+/// A device that hung while a volume was opened or checked blocked the opening or check for ever.
 #[test]
 fn an_opening_ends_if_a_device_does_not_answer() {
     let mut refusals = Vec::new();
     for hung in 0..2 {
-        // At once, and in the midst of recovery.
+        // At once, and in the middle of recovery.
         for millis in [0, 5, 10, 20, 40, 80, 160] {
             let bench = bench(millis);
             let (world, arena, all, disks) = parts(&bench);
@@ -107,7 +107,7 @@ fn an_opening_ends_if_a_device_does_not_answer() {
     assert!(refusals.iter().any(|&(_, millis, refused)| refused && millis > 0), "{refusals:?}");
 }
 
-/// A read of a device that hung was never answered, though another device had the bytes.
+/// A read of a hung device was never answered, though another device had the bytes.
 #[test]
 fn a_read_is_answered_by_the_other_copy_while_a_device_hangs() {
     for hung in 0..2 {
@@ -128,8 +128,8 @@ fn a_read_is_answered_by_the_other_copy_while_a_device_hangs() {
     }
 }
 
-/// The state of a device that was given up is on the survivor before a guest hears of success: else a kill of
-/// the daemon at that moment would let the next opening read the copy that lacks the write.
+/// The state of a failed device is on the survivor before a guest's request succeeds. Otherwise, after a
+/// kill of the daemon at that moment, the next opening could read the copy without the write.
 #[test]
 fn writes_and_flushes_go_on_without_a_device_that_hangs() {
     for hung in 0..2 {
@@ -147,7 +147,7 @@ fn writes_and_flushes_go_on_without_a_device_that_hangs() {
             let killed: Vec<_> = disks.iter().map(|disk| disk.fork(&world)).collect();
             let (took, flushed) = timed(&world, volume.flush()).await;
             assert!(flushed.is_ok() && took < Nanos::from_secs(1), "{took}");
-            // The late requests reach the disk, and change nothing that anybody reads.
+            // The late requests reach the disk, and change nothing that is ever read.
             recover(&disks[hung]);
             world.sleep(Nanos::from_secs(5)).await;
             assert!(holds(&volume, &arena, KIB * 64, KIB * 256, 2).await.unwrap());
@@ -173,7 +173,7 @@ pub fn no_faults(world: &World) -> Faults {
     Faults::new(FaultPlan::default(), world.fork_rng())
 }
 
-/// A drive that tries for ten seconds to read a bad sector is no reason to do without it.
+/// A drive that retries a bad sector for ten seconds must not be failed.
 #[test]
 fn a_device_that_is_late_with_reads_alone_is_not_given_up() {
     let bench = bench(20);
@@ -191,7 +191,7 @@ fn a_device_that_is_late_with_reads_alone_is_not_given_up() {
         assert!(read.is_ok() && took < Nanos::from_secs(7), "{took}");
         let late = (0..2).filter(|&device| state(&volume, device) == DeviceState::Slow).count();
         assert_eq!(late, 1);
-        // The late read must not fill a buffer that others use again.
+        // The late read must not fill a buffer that is in use again.
         assert!(into.with_bytes(|bytes| bytes.iter().all(|&b| b == 1)));
         into.with_bytes_mut(|bytes| bytes.fill(9));
         world.sleep(Nanos::from_secs(10)).await;
@@ -203,8 +203,8 @@ fn a_device_that_is_late_with_reads_alone_is_not_given_up() {
     });
 }
 
-/// One extent lies on one device alone: that one cannot be given up, and what the other has, too, is read
-/// there.
+/// One extent lies on one device alone: this device cannot be failed. Data that the other device also has is
+/// read from the other device.
 #[test]
 fn a_device_that_holds_an_only_copy_is_slow_and_current_again_when_it_answers() {
     let bench = bench(30);
@@ -264,8 +264,8 @@ fn ten_seconds_are_within_the_deadline_of_an_only_copy() {
     });
 }
 
-/// What two devices share, a controller or a cable, is the reason if both are late: neither is given up, and
-/// nothing fails.
+/// If both devices are late, a shared controller or cable is the likely reason: neither device is failed,
+/// and no request fails.
 #[test]
 fn two_devices_that_are_late_together_are_both_kept() {
     let bench = bench(41);
@@ -287,8 +287,8 @@ fn two_devices_that_are_late_together_are_both_kept() {
     });
 }
 
-/// One of two devices answers what both were asked, and falls silent a moment after the other: that is no
-/// reason to trust it more.
+/// Both devices are asked, and one answers, then falls silent a moment after the other: the answer is no
+/// reason to trust the device more.
 #[test]
 fn two_devices_that_fall_silent_one_after_the_other_are_both_kept() {
     for millis in [30, 60, 200, 500] {
@@ -312,8 +312,8 @@ fn two_devices_that_fall_silent_one_after_the_other_are_both_kept() {
     }
 }
 
-/// A bad sector was written again from a device that had nothing to flush: no later flush proved that device,
-/// so it could never be given up.
+/// A bad sector was rewritten from a device without unflushed data. No later flush proved the source device,
+/// so the device could never be failed.
 #[test]
 fn the_source_of_a_repair_can_be_given_up() {
     let bench = bench(43);
@@ -345,7 +345,7 @@ fn the_source_of_a_repair_can_be_given_up() {
     });
 }
 
-/// With one copy no device can be given up, and none is asked whether it answers: it may sleep.
+/// With one copy no device can be failed, and no device is asked for a sign of life: the device may sleep.
 #[test]
 fn no_device_is_asked_for_a_sign_of_life_that_nobody_needs() {
     let bench = bench(44);
@@ -365,8 +365,8 @@ fn no_device_is_asked_for_a_sign_of_life_that_nobody_needs() {
     });
 }
 
-/// A write that the guest was told has failed reached the device after a newer one, which was acknowledged
-/// and then gone.
+/// A write had failed for the guest, but reached the device after a newer, acknowledged write, which was
+/// then lost.
 #[test]
 fn a_late_write_never_overwrites_a_newer_one() {
     for seed in 0..10 {
@@ -396,7 +396,7 @@ fn a_late_write_never_overwrites_a_newer_one() {
     }
 }
 
-/// While a device hangs for ever, every request of guests ends, with success where the device is not needed.
+/// While a device hangs for ever, every request of guests ends, with success if the device is not needed.
 #[test]
 fn a_device_that_never_answers_hangs_no_request() {
     let bench = bench(70);
@@ -457,7 +457,7 @@ fn closing_ends_while_a_device_hangs_and_names_it() {
     }
 }
 
-/// Behind a thousand others a request waits for more than 5 s, and the device answers all the time.
+/// Behind a thousand other requests a request waits for more than 5 s, while the device keeps answering.
 #[test]
 fn a_long_queue_is_not_late() {
     let bench = bench(90);
@@ -465,7 +465,7 @@ fn a_long_queue_is_not_late() {
     bench.run(async move {
         let volume = make(world.clone(), all, &mirror(9)).await;
         volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
-        // Each second another request begins, which takes 4 s: there is always one in flight.
+        // Each second another request begins and takes 4 s: there is always a request in flight.
         for disk in &disks {
             stall(disk, 4);
         }

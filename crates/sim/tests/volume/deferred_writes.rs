@@ -1,5 +1,5 @@
-//! Writes that reach the disk later, while the SSD fails: as long as no guest was told of one, the disk has
-//! all that counts.
+//! Writes that reach the disk later, while the SSD fails: until a deferred write is acknowledged, the disk
+//! has all acknowledged data.
 
 use crate::deadlines::{hang, parts, recover, state};
 use crate::epochs::{BLOCK, epochs};
@@ -16,20 +16,20 @@ use std::rc::Rc;
 
 const SSD: DeviceId = DeviceId(0);
 
-/// How the SSD fails.
+/// Kind of the SSD's failure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Failure {
-    /// It takes no write.
+    /// All writes fail.
     AllWrites,
-    /// It answers nothing.
+    /// No request is answered.
     Hangs,
-    /// It takes no write to one sector.
+    /// Writes to one sector fail.
     OneSector,
 }
 
 const FAILURES: [Failure; 3] = [Failure::AllWrites, Failure::Hangs, Failure::OneSector];
 
-/// From now on an SSD fails, in the sector at this place if it is one.
+/// From now on an SSD fails; under `OneSector`, in the sector at this place.
 fn fail(ssd: &Disk, failure: Failure, sector: Bytes) {
     let plan = match failure {
         Failure::AllWrites => FaultPlan { writes: 1.0, ..FaultPlan::default() },
@@ -55,10 +55,10 @@ async fn wait_until_nothing_is_behind(world: &World, volume: &Rig) {
     panic!("the disk never gets all of it");
 }
 
-/// That a write was deferred counted as what the SSD alone has before a byte of it was written. So an SSD
-/// that failed in the first write after a pause could not be given up: the guest met an error, no flush
-/// succeeded any more, and the volume did not open without the SSD, though the disk had all that was
-/// acknowledged.
+/// A deferred write made the extent count as newer on the SSD before any byte was written. So an SSD that
+/// failed in the first write after a pause could not be failed over. The guest met an error, no flush
+/// succeeded any more, and the volume did not open without the SSD, though the disk had all acknowledged
+/// data.
 #[test]
 fn a_deferred_write_goes_to_the_disk_if_the_ssd_takes_no_write() {
     check_deferred(Failure::AllWrites);
@@ -75,7 +75,7 @@ fn a_deferred_write_goes_to_the_disk_if_its_sector_is_bad() {
 }
 
 fn check_deferred(failure: Failure) {
-    // Whether the journal has called the span equal again since the last write.
+    // `rests`: true if the journal has called the span equal again since the last write.
     for (rests, policy) in
         [(true, "pass,idle=100ms"), (false, "pass,idle=100ms"), (true, "raid1,write-behind")]
     {
@@ -90,7 +90,7 @@ fn check_deferred(failure: Failure) {
                 .await
                 .expect("the devices are sound");
             wait_until_nothing_is_behind(&world, &volume).await;
-            // A commit proves that the SSD had what was copied from it.
+            // A commit proves that the SSD had the data copied from it.
             world.sleep(Nanos::from_secs(if rests { 60 } else { 2 })).await;
             volume.flush().await.expect("the devices are sound");
             fail(&disks[0], failure, place_of(&volume, BLOCK));
@@ -101,8 +101,8 @@ fn check_deferred(failure: Failure) {
             assert!(holds(&volume, &arena, BLOCK, BLOCK, 2).await.expect("the devices are sound"), "{what}");
             if failure == Failure::OneSector {
                 assert_eq!(state(&volume, 0), DeviceState::Active, "{what}");
-                // The disk alone is no current copy of the extents beside it before the journal calls these
-                // equal.
+                // The disk alone is no current copy of neighbouring extents before the journal calls these
+                // extents equal.
                 world.sleep(Nanos::from_secs(60)).await;
                 volume.flush().await.expect("the devices are sound");
             }
@@ -126,7 +126,7 @@ fn check_deferred(failure: Failure) {
     }
 }
 
-/// The same where the disk keeps epochs.
+/// The same with a disk that keeps epochs.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_write_goes_to_the_disk_that_keeps_epochs_if_the_ssd_takes_none() {
@@ -182,8 +182,8 @@ fn check_by_epochs(failure: Failure) {
     }
 }
 
-/// Writes to one extent, and to one block, side by side: those that went to the SSD while another one
-/// exchanged the copies must be on the disk, too, before they are acknowledged.
+/// Concurrent writes to one extent, and to one block. Some writes go to the SSD while another write
+/// exchanges the copies. These writes must also be on the disk before their acknowledgement.
 #[test]
 fn deferred_writes_beside_one_that_fails_are_on_the_disk_that_serves_the_extent() {
     const SECTOR: Bytes = Bytes(512);
@@ -202,7 +202,7 @@ fn deferred_writes_beside_one_that_fails_are_on_the_disk_that_serves_the_extent(
             world.sleep(Nanos::from_secs(if seed % 2 == 0 { 60 } else { 2 })).await;
             volume.flush().await.unwrap();
             fail(&disks[0], failure, place_of(&volume, BLOCK));
-            // Each takes another time on each device.
+            // Each write takes a different time on each device.
             if failure == Failure::OneSector {
                 let stall = Nanos::from_micros(1)..Nanos::from_millis(5);
                 let place = place_of(&volume, BLOCK);
@@ -247,11 +247,11 @@ fn deferred_writes_beside_one_that_fails_are_on_the_disk_that_serves_the_extent(
     assert!(failed.get() < 60, "{} of 1440 writes failed, though the disk was sound", failed.get());
 }
 
-/// Resynchronises block after block, whether that can be done or not.
+/// A policy that resynchronises block after block, possible or not.
 struct Restless {
     blocks: u64,
     ended: Rc<Cell<u64>>,
-    /// What it was shown last.
+    /// The last `can_resync` shown to the policy.
     can_resync: Rc<Cell<Option<bool>>>,
 }
 
@@ -280,8 +280,8 @@ impl Policy for Restless {
     }
 }
 
-/// Of what lacks on a disk that is lost nothing can be copied. All the moves that ask for it ended in one
-/// turn of the executor, and guests waited.
+/// Stale data of a lost disk cannot be copied. All moves that ask for a copy ended in one turn of the
+/// executor, and guests waited.
 #[test]
 fn moves_that_can_copy_nothing_let_others_run() {
     let bench = bench(72);
@@ -319,13 +319,13 @@ fn moves_that_can_copy_nothing_let_others_run() {
         }
         assert!(before >= blocks, "{before} of {blocks} moves ended");
         assert_eq!(can_resync.get(), Some(false));
-        // Sixteen tasks run moves, each a few while the others have a turn.
+        // Sixteen tasks run moves, each a few before the others have a turn.
         assert!(most <= blocks / 8, "{most} of {blocks} moves ended in one turn of the others");
     });
 }
 
-/// With nothing lacking a change of any length began, and all of it was acknowledged while the SSD alone had
-/// it.
+/// Without any lag a change of any length began, and all of the change was acknowledged while only the SSD
+/// had the data.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn one_long_write_puts_no_more_behind_than_the_bound_of_epochs() {
@@ -352,7 +352,7 @@ fn one_long_write_puts_no_more_behind_than_the_bound_of_epochs() {
             }
         });
         for value in 1..4 {
-            // Not where an extent begins.
+            // Not at the beginning of an extent.
             volume
                 .write(BLOCK, &filled(&rigged.arena, MIB - BLOCK, value), Durability::Volatile)
                 .await

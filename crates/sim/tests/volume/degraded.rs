@@ -1,5 +1,5 @@
-//! New extents while a device of a mirror is lacking: they have one copy if a second one has no place, and
-//! get it later.
+//! New extents while a device of a mirror is missing: without room for a second copy an extent has one copy,
+//! and receives the second later.
 
 use crate::deadlines::{mirror, no_faults, parts};
 use crate::device_returns::{plugged_in, state, wait_until_active};
@@ -17,7 +17,7 @@ fn raid1(identity: u8, size: Bytes) -> CreateOptions {
     CreateOptions { size: Some(size), policy: "raid1".to_owned(), ..mirror(identity) }
 }
 
-/// What a disk is asked from now on takes so much longer, until it is told otherwise.
+/// From now on each operation of a disk takes this much longer, until the plan changes.
 fn stall(disk: &Disk, time: Nanos) {
     let stall = time..time + Nanos(1);
     disk.faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
@@ -32,8 +32,8 @@ async fn three(world: &World, sizes: [Bytes; 3], made: &CreateOptions) -> (Rig, 
     (make(world.clone(), all, made).await, disks)
 }
 
-/// The new device counted as one that has room before it had slots: guests of a mirror that had lost a device
-/// were told that the volume is full.
+/// A new device counted as a device with room before it had slots: guests of a mirror without one device
+/// were told that the volume was full.
 #[test]
 fn a_first_write_succeeds_while_a_device_is_added_to_a_degraded_mirror() {
     let bench = bench(950);
@@ -58,7 +58,7 @@ fn a_first_write_succeeds_while_a_device_is_added_to_a_degraded_mirror() {
     });
 }
 
-/// The only other device had no room left, and guests were told that the volume is full.
+/// The only other device had no room left, and guests were told that the volume was full.
 #[test]
 fn a_volume_can_be_filled_while_a_device_is_lacking() {
     let world = World::new(951);
@@ -84,8 +84,8 @@ fn a_volume_can_be_filled_while_a_device_is_lacking() {
     world.halt();
 }
 
-/// The other device came back while the first write to an extent was under way. The search for extents with
-/// one copy passed over it, since it was in no map yet, and there was no other search.
+/// The other device returned while the first write to an extent was in flight. The search for extents with
+/// one copy missed the extent, because no map had the extent yet, and there was no other search.
 #[test]
 fn an_extent_whose_first_write_was_under_way_gets_its_second_copy() {
     let met = Rc::new(Cell::new(0));
@@ -118,7 +118,7 @@ fn an_extent_whose_first_write_was_under_way_gets_its_second_copy() {
 
 type Outcome = Rc<RefCell<Option<braid_engine::Result<()>>>>;
 
-/// Begins a write that takes its time.
+/// Begins a write beside the caller.
 fn write_beside(world: &World, volume: &Rig, at: Bytes, bytes: braid_runtime::Buf) -> Outcome {
     let outcome = Outcome::default();
     let (volume, result) = (volume.clone(), outcome.clone());
@@ -129,8 +129,8 @@ fn write_beside(world: &World, volume: &Rig, at: Bytes, bytes: braid_runtime::Bu
     outcome
 }
 
-/// The only device that a new extent lay on was given up during its first write, as one on which nothing lies
-/// alone. The write was acknowledged, and the flush after it, too; then the extent could not be read.
+/// The only device of a new extent was failed during the extent's first write, as a device without an only
+/// copy. The write was acknowledged, and the next flush too; then the extent was unreadable.
 #[test]
 fn a_first_write_to_one_device_that_is_given_up_meanwhile_is_not_acknowledged() {
     let mut given_up = 0;
@@ -146,7 +146,7 @@ fn a_first_write_to_one_device_that_is_given_up_meanwhile_is_not_acknowledged() 
             volume.fail_device(DeviceId(2)).await.unwrap();
             rt.sleep(Nanos::from_secs(30)).await;
             assert_eq!((state(&volume, 1), volume.status().behind), (DeviceState::Draining, Bytes::ZERO));
-            // What the flush is for.
+            // A dirty write, so that the flush has work.
             volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, 1), Durability::Volatile).await.unwrap();
             stall(&disks[0], Nanos::from_secs(3));
             let result = write_beside(&rt, &volume, MIB * 2, filled(&arena, KIB * 128, 2));
@@ -154,7 +154,7 @@ fn a_first_write_to_one_device_that_is_given_up_meanwhile_is_not_acknowledged() 
             disks[0].faults().set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
             volume.flush().await.expect("the device that drains has all that was acknowledged");
             if state(&volume, 0) != DeviceState::Failed {
-                // A flush of the volume's own, a moment before, served this one, too.
+                // A flush by the volume itself, a moment before, served this flush, too.
                 return 0;
             }
             rt.sleep(Nanos::from_secs(10)).await;

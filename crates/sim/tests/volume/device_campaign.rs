@@ -1,10 +1,10 @@
-//! A campaign of devices that come, leave, fail, are back and are replaced, in any order, under a guest that
-//! meets no error; and of crashes at any instant on the way, after each of which the devices that are noted
-//! must open as the volume.
+//! A campaign of devices that arrive, leave, fail, return and are replaced, in any order, under a guest that
+//! meets no error. Crashes come at any instant on the way; after each, the noted devices must open as the
+//! volume.
 //!
 //! One life gives many crash states: at random instants the disks and the oracle are copied, and several
 //! outcomes are drawn from each copy. `BRAID_CRASH_SEEDS=n` runs n lives of each plan; a failure prints the
-//! command that runs its crash alone.
+//! command that replays its crash alone.
 
 use crate::rig::life::{Known, Oracle, SIZE, disk, names, work};
 use crate::rig::{Rig, options, sound, sound_one};
@@ -29,7 +29,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Whether any device may be lost at any time. Under `pass` an SSD alone holds what was written last.
+    /// True if any device may be lost at any time. Under `pass` an SSD alone holds the newest writes.
     fn may_lose(self) -> bool {
         self.copies == 2 && !self.policy.starts_with("pass")
     }
@@ -37,21 +37,21 @@ impl Plan {
 
 /// Changes of devices in one life.
 const CHANGES: u32 = 8;
-/// Copies of the disks that are taken in one life, and outcomes of each.
+/// Copies of the disks taken in one life, and outcomes of each copy.
 const COPIED: u64 = 24;
 const OUTCOMES: u64 = 3;
-/// Seeds of a plan are so far apart.
+/// Distance between the seeds of two plans.
 const LIVES: u64 = 1000;
-/// So many devices at a time.
+/// Maximum number of devices at a time.
 const MOST: usize = 5;
 
-/// What the administrator knows: which disk is in which place, as the daemon notes paths; and which of them
-/// are pulled out.
+/// The administrator's knowledge: the disk in each place, as the daemon notes paths, and the disks that are
+/// pulled out.
 #[derive(Clone, Default)]
 struct Shelf {
     noted: Rc<RefCell<BTreeMap<DeviceId, Disk>>>,
     pulled: Rc<Cell<Option<DeviceId>>>,
-    /// One that is being lost: the others may know or not.
+    /// A device that is being lost: the other devices may know or not.
     leaving: Rc<Cell<Option<DeviceId>>>,
 }
 
@@ -97,7 +97,7 @@ impl Life {
         panic!("five minutes are enough: {what}, {}: {:#?}", self.doing.borrow(), status.devices);
     }
 
-    /// Nothing is behind that a policy does not want so, and all devices are in use.
+    /// Waits until no lag is left except by the policy's intent, and all devices are in use.
     async fn wait_until_whole(&self) {
         let is_whole = || {
             let status = self.volume.status();
@@ -107,7 +107,7 @@ impl Life {
             is_alike && status.devices.iter().all(|device| is_well(device.state))
         };
         self.wait_until("the volume is whole", is_whole).await;
-        // What was copied last counts once a flush has proved that its source had it.
+        // The latest copies count once a flush has proved that their source had the data.
         self.volume.flush().await.expect("the devices in use are sound");
     }
 
@@ -153,7 +153,7 @@ impl Life {
         Some(self.volume.add_device(sound_one(&disk), &addition, note).await.expect("a device is added"))
     }
 
-    /// False if the others cannot do without it.
+    /// False if the other devices cannot do without the device.
     async fn begin_removal(&self, device: DeviceId) -> bool {
         match self.volume.remove_device(device).await {
             Ok(()) => true,
@@ -172,7 +172,7 @@ impl Life {
         if self.shelf.pulled.get() == Some(device) {
             self.shelf.pulled.set(None);
         }
-        // One that is dead cannot be erased.
+        // A dead device cannot be erased.
         let _erased = self.volume.erase_removed(device).await;
     }
 
@@ -196,7 +196,7 @@ impl Life {
         }
     }
 
-    /// It dies, or is taken out of use.
+    /// A device dies, or is taken out of use.
     async fn lose(&mut self, device: DeviceId) {
         self.begin(format!("lose {device}"));
         let disk = self.shelf.noted.borrow()[&device].clone();
@@ -207,7 +207,7 @@ impl Life {
             disk.faults().vanish();
             let is_noticed = || self.state(device) == DeviceState::Failed;
             self.wait_until("the loss is noticed", is_noticed).await;
-            // With that the others know, durably. Before, a crash may leave it alone with something.
+            // Now the other devices durably know of the loss; a crash before may leave data there alone.
             self.volume.flush().await.expect("the others are sound");
         }
         self.shelf.pulled.set(Some(device));
@@ -228,7 +228,7 @@ impl Life {
         self.shelf.pulled.set(None);
     }
 
-    /// A new device, and what lay on the old one, which may be lost, goes there and elsewhere.
+    /// Replaces a device, which may be lost, by a new device: its data goes to the new device and elsewhere.
     async fn replace(&mut self, device: DeviceId) {
         let is_lost = self.rng.chance(0.5);
         if is_lost {
@@ -248,13 +248,13 @@ impl Life {
     }
 }
 
-/// With the memory that a daemon that died has left.
+/// Options of an opening with the memory of a dead daemon.
 fn with_memory(count: usize, memory: &LastingBytes) -> OpenOptions {
     let memory = Rc::new(memory.clone()) as Rc<dyn LastingMemory>;
     OpenOptions { memory: Some(memory), ..OpenOptions::new(names(count)) }
 }
 
-/// Says which life it was that failed.
+/// Names the failed life.
 struct Replay(Plan);
 
 impl Drop for Replay {
@@ -269,7 +269,7 @@ impl Drop for Replay {
     }
 }
 
-/// A life to its end: what was copied on the way, and whether metadata moved.
+/// Runs a life to its end: returns the moments copied on the way, and whether metadata moved.
 fn live(plan: Plan) -> (Vec<Moment>, bool) {
     let _replay = Replay(plan);
     let world = World::new(plan.seed);
@@ -317,7 +317,7 @@ fn live(plan: Plan) -> (Vec<Moment>, bool) {
     (moments.take(), has_moved)
 }
 
-/// Copies the disks now and then, as long as the life lasts; while a change is under way more often.
+/// Copies the disks now and then until the life ends; more often during a change.
 async fn copy_moments(
     world: World,
     shelf: Shelf,
@@ -346,7 +346,7 @@ async fn copy_moments(
     }
 }
 
-/// What became of the outcomes.
+/// Counts of the outcomes.
 #[derive(Default, Debug)]
 struct Count {
     states: u64,
@@ -356,7 +356,7 @@ struct Count {
     refused: u64,
 }
 
-/// A crash at a moment: what is left opens, holds what it must, and goes on to where its changes end.
+/// A crash at a moment: the remaining disks open, hold all required bytes, and complete all changes.
 fn crash(plan: Plan, moment: &Moment, outcome: u64, count: &mut Count) {
     let mut rng = Rng::new(plan.seed ^ outcome << 32 ^ 0xC4A5);
     let world = World::new(rng.next_u64());
@@ -373,12 +373,12 @@ fn crash(plan: Plan, moment: &Moment, outcome: u64, count: &mut Count) {
     if !dies {
         memory.restart_machine();
     }
-    // A disk that was lost may be gone, or there as it was; and if none was lost, one may be now.
+    // A disk that was lost may be gone, or present as before; if no disk was lost, one may be lost now.
     let lost_now = plan.may_lose() && moment.pulled.is_none() && rng.chance(0.25);
     let mut gone = moment.pulled.filter(|_| rng.chance(0.5));
     if lost_now {
-        // If one is being lost, it is that one: of two devices, an older one that comes back cannot know that
-        // the other went on alone.
+        // If a device is being lost, the lost disk is this device: of two devices, an older device that
+        // returns cannot know that the other was used alone.
         let any = *stored.keys().nth(rng.below(stored.len() as u64) as usize).expect("there are disks");
         gone = Some(moment.leaving.unwrap_or(any));
     }
@@ -397,7 +397,7 @@ fn crash(plan: Plan, moment: &Moment, outcome: u64, count: &mut Count) {
     let is_refused = world.block_on(async move {
         let mut there = Vec::new();
         for disk in &disks {
-            // One that was being added may have no superblock yet.
+            // A device that was being added may have no superblock yet.
             if identify(&rt, Rc::new(disk.clone()), "it").await.is_ok() {
                 there.push(disk.clone());
             }
@@ -406,15 +406,15 @@ fn crash(plan: Plan, moment: &Moment, outcome: u64, count: &mut Count) {
         let open = async || Volume::open(rt.clone(), sound(&there), with_memory(there.len(), &memory)).await;
         let volume = match open().await {
             Ok((volume, recovery)) => {
-                // After a flush that failed, what was acknowledged is in doubt until the survivors know.
+                // After a failed flush, writes are in doubt until the survivors know of the failure.
                 if dies && !recovery.flush_had_failed {
-                    // A volume that is being closed is durable before its log goes.
+                    // A closing volume is durable before its log goes.
                     assert!(recovery.has_log || oracle.is_flushed(), "{what}: {recovery:?}");
                     oracle.die();
                 }
                 volume
             }
-            // What is lost just now may alone hold something, or be the second one that lacks something.
+            // A device lost just now may hold data alone, or be the second stale device.
             Err(error) if lost_now && error.kind() == ErrorKind::Degraded => return true,
             Err(error) => panic!("{what}: {error}"),
         };
@@ -448,7 +448,7 @@ fn lives(plan: Plan, count: &mut Count) {
     }
 }
 
-/// The life and the outcome that the environment asks for.
+/// The life and the outcome named in the environment.
 fn asked_for() -> Option<(u64, u64)> {
     let text = std::env::var("BRAID_DEVICES_TRIAL").ok()?;
     let (seed, outcome) = text.split_once(',').expect("a seed, a comma, an outcome");

@@ -1,5 +1,5 @@
-//! Devices that come to an open volume and leave it while guests work: what is asked for, refused, reported,
-//! and lost meanwhile.
+//! Devices that join and leave an open volume while guests work: requests, refusals, reports, and losses
+//! meanwhile.
 
 use crate::deadlines::no_faults;
 use crate::rig::busy::{busy, end};
@@ -16,7 +16,7 @@ use braid_sim::{Disk, DiskOptions, Faulty, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Data comes to a new device by itself, and it serves what lies on it.
+/// Data moves to a new device by itself, and the device serves its data.
 #[test]
 fn a_new_device_gets_data() {
     for (ssd, layout) in ADDED {
@@ -74,7 +74,7 @@ fn a_device_that_does_not_fit_or_cannot_be_noted_is_not_added() {
         let error = refused(volume.add_device(sound_one(&disks[2]), &head(), failed).await);
         assert_eq!(error.kind(), ErrorKind::Io);
         assert_eq!(state(&volume, LAST), DeviceState::Removed);
-        // It can be tried again, in a place of its own.
+        // The addition can be repeated, in a place of its own.
         let again = Addition { identity: Uuid([10; 16]), ..head() };
         let id = volume.add_device(sound_one(&disks[2]), &again, |_| Ok(())).await.unwrap();
         assert_eq!(id, DeviceId(3));
@@ -88,8 +88,8 @@ fn a_device_that_does_not_fit_or_cannot_be_noted_is_not_added() {
     world.halt();
 }
 
-/// The new device had been told that it is one of the volume's, and failed before the others knew: with one
-/// copy of everything, no flush succeeded any more.
+/// A new device had recorded its membership, and failed before the other devices knew. With one copy of
+/// everything, no flush succeeded any more.
 #[test]
 fn a_device_that_fails_while_it_is_added_is_none_of_the_volumes() {
     let mut refused_additions = 0;
@@ -131,7 +131,7 @@ fn a_device_that_fails_while_it_is_added_is_none_of_the_volumes() {
                 Ok(())
             };
             let new = Faulty::new(disks[2].clone(), &faults);
-            // A guest whose flush may be the first to meet the failure.
+            // A guest with a flush that may be the first request to meet the failure.
             let guest = volume.clone();
             rt.spawn(async move { guest.flush().await.expect("the others are sound") });
             let added = volume.add_device(new, &addition(Layout::Head), record).await;
@@ -200,7 +200,7 @@ fn a_device_that_the_others_cannot_do_without_does_not_leave() {
     }
 }
 
-/// Only what is cached lies on the device: it is gone at once.
+/// Only cached copies lie on the device: the device leaves at once.
 #[test]
 fn a_cache_without_dirty_blocks_leaves_within_a_second() {
     let world = World::new(10);
@@ -226,9 +226,9 @@ fn a_cache_without_dirty_blocks_leaves_within_a_second() {
     world.halt();
 }
 
-/// A volume that is as large as its devices hold could not leave one for another of the same size: what of
-/// metadata moves takes whole extents there, and had not done so before. One that is smaller is refused
-/// before it is added.
+/// A volume as large as its devices could not exchange a device for another of the same size: relocated
+/// metadata takes whole extents on the new device, unlike before. A smaller device is refused before its
+/// addition.
 #[test]
 fn a_device_of_a_full_volume_is_replaced_by_one_of_the_same_size() {
     for (seed, first_ssd, policy) in (0..8).flat_map(|seed| {
@@ -268,7 +268,7 @@ fn a_device_of_a_full_volume_is_replaced_by_one_of_the_same_size() {
                 rt.sleep(Nanos::from_secs(1)).await;
             }
             assert_eq!(state(&volume, DeviceId(0)), DeviceState::Removed);
-            // All of it can still be written.
+            // The whole volume can still be written.
             let (arena, size) = (Arena::new(MIB * 2), volume.status().shape.volume_size);
             let mut at = Bytes::ZERO;
             while at < size {
@@ -283,7 +283,7 @@ fn a_device_of_a_full_volume_is_replaced_by_one_of_the_same_size() {
     }
 }
 
-/// The status of a device that drains says how much is left, and that becomes less.
+/// The status of a draining device reports the remaining amount, and the amount decreases.
 #[test]
 fn a_drain_tells_how_far_it_is() {
     let world = World::new(11);
@@ -311,7 +311,8 @@ fn a_drain_tells_how_far_it_is() {
     world.halt();
 }
 
-/// Any device may go while another one drains: as long as there is a current copy, no guest meets an error.
+/// Any device may be lost while another device drains: as long as there is a current copy, no guest meets an
+/// error.
 #[test]
 fn a_device_that_is_lost_during_a_drain_costs_no_guest_anything() {
     for (seed, lost) in (0..4).flat_map(|seed| [0, 1, 2].map(|lost| (seed, lost))) {
@@ -319,9 +320,8 @@ fn a_device_that_is_lost_during_a_drain_costs_no_guest_anything() {
     }
 }
 
-/// Within one commit the drain moves the second copy of an extent, and a failed write exchanges its copies:
-/// the journal still names the old second copy, which was taken for one that lacks what the failed write was
-/// to write.
+/// Within one commit the drain moves the second copy of an extent, and a failed write exchanges the extent's
+/// copies. The journal still names the old second copy, which was taken for a copy without the failed write.
 #[test]
 fn a_device_is_given_up_though_a_copy_moved_and_was_exchanged_in_one_commit() {
     for (seed, lost) in (0..4).flat_map(|seed| [0, 1, 2].map(|lost| (seed, lost))) {
@@ -339,7 +339,7 @@ fn lose_during_a_drain(world: u64, seed: u64, lost: usize) {
         busy.faults[lost].vanish();
         rt.sleep(Nanos::from_secs(60)).await;
         let states: Vec<DeviceState> = busy.volume.status().devices.iter().map(|d| d.state).collect();
-        // A removal that has begun ends by itself.
+        // A removal that has begun completes by itself.
         let expected = if lost == 2 { DeviceState::Removed } else { DeviceState::Failed };
         assert_eq!(states[lost], expected, "{states:?}");
         let left: Vec<usize> = (0..3).filter(|&i| i != lost && states[i] != DeviceState::Removed).collect();
@@ -348,7 +348,7 @@ fn lose_during_a_drain(world: u64, seed: u64, lost: usize) {
     world.halt();
 }
 
-/// The first SSD of a volume that has no table of spans.
+/// The first SSD joins a volume without a table of spans.
 #[test]
 fn a_volume_of_disks_gets_a_cache() {
     for seed in 0..4 {
@@ -378,8 +378,8 @@ fn a_volume_of_disks_gets_a_cache() {
     }
 }
 
-/// An SSD that caches for a disk, and has the journal, is taken away; the disk is the volume then, until
-/// another SSD comes.
+/// An SSD that caches for a disk, and has the journal, is removed; the disk alone is the volume until
+/// another SSD joins.
 #[test]
 fn the_first_ssd_leaves_with_the_journal() {
     for seed in 0..3 {
@@ -421,7 +421,7 @@ fn the_first_ssd_leaves_with_the_journal() {
     }
 }
 
-/// Nothing but clean extra copies lies on the SSD: whoever takes it away does not wait.
+/// Only clean extra copies lie on the SSD: its removal does not wait.
 #[test]
 fn the_first_ssd_leaves_within_a_second_if_it_is_a_clean_cache() {
     let world = World::new(730);

@@ -1,4 +1,4 @@
-//! Devices that come to an open volume and leave it while guests work, with the power cut on the way.
+//! Devices that join and leave an open volume while guests work, with a power cut on the way.
 //!
 //! `BRAID_CRASH_SEEDS=n` runs n seeds of each campaign.
 
@@ -12,14 +12,14 @@ use braid_sim::{Disk, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// What a run is about.
+/// The change of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Change {
-    /// A third device comes.
+    /// A third device joins.
     Add { ssd: bool, layout: Layout },
-    /// The third one leaves.
+    /// The third device leaves.
     Remove { ssd: bool },
-    /// The third one begins to leave, and stays.
+    /// The third device begins to leave, and stays.
     Cancel,
 }
 
@@ -38,12 +38,12 @@ impl Plan {
     }
 }
 
-/// What is known outside of the volume of the devices that it has.
+/// Knowledge outside of the volume about the volume's devices.
 #[derive(Clone, Default)]
 struct Noted {
-    /// Whether the last one is among them.
+    /// True if the last device is a member.
     has_last: Rc<Cell<bool>>,
-    /// The points between which the change happened.
+    /// Points between which the change happened.
     begin: Rc<Cell<u64>>,
     end: Rc<Cell<u64>>,
 }
@@ -94,7 +94,7 @@ async fn live(world: World, disks: Vec<Disk>, plan: Plan, oracle: Oracle, noted:
         }
         Change::Cancel => {
             volume.remove_device(LAST).await.expect("a device can leave");
-            // Some of it is elsewhere then, if that is not all.
+            // Some data has moved by then, but not all.
             if volume.status().devices[2].drain.is_some_and(|drain| drain.left_bytes > KIB * 512) {
                 world.sleep(Nanos::from_millis(2)).await;
             }
@@ -115,7 +115,7 @@ async fn live(world: World, disks: Vec<Disk>, plan: Plan, oracle: Oracle, noted:
     volume.close().await.expect("the volume closes");
 }
 
-/// A run, cut at a point; gives the points between which the change happened.
+/// Runs a plan with a cut at a point; returns the points between which the change happened.
 fn run(plan: &Plan, cut: Option<u64>) -> (u64, u64) {
     let world = World::new(plan.seed);
     let third = match plan.change {
@@ -142,7 +142,7 @@ fn run(plan: &Plan, cut: Option<u64>) -> (u64, u64) {
     (noted.begin.get(), noted.end.get())
 }
 
-/// What the cut left opens, holds what it must, and goes on.
+/// The disks after the cut open, hold all required bytes, and continue.
 fn recover(plan: &Plan, cut: Option<u64>, disks: &[Disk], oracle: &Oracle, with_last: bool, seed: u64) {
     let world = World::new(seed);
     let disks: Vec<Disk> = disks.iter().map(|disk| disk.restart(&world)).collect();
@@ -153,7 +153,7 @@ fn recover(plan: &Plan, cut: Option<u64>, disks: &[Disk], oracle: &Oracle, with_
     );
     world.block_on(async move {
         let arena = Arena::new(MIB);
-        // Without a superblock of its own it belongs to nothing.
+        // A device without a superblock of its own belongs to no volume.
         let belongs = identify(&rt, Rc::new(disks[2].clone()), "it").await.is_ok();
         let count = if with_last && belongs { 3 } else { 2 };
         let volume = open(&rt, disks[..count].to_vec()).await;
@@ -178,10 +178,11 @@ fn recover(plan: &Plan, cut: Option<u64>, disks: &[Disk], oracle: &Oracle, with_
     world.halt();
 }
 
-/// What extents move by while a device comes or leaves: in every pause, and nearly all of them.
+/// A policy that moves nearly all extents, in every pause, while a device joins or leaves.
 const WORKING_SET: &str = "working-set,stripe=even,window=500ms,threshold-h=1,threshold-l=1,water-mark=80%,idle=1ms,new-data=128KiB,change=1%";
 
-/// With several seeds: runs without a cut, then with cuts at so many points during the change.
+/// Runs each plan, with several seeds, first without a cut and then with `cuts` cuts at points during the
+/// change.
 fn campaign(plan: &Plan, cuts: u64) {
     let seeds = std::env::var("BRAID_CRASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1);
     for more in 0..seeds {
@@ -238,7 +239,7 @@ fn a_removal_that_is_cancelled_leaves_the_device_in_use() {
     }
 }
 
-/// The SSD holds extra copies alone, clean and dirty ones.
+/// The SSD holds only extra copies, clean and dirty.
 #[test]
 fn a_cache_drains() {
     let plan =

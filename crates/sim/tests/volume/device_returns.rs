@@ -1,4 +1,4 @@
-//! Devices that failed, or were missing, and are back while the volume is open and guests work.
+//! Devices that failed, or were missing, and return while the volume is open and guests work.
 
 use crate::rig::busy::{busy, end};
 use crate::rig::life::{Oracle, names, work};
@@ -11,7 +11,7 @@ use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// A disk that is plugged in again: another handle of it.
+/// A disk that is plugged in again: another handle of the disk.
 pub fn plugged_in(world: &World, disk: &Disk) -> Faulty<Disk> {
     Faulty::new(disk.clone(), &Faults::new(FaultPlan::default(), world.fork_rng()))
 }
@@ -30,8 +30,8 @@ pub async fn wait_until_active(world: &World, volume: &Rig, device: usize) {
     panic!("a minute is enough: {:?}", volume.status().devices[device]);
 }
 
-/// Whichever device goes: it lacks what was written meanwhile, and what it lost with its cache. Then another
-/// one goes, and nothing is lost.
+/// Any device may leave: on its return the device lacks the writes made meanwhile, and the writes lost with
+/// its cache. Then another device leaves, and nothing is lost.
 #[test]
 fn a_device_that_is_back_gets_what_it_missed_while_guests_work() {
     for (seed, lost) in (0..4).flat_map(|seed| [0, 1, 2].map(|lost| (seed, lost))) {
@@ -57,7 +57,7 @@ fn a_device_that_is_back_gets_what_it_missed_while_guests_work() {
     }
 }
 
-/// A device may come and go as often as it likes.
+/// A device may leave and return any number of times.
 #[test]
 fn a_device_that_flaps_costs_no_guest_anything() {
     for seed in 0..4 {
@@ -84,7 +84,7 @@ fn a_device_that_flaps_costs_no_guest_anything() {
     }
 }
 
-/// Of a volume of which little was written meanwhile, little is copied.
+/// If little was written meanwhile, little is copied.
 #[test]
 fn only_what_differs_is_copied() {
     let world = World::new(840);
@@ -108,7 +108,7 @@ fn only_what_differs_is_copied() {
     world.halt();
 }
 
-/// The volume was opened without a device, which is found later. Once it was an older copy of itself.
+/// The volume was opened without a device, which is found later; in one case, as an older copy of itself.
 #[test]
 fn a_device_that_was_missing_at_the_opening_is_used_once_it_is_found() {
     for (seed, old) in (0..4).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -165,7 +165,7 @@ fn what_cannot_be_used_again_is_refused_and_nothing_changes() {
     world.halt();
 }
 
-/// The two halves of a mirror were opened each for itself, and guests wrote to both.
+/// The two halves of a mirror were opened separately, and guests wrote to both.
 #[test]
 fn a_device_that_was_used_apart_is_not_used_again() {
     let bench = bench(865);
@@ -182,7 +182,7 @@ fn a_device_that_was_used_apart_is_not_used_again() {
     });
 }
 
-/// It may carry out at any time what it was asked before: then it would overwrite what a resync wrote.
+/// The device may carry out its old requests at any time, and so overwrite the writes of a resync.
 #[test]
 fn a_device_that_owes_answers_is_not_used_again() {
     let world = World::new(870);
@@ -205,7 +205,7 @@ fn a_device_that_owes_answers_is_not_used_again() {
     world.halt();
 }
 
-/// What was given up with one copy is lost: there is nothing to bring the device up to date from.
+/// With one copy, the data of a failed device is lost: no source is left for a resync.
 #[test]
 fn with_one_copy_a_device_that_was_given_up_does_not_come_back() {
     let world = World::new(880);
@@ -224,8 +224,9 @@ fn with_one_copy_a_device_that_was_given_up_does_not_come_back() {
     world.halt();
 }
 
-/// All of the volume was put behind for a device that lacked all: extents that it had no copy of were read
-/// from their home alone, and a bad sector there was an error of guests; and the device never became active.
+/// The whole volume became stale for a device that lacked everything. Extents without a copy on the device
+/// were read from their home alone, and a bad sector of the home was an error for guests. The device never
+/// became active.
 #[test]
 fn a_device_that_lacks_all_takes_no_second_copy_from_what_others_hold() {
     let world = World::new(885);
@@ -270,7 +271,7 @@ fn a_device_that_lacks_all_takes_no_second_copy_from_what_others_hold() {
     world.halt();
 }
 
-/// As long as guests kept anything in the window, a device that lacked nothing of it did not count.
+/// As long as guests kept any data in the window, a device without stale data did not count.
 #[test]
 fn a_device_that_is_back_counts_although_the_policy_keeps_others_behind() {
     let world = World::new(886);
@@ -303,8 +304,8 @@ fn a_device_that_is_back_counts_although_the_policy_keeps_others_behind() {
     world.halt();
 }
 
-/// An old copy of a device was given back whose sectors are larger than requests are cut for. All of the
-/// volume was put behind before that was looked at, and stayed so.
+/// An old copy of a device returned, with sectors larger than the unit of requests. The whole volume became
+/// stale before the sectors were checked, and stayed so.
 #[test]
 fn a_device_whose_sectors_are_too_large_is_refused_before_anything_is_put_behind() {
     let bench = bench(845);

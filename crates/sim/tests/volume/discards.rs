@@ -1,4 +1,4 @@
-//! Devices that work and take long to carry out discards.
+//! Sound devices with slow discards.
 
 use crate::deadlines::{hang, state, timed};
 use crate::rig::{Rig, filled, holds, make, options};
@@ -9,7 +9,7 @@ use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, Operation, Step, Trace, World};
 
 const SIZE: Bytes = Bytes(1 << 30);
-/// The longest discard that a device is asked for.
+/// The longest discard sent to a device.
 const LONGEST: Bytes = Bytes(256 << 20);
 
 struct Bench {
@@ -20,12 +20,12 @@ struct Bench {
     volume: Rig,
 }
 
-/// Runs a test on a volume of 1 GiB, each extent of which holds a little.
+/// Runs a test on a volume of 1 GiB with a little data in each extent.
 fn on_full(copies: u8, test: impl AsyncFn(&Bench) + 'static) {
     let world = World::new(u64::from(copies));
     let rt = world.clone();
     world.block_on(async move {
-        // With one copy, all lies on the disk.
+        // With one copy, all data lies on the disk.
         let ssd = if copies == 1 { MIB * 64 } else { MIB * 1200 };
         let disks = vec![Disk::new(&rt, DiskOptions::ssd(ssd)), Disk::new(&rt, DiskOptions::hdd(MIB * 1200))];
         let traces = vec![Trace::default(), Trace::default()];
@@ -65,7 +65,7 @@ impl Bench {
         self.volume.flush().await.expect("the devices are sound");
     }
 
-    /// For so long a guest writes, flushes and reads, and waits for nothing. No device is slow or given up.
+    /// For this long a guest writes, flushes and reads, and never waits. No device is slow or failed.
     async fn work(&self, seconds: u64) {
         for second in 0..seconds {
             let at = MIB * (second % 7);
@@ -92,12 +92,12 @@ impl Bench {
     }
 }
 
-/// One discard of all that `blkdiscard` had freed took a healthy device longer than a write may take: the
-/// mirror went on without the device, and all of the volume was copied later.
+/// One discard of everything that `blkdiscard` had freed kept a healthy device busy beyond the deadline of a
+/// write. The mirror continued without the device, and the whole volume was copied later.
 #[test]
 fn a_discard_of_a_whole_mirror_costs_no_device() {
     on_full(2, async |bench| {
-        // 20 s for all of the volume, and 5 s for what a device is asked for at a time.
+        // 20 s for the whole volume, and 5 s for the largest single discard.
         bench.set_all(&FaultPlan { discard_time: Nanos::from_millis(20), ..FaultPlan::default() });
         bench.discard_all().await;
         bench.work(60).await;
@@ -131,7 +131,7 @@ fn a_device_that_answers_all_but_discards_is_used() {
     }
 }
 
-/// A device that answers nothing while it discards is given up all the same, whether guests write or not.
+/// A device that answers nothing during a discard is failed all the same, whether guests write or not.
 #[test]
 fn a_device_that_hangs_while_it_discards_is_given_up() {
     for writes in [true, false] {
@@ -153,8 +153,8 @@ fn a_device_that_hangs_while_it_discards_is_given_up() {
     }
 }
 
-/// A guest that needs the room of what is being discarded waits for no more than a minute; a volume that
-/// closes, for two.
+/// A guest that needs the room of a discard in progress waits for at most a minute; a closing volume waits
+/// for two.
 #[test]
 fn neither_guests_nor_the_end_wait_for_a_discard_for_ever() {
     on_full(1, async |bench| {

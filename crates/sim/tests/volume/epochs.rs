@@ -1,5 +1,5 @@
-//! A disk that keeps epochs: alone, after the loss of the SSD at any instant, it is the volume as it was at
-//! one past instant, byte for byte, and not too long ago.
+//! A disk that keeps epochs. After the loss of the SSD at any instant, the disk alone is the volume as of
+//! one recent instant, byte for byte.
 
 use crate::rig::{Rig, make, open, open_with, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
@@ -18,9 +18,9 @@ pub const EXTENT: Bytes = Bytes(32 << 10);
 pub const BLOCK: Bytes = Bytes(4 << 10);
 pub const BOUND: Bytes = Bytes(512 << 10);
 
-/// What guests did, in the order in which it ended: a range, and what it holds since.
+/// Guests' changes, in the order of their ends: a range, and its content since then.
 pub struct History {
-    /// What the volume was at first.
+    /// Initial content of the volume.
     base: Vec<u8>,
     pub ops: RefCell<Vec<(Range<usize>, u8)>>,
 }
@@ -34,8 +34,8 @@ impl History {
         self.ops.borrow_mut().push((offset.as_usize()..(offset + len).as_usize(), value));
     }
 
-    /// The latest instant at which the volume was this, of the first so many; and how many blocks are others
-    /// after these.
+    /// Returns the latest of the first `most` instants at which the volume had this content, and the number
+    /// of blocks changed later.
     pub fn instant_of(&self, content: &[u8], most: usize) -> Option<(usize, u64)> {
         let mut compared = Compared::new(&self.base, content);
         let mut latest = compared.is_equal().then_some(0);
@@ -47,10 +47,10 @@ impl History {
     }
 }
 
-/// A volume that changes, beside one content: which of its sectors are the same. What differs is kept up to
-/// date, not counted again after each change.
+/// A changing volume compared with a fixed content, sector by sector. Differences are updated, not counted
+/// again after each change.
 pub struct Compared {
-    /// What each sector of the content holds, if that is one byte over and over.
+    /// The byte that fills each sector of the content, if there is such a byte.
     content: Vec<Option<u8>>,
     equal: Vec<bool>,
     differing: usize,
@@ -68,7 +68,7 @@ impl Compared {
         Compared { content: sectors.map(byte).collect(), equal, differing }
     }
 
-    /// Whole sectors hold this byte from now on; or anything.
+    /// Whole sectors hold this byte from now on; `None` for anything.
     pub fn change(&mut self, range: &Range<usize>, value: Option<u8>) {
         assert_eq!(
             (range.start % Self::SECTOR, range.end % Self::SECTOR),
@@ -154,7 +154,7 @@ async fn use_part(volume: &Rig, world: &World, history: &History, part: Range<By
     }
 }
 
-/// What the disk alone holds after the SSD has gone, without power if it is cut.
+/// Content of the disk alone after the loss of the SSD; with `cut`, after a power cut.
 pub async fn recovered(world: &World, disk: &Disk, cut: Option<&mut Rng>) -> Vec<u8> {
     let left = disk.fork(world);
     if let Some(rng) = cut {
@@ -192,7 +192,7 @@ pub fn disks(world: &World) -> [Disk; 2] {
     [DiskOptions::ssd(MIB * 12), DiskOptions::hdd(MIB * 14)].map(|options| Disk::new(world, options))
 }
 
-/// Guests at work, each on a part of its own.
+/// Guests at work, each on a part of the volume.
 pub struct Guests {
     history: Rc<History>,
     stop: Rc<Cell<bool>>,
@@ -224,7 +224,7 @@ impl Guests {
     }
 }
 
-/// The volume is what guests wrote last.
+/// Checks that the volume holds the latest writes of guests.
 async fn check_volume(volume: &Rig, history: &History, seed: u64) {
     let (bytes, all) = (content(volume).await, history.ops.borrow().len());
     assert_eq!(history.instant_of(&bytes, all).map(|(instant, _)| instant), Some(all), "seed {seed}");
@@ -238,7 +238,7 @@ pub fn lose_ssd(seed: u64) {
         let all = vec![sound(&ssd, &world), sound(&disk, &world)];
         let volume = make(world.clone(), all, &epochs(seed as u8)).await;
         let mut rng = world.fork_rng();
-        // Some begin before the disk is an image.
+        // Some trials begin before the disk is an image.
         if rng.chance(0.7) {
             wait_for_image(&world, &volume).await;
         }
@@ -249,7 +249,7 @@ pub fn lose_ssd(seed: u64) {
             world.sleep(Nanos::from_micros(rng.between(1_000, 400_000))).await;
             let mut cut = rng.fork();
             let cut = rng.chance(0.6).then_some(&mut cut);
-            // Guests go on while the lost volume is looked at.
+            // Guests continue while the lost volume is inspected.
             let until = history.ops.borrow().len();
             let bytes = recovered(&world, &disk, cut).await;
             check(&history, &bytes, until, seed);
@@ -266,8 +266,8 @@ fn the_disk_alone_is_the_volume_at_one_past_instant_whenever_the_ssd_is_lost() {
     (0..seeds).for_each(lose_ssd);
 }
 
-/// After a power cut the SSD may lack what the disk has of an epoch, and the disk what the SSD has: it stays
-/// what it was until the next epoch.
+/// After a power cut the SSD may lack blocks of an epoch that the disk has, and the disk may lack blocks
+/// that the SSD has. The disk keeps its state until the next epoch.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn after_a_power_cut_of_all_the_disk_alone_still_is_the_volume_at_one_past_instant() {
@@ -293,7 +293,7 @@ fn after_a_power_cut_of_all_the_disk_alone_still_is_the_volume_at_one_past_insta
                     }
                     left.restart(&world)
                 });
-                // Of the life that goes on elsewhere nothing more counts.
+                // Later changes of the life that continues elsewhere do not count.
                 let until = history.ops.borrow().len();
                 guests.end(&world).await;
                 history.ops.borrow_mut().truncate(until);
@@ -314,7 +314,7 @@ fn after_a_power_cut_of_all_the_disk_alone_still_is_the_volume_at_one_past_insta
     }
 }
 
-/// Without the SSD, and without being told to go back, the volume is refused while the disk lacks something.
+/// Without the SSD, and without a request to recover, the volume is refused while the disk is stale.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_volume_without_its_ssd_is_refused_until_it_is_recovered() {
@@ -331,7 +331,7 @@ fn a_volume_without_its_ssd_is_refused_until_it_is_recovered() {
         wait_for_image(&world, &volume).await;
         let buf = Arena::new(MIB).alloc(EXTENT).await;
         buf.with_bytes_mut(|bytes| bytes.fill(9));
-        // No epoch has this.
+        // No epoch contains this write.
         let policy = volume.policy().replace("idle=20ms", "idle=1h");
         volume.set_policy(&policy.replace("max-lag-time=5s", "max-lag-time=none")).await.unwrap();
         volume.write(EXTENT, &buf, Durability::Fua).await.unwrap();
@@ -353,7 +353,7 @@ fn a_volume_without_its_ssd_is_refused_until_it_is_recovered() {
         assert!(content(&recovered).await.iter().all(|&byte| byte == 0), "as before the write");
         recovered.write(EXTENT * 2, &buf, Durability::Fua).await.unwrap();
         recovered.close().await.unwrap();
-        // From then on it is a volume like any other that lacks a device.
+        // From then on the volume is an ordinary volume with a missing device.
         let again = open(world.clone(), left).await.unwrap();
         let bytes = content(&again).await;
         let expected =
@@ -364,8 +364,8 @@ fn a_volume_without_its_ssd_is_refused_until_it_is_recovered() {
     });
 }
 
-/// Whether the journal of epochs has segments that count. What a volume calls journaled may be on its way
-/// there.
+/// True if the journal of epochs has valid segments. Data that a volume calls journaled may still be in
+/// flight.
 async fn has_segments(volume: &Rig, disk: &Disk) -> bool {
     let superblock = volume.superblock();
     let region = superblock.region(RegionKind::EpochJournal, 0).expect("the disk keeps epochs");
@@ -390,7 +390,7 @@ async fn damage_segments(disk: &Disk) {
     disk.flush().await.expect("the disk is sound");
 }
 
-/// While the SSD has all of it, a damaged journal of epochs costs nothing but the image, which is made anew.
+/// While the SSD has all data, a damaged journal of epochs costs only the image, which is reproduced.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_volume_with_its_ssd_does_without_a_damaged_journal_of_epochs() {
@@ -430,7 +430,7 @@ fn a_volume_with_its_ssd_does_without_a_damaged_journal_of_epochs() {
     });
 }
 
-/// Interrupted at any write, a recovery can be done again, and gives the same.
+/// A recovery interrupted at any write can be repeated, with the same result.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_recovery_that_is_interrupted_gives_the_same_when_it_is_done_again() {
@@ -442,8 +442,8 @@ fn a_recovery_that_is_interrupted_gives_the_same_when_it_is_done_again() {
         let history = History::from(vec![0; SIZE.as_usize()]);
         let guests = Guests::begin(&volume, &world, &history, 2);
         world.sleep(Nanos::from_millis(700)).await;
-        // Writes in flight take effect first, and the flush covers these: a power cut would take back an
-        // epoch that counts only in the disk's cache.
+        // Writes in flight take effect first, and the flush covers these writes: a power cut would take back
+        // an epoch that is only in the disk's cache.
         let lost = disk.fork(&world).restart(&world);
         lost.flush().await.expect("the disk is sound");
         guests.end(&world).await;
@@ -470,7 +470,7 @@ fn a_recovery_that_is_interrupted_gives_the_same_when_it_is_done_again() {
             while !ended.get() {
                 world.sleep(Nanos::from_millis(10)).await;
             }
-            // Asked again, or not asked where it has begun.
+            // Requested again, or not requested if the recovery has begun.
             let given_up = |options: &mut braid_engine::OpenOptions| options.distrust = vec![SSD];
             let asked = |options: &mut braid_engine::OpenOptions| {
                 (options.distrust, options.recover) = (vec![SSD], true);
@@ -480,7 +480,7 @@ fn a_recovery_that_is_interrupted_gives_the_same_when_it_is_done_again() {
                     .await
                 {
                     Ok((volume, _)) => volume,
-                    // It had ended.
+                    // The recovery had ended.
                     Err(_) => {
                         open_with(world.clone(), vec![sound(&cut, &world)], given_up)
                             .await

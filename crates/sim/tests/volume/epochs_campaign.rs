@@ -1,5 +1,5 @@
-//! Epochs while devices fail by chance, with guests that bear errors: whatever is left of the disk is a state
-//! that the volume was in, and nothing that was acknowledged is lost.
+//! Epochs while devices fail at random, with guests that tolerate errors. The remaining disk always holds an
+//! earlier state of the volume, and no acknowledged write is lost.
 
 use crate::epochs::{BLOCK, BOUND, Compared, EXTENT, SIZE, SSD, epochs, wait_for_image};
 use crate::epochs_failing::{DISK, Rigged, content, epochs_of_three, three, two, wait_until_applied};
@@ -13,26 +13,26 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What a byte may be: anything, after a write that failed.
+/// Value of a byte after a failed write: anything.
 const ANY: u16 = 256;
 
-/// What guests did, in the order in which it ended, and what they are doing.
+/// Guests' changes in the order of their ends, and changes in flight.
 #[derive(Clone, Default)]
 pub struct History {
     ops: RefCell<Vec<(Range<usize>, u16)>>,
     under_way: RefCell<Vec<Range<usize>>>,
-    /// Of the first so many a flush has made all durable.
+    /// Number of changes, from the first, made durable by a flush.
     flushed: Cell<usize>,
 }
 
 impl History {
-    /// A guest has changed a range, which holds this since.
+    /// A guest has filled a range with this value.
     pub fn add(&self, at: Bytes, len: Bytes, value: u16) {
         self.ops.borrow_mut().push((at.as_usize()..(at + len).as_usize(), value));
     }
 
-    /// The latest instant of the first so many at which the volume may have been this, and how many blocks
-    /// are others now.
+    /// Returns the latest of the first `most` instants at which the volume may have had this content, and
+    /// the number of blocks changed later.
     pub fn instant_of(&self, content: &[u8], most: usize) -> Option<(usize, u64)> {
         let ops = self.ops.borrow();
         let mut compared = Compared::new(&vec![0; content.len()], content);
@@ -44,7 +44,7 @@ impl History {
         latest.map(|latest| (latest, compared.differing_blocks()))
     }
 
-    /// Whether each byte is as it was flushed last, or as it was written later.
+    /// True if each byte has its last flushed value, or the value of a later write.
     fn has_kept(&self, content: &[u8]) -> bool {
         let (ops, under_way) = (self.ops.borrow(), self.under_way.borrow());
         let mut allowed = vec![0u16; content.len()];
@@ -63,7 +63,7 @@ impl History {
         content.iter().enumerate().all(is_kept)
     }
 
-    /// Whether the volume may be this, with what is under way.
+    /// True if the volume may hold this content, given the changes in flight.
     fn is_now(&self, content: &[u8]) -> bool {
         let all = self.ops.borrow().len();
         self.under_way.borrow().iter().for_each(|range| self.ops.borrow_mut().push((range.clone(), ANY)));
@@ -74,7 +74,7 @@ impl History {
     }
 }
 
-/// Guests that bear errors.
+/// Guests that tolerate errors.
 #[derive(Clone, Default)]
 struct Guests {
     history: Rc<History>,
@@ -141,7 +141,7 @@ impl Guests {
     }
 }
 
-/// What happens to a device, and for how long.
+/// A fault of a device, with its duration.
 struct Failure {
     device: DeviceId,
     plan: FaultPlan,
@@ -171,10 +171,10 @@ impl Failure {
     }
 }
 
-/// Looks at what is left if the SSD is lost now.
+/// Inspects the remaining devices if the SSD is lost now.
 async fn look_at_disk(rigged: &Rigged, volume: &Rig, history: &History, seed: u64, cut: Option<&mut Rng>) {
     let (status, until) = (volume.status(), history.ops.borrow().len());
-    // All of it as it is at this instant: the volume goes on while it is looked at.
+    // Copies of all devices at the same instant: the volume continues during the inspection.
     let left = rigged.left_of(DISK, cut);
     let others = (2..rigged.disks.len()).map(|device| rigged.left_of(DeviceId(device as u16), None));
     let others: Vec<Disk> = others.collect();
@@ -201,7 +201,7 @@ async fn look_at_disk(rigged: &Rigged, volume: &Rig, history: &History, seed: u6
         }
         Ok(_) => {}
         Err(error) => {
-            // The map of a disk that is brought up to date may be half written.
+            // The map of a disk during a resync may be half written.
             let returns = status.devices[1].state == DeviceState::Returning;
             let kind = error.kind();
             assert!(
@@ -259,7 +259,7 @@ pub fn fail_devices(seed: u64) {
             }
             rigged.faults[device.index()].set(FaultPlan::default());
             if rng.chance(0.5) {
-                // A device that is not used any more is again; or that is refused.
+                // An unused device returns, or is refused.
                 let back = rigged.devices().swap_remove(device.index());
                 let _may_fail = volume.return_device(back, "the device").await;
                 for _ in 0..rng.below(40) {

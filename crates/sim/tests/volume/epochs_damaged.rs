@@ -1,5 +1,5 @@
-//! A recovered disk whose journal has bad places: each costs what lies there, at every opening, and keeps
-//! neither the volume nor its recovery.
+//! A recovered disk with bad places in its journal. Each place costs its own data, at every opening, and
+//! prevents neither the opening nor the recovery.
 
 use crate::epochs::{BLOCK, EXTENT, SIZE, sound};
 use crate::epochs_recovery::just_recovered;
@@ -18,13 +18,13 @@ use std::ops::Range;
 
 pub const SECTOR: Bytes = Bytes(512);
 
-/// A disk, of which a place cannot be read.
+/// A disk with an unreadable place.
 pub fn with_bad(world: &World, disk: &Disk, bad: Range<Bytes>) -> Faulty<Disk> {
     let plan = FaultPlan { bad_reads: Some(bad), ..FaultPlan::default() };
     Faulty::new(disk.clone(), &Faults::new(plan, world.fork_rng()))
 }
 
-/// The blocks that a segment alone has the newest bytes of, and not as zeros.
+/// The blocks whose newest bytes are in one segment alone, and are not zeros.
 fn only_in(segments: &[Segment], number: usize) -> BTreeSet<Bytes> {
     let mut blocks = BTreeSet::new();
     for (i, segment) in segments.iter().enumerate().skip(number) {
@@ -40,13 +40,13 @@ fn only_in(segments: &[Segment], number: usize) -> BTreeSet<Bytes> {
     blocks
 }
 
-/// The segment that alone has the newest bytes of most blocks, and of which blocks.
+/// The segment that alone has the newest bytes of most blocks, with these blocks.
 fn worst(segments: &[Segment]) -> (&Segment, BTreeSet<Bytes>) {
     let all = segments.iter().enumerate().map(|(i, segment)| (segment, only_in(segments, i)));
     all.max_by_key(|(_, blocks)| blocks.len()).expect("there are segments")
 }
 
-/// All blocks read as they should, but for these, which are errors.
+/// Checks that all blocks read correctly, except lost blocks, which must be errors.
 pub async fn check_damage(volume: &Rig, base: &[u8], lost: &BTreeSet<Bytes>) {
     let status = volume.status();
     let listed =
@@ -59,8 +59,7 @@ pub async fn check_damage(volume: &Rig, base: &[u8], lost: &BTreeSet<Bytes>) {
     }
 }
 
-/// The next opening of a recovered volume failed, for all of it, if one sector of its journal could not be
-/// read.
+/// If one sector of its journal was unreadable, the next opening of a recovered volume failed entirely.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_bad_place_in_a_segment_costs_its_ranges_alone_at_every_opening() {
@@ -91,7 +90,7 @@ fn a_bad_place_in_a_segment_costs_its_ranges_alone_at_every_opening() {
         assert_eq!(refused(volume.complete_recovery().await).kind(), ErrorKind::Corrupt);
         assert!(volume.status().unapplied_failure.is_some());
 
-        // All else is in its place now, and is in step with guests.
+        // All other extents are in place now, and follow the writes of guests.
         let damaged: BTreeSet<Bytes> = lost.iter().map(|block| block.align_down(EXTENT)).collect();
         let mut expected = base.clone();
         let (others, part) = ((0..SIZE / EXTENT).map(|i| EXTENT * i), filled(&arena, BLOCK, 9));
@@ -109,7 +108,7 @@ fn a_bad_place_in_a_segment_costs_its_ranges_alone_at_every_opening() {
         let volume = open(world.clone(), vec![device.clone()]).await.expect("most of it is there");
         check_damage(&volume, &expected, &lost).await;
 
-        // What is written whole is whole, durably, …
+        // Extents written whole are whole, durably, …
         let mut left = lost.clone();
         for (i, &extent) in damaged.iter().enumerate() {
             assert!(volume.status().unapplied.is_some(), "the recovery has not ended");
@@ -126,7 +125,7 @@ fn a_bad_place_in_a_segment_costs_its_ranges_alone_at_every_opening() {
         }
         volume.complete_recovery().await.expect("nothing of the journal is needed");
         volume.flush().await.expect("the disk can be written");
-        // … and with the last one the recovery has ended.
+        // … and with the last such extent the recovery has ended.
         let killed = Faulty::new(
             disk.fork(&world).restart(&world),
             &Faults::new(FaultPlan::default(), world.fork_rng()),
@@ -139,8 +138,8 @@ fn a_bad_place_in_a_segment_costs_its_ranges_alone_at_every_opening() {
     });
 }
 
-/// Power fails while a guest writes all of a damaged extent: it reads as before, with its errors, or as that
-/// write, never as older bytes.
+/// Power fails while a guest writes a whole damaged extent: the extent reads as before, with its errors, or
+/// as the new write, never as older bytes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_power_cut_while_a_damaged_extent_is_written_shows_nothing_older() {
@@ -198,7 +197,7 @@ fn a_power_cut_while_a_damaged_extent_is_written_shows_nothing_older() {
     });
 }
 
-/// Pieces of 1 MiB were read, of which the last one is longer than the journal's content.
+/// The journal was read in pieces of 1 MiB, and the last piece reaches beyond the journal's content.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_bad_place_behind_the_last_segment_costs_nothing() {
@@ -216,8 +215,8 @@ fn a_bad_place_behind_the_last_segment_costs_nothing() {
     });
 }
 
-/// Which ranges a segment has its index page alone says, and which bits are theirs all index pages together:
-/// without one of them nothing can be told.
+/// Only the index page of a segment names the segment's ranges, and only all index pages together name the
+/// valid bits: without one page nothing can be decided.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn an_opening_is_refused_and_changes_nothing_if_an_index_page_cannot_be_read() {
@@ -251,7 +250,7 @@ fn an_opening_is_refused_and_changes_nothing_if_an_index_page_cannot_be_read() {
     });
 }
 
-/// Both were taken for pages that had never been written, and what lies in its place for the volume.
+/// Both pages were taken for pages never written, and the bytes in place for the volume.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn an_opening_is_refused_if_nothing_says_how_far_the_recovery_is() {
@@ -277,8 +276,8 @@ fn an_opening_is_refused_if_nothing_says_how_far_the_recovery_is() {
     });
 }
 
-/// What guests had flushed was overwritten with what the journal had, if the newer one of the two pages was
-/// damaged that say what had been applied; and if one could not be read, the volume was refused.
+/// If the newer of the two pages with the progress of the recovery was damaged, the journal's content
+/// overwrote guests' flushed data. If one page was unreadable, the volume was refused.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn one_damaged_state_page_costs_nothing() {
@@ -319,7 +318,7 @@ fn one_damaged_state_page_costs_nothing() {
     });
 }
 
-/// What is nowhere any more keeps a recovery from its end until an administrator gives it up.
+/// Data without any copy prevents the end of a recovery until an administrator gives the data up.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_repair_gives_up_damaged_extents_and_the_recovery_ends() {
@@ -348,7 +347,7 @@ fn a_repair_gives_up_damaged_extents_and_the_recovery_ends() {
         volume.complete_recovery().await.expect("all that was not given up is there");
         volume.close().await.expect("the disk can be written");
         for disk in [left, disk] {
-            // The bad place may be readable again: nothing comes back of what was given up.
+            // The bad place may be readable again: no data that was given up returns.
             assert_eq!(of_check(&sound(&disk, &world)).await, extents);
             let volume = open(world.clone(), vec![sound(&disk, &world)]).await.expect("it is there");
             volume.complete_recovery().await.expect("all that was not given up is there");
@@ -376,7 +375,7 @@ fn a_repair_gives_up_damaged_extents_and_the_recovery_ends() {
     });
 }
 
-/// Its journal alone has bytes of the volume: it drained, and never came to an end.
+/// Only the journal of this disk has some bytes of the volume: its drain never ended.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn the_disk_that_is_being_recovered_cannot_be_removed() {
@@ -384,7 +383,7 @@ fn the_disk_that_is_being_recovered_cannot_be_removed() {
     assert!(unended > 0, "each recovery had ended before");
 }
 
-/// False if the recovery ends before another disk has come.
+/// False if the recovery ends before another disk is added.
 fn cannot_be_removed(seed: u64) -> bool {
     let world = World::new(seed);
     world.clone().block_on(async move {

@@ -1,5 +1,5 @@
-//! Epochs while devices fail: the disk alone stays a state that the volume was in, guests go on as long as
-//! one current copy is left, and where the bound does not hold any more, the status says so.
+//! Epochs while devices fail. The disk alone stays a past state of the volume, and guests continue as long
+//! as one current copy is left. If the bound does not hold any more, the status reports the fact.
 
 use crate::epochs::{BLOCK, BOUND, EXTENT, SIZE, SSD, disks, epochs, wait_for_image};
 use crate::rig::{Rig, filled, holds, make, open, open_with};
@@ -29,7 +29,7 @@ impl Rigged {
         self.disks.iter().zip(&self.faults).map(|(disk, faults)| Faulty::new(disk.clone(), faults)).collect()
     }
 
-    /// What is left of a device, without power if it is cut.
+    /// Content of a device after a loss now; with `cut`, after a power cut.
     pub fn left_of(&self, device: DeviceId, cut: Option<&mut Rng>) -> Disk {
         let left = self.disks[device.index()].fork(&self.world);
         if let Some(rng) = cut {
@@ -42,7 +42,7 @@ impl Rigged {
         Faulty::new(disk.clone(), &Faults::new(FaultPlan::default(), self.world.fork_rng()))
     }
 
-    /// What readers see of the disk alone, which stays as it is.
+    /// The bytes that readers see on the disk alone, which stays unchanged.
     pub async fn looked_at(&self, disk: &Disk) -> braid_engine::Result<Vec<u8>> {
         let faults =
             Faults::new(FaultPlan { writes: 1.0, flushes: 1.0, ..FaultPlan::default() }, Rng::new(1));
@@ -52,7 +52,7 @@ impl Rigged {
         content(&past).await
     }
 
-    /// What the disk alone is.
+    /// The content of the disk alone.
     pub async fn recovered(&self, disk: &Disk) -> braid_engine::Result<Vec<u8>> {
         let alone = |options: &mut OpenOptions| (options.distrust, options.recover) = (vec![SSD], true);
         let (volume, _) = open_with(self.world.clone(), vec![self.sound(disk)], alone).await?;
@@ -66,13 +66,13 @@ pub fn two(world: &World) -> Rigged {
     Rigged::of(world, disks(world).to_vec())
 }
 
-/// Beside them a larger disk, on which nothing is to lie.
+/// The two disks and a larger disk, on which no extent is to lie.
 pub fn three(world: &World) -> Rigged {
     let other = Disk::new(world, DiskOptions::hdd(MIB * 40));
     Rigged::of(world, disks(world).into_iter().chain([other]).collect())
 }
 
-/// What lies on three devices.
+/// Options for three devices.
 pub fn epochs_of_three(identity: u8) -> CreateOptions {
     CreateOptions { layouts: vec![Layout::Head, Layout::Tail, Layout::Head], ..epochs(identity) }
 }
@@ -87,7 +87,7 @@ pub async fn content(volume: &impl Export) -> braid_engine::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Waits until the disk has all of it in its place.
+/// Waits until the disk has all data in place.
 pub async fn wait_until_applied(world: &World, volume: &Rig) {
     wait_for_image(world, volume).await;
     for _ in 0..100_000 {
@@ -100,8 +100,9 @@ pub async fn wait_until_applied(world: &World, volume: &Rig) {
     panic!("the disk never gets all of it");
 }
 
-/// A volume with two disks had the second copies of new extents on the one with more room, and epochs went to
-/// the other one: what the first one held was never written, and counted as equal.
+/// In a volume with two disks, second copies of new extents lay on the disk with more room, while epochs
+/// went to the other disk. Extents with a second copy on the larger disk were never written by epochs, and
+/// counted as equal.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn second_copies_lie_on_the_disk_that_keeps_epochs() {
@@ -118,7 +119,7 @@ fn second_copies_lie_on_the_disk_that_keeps_epochs() {
     });
 }
 
-/// With a policy before that had put second copies on the other disk, likewise.
+/// The same after an earlier policy that had put second copies on the other disk.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn second_copies_go_to_the_disk_that_keeps_epochs_from_another_one() {
@@ -149,8 +150,8 @@ fn second_copies_go_to_the_disk_that_keeps_epochs_from_another_one() {
     });
 }
 
-/// Epochs began while an SSD lacked what guests had written to the disk alone. They went on writing there,
-/// and the disk was never again what the volume had been.
+/// Epochs began while an SSD was stale for writes that had gone to the disk alone. Guests continued to write
+/// to the disk, and the disk never again was a past state of the volume.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn what_the_ssd_lacks_it_gets_before_the_disk_is_a_state_of_the_volume() {
@@ -181,8 +182,8 @@ fn what_the_ssd_lacks_it_gets_before_the_disk_is_a_state_of_the_volume() {
     });
 }
 
-/// With two SSDs, or another disk beside the one that keeps epochs, the map lay on other devices than that,
-/// and a volume that lacked two devices was refused: there was no recovery.
+/// With two SSDs, or another disk beside the disk with epochs, the map lay on other devices. A volume
+/// without two of its devices was refused: there was no recovery.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn the_disk_alone_is_enough_whatever_else_is_there_or_lost() {
@@ -197,7 +198,7 @@ fn the_disk_alone_is_enough_whatever_else_is_there_or_lost() {
                 volume.write(at, &filled(&rigged.arena, MIB, 3), Durability::Volatile).await.unwrap();
             }
             wait_until_applied(&world, &volume).await;
-            // No epoch has this.
+            // No epoch contains this write.
             rigged.faults[2].set(FaultPlan { vanished: true, ..FaultPlan::default() });
             volume.write(MIB, &filled(&rigged.arena, EXTENT, 4), Durability::Volatile).await.unwrap();
             for lost in [vec![0], vec![0, 1], vec![1]] {
@@ -221,7 +222,7 @@ fn the_disk_alone_is_enough_whatever_else_is_there_or_lost() {
     }
 }
 
-/// A policy without epochs took over while the disk lacked something: nobody resynchronised that any more.
+/// A policy without epochs took over while the disk was stale: the stale extents were never resynchronised.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn what_the_disk_lacks_when_epochs_end_is_resynchronised() {
@@ -246,8 +247,8 @@ fn what_the_disk_lacks_when_epochs_end_is_resynchronised() {
     }
 }
 
-/// Once the SSD had failed a flush, the volume could promise nothing any more, and epochs ended: what guests
-/// wrote from then on went to the disk in its place, which still said that it was the volume at the end of an
+/// After a failed flush of the SSD, the volume could promise nothing any more, and epochs ended. Later
+/// writes of guests went to the disk in place. The disk still claimed to be the volume at the end of an
 /// epoch.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
@@ -264,7 +265,7 @@ fn the_disk_stays_as_it_is_when_the_volume_can_promise_nothing_any_more() {
             }
             wait_until_applied(&world, &volume).await;
             rigged.faults[0].set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
-            // What one of them finds, the other one has not had.
+            // Only the first request to meet the failure reports the error.
             volume.write(Bytes::ZERO, &filled(&rigged.arena, BLOCK, 2), Durability::Volatile).await.unwrap();
             volume.flush().await.expect_err("the SSD fails it, and has something alone");
             let mut rng = world.fork_rng();
@@ -281,8 +282,8 @@ fn the_disk_stays_as_it_is_when_the_volume_can_promise_nothing_any_more() {
     }
 }
 
-/// The policy went on waiting for an epoch that could not end any more, and the stop waited for the policy,
-/// for two minutes.
+/// The policy kept waiting for an epoch that could not end any more, and the stop waited two minutes for the
+/// policy.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_volume_that_can_promise_nothing_any_more_stops_at_once() {
@@ -296,7 +297,7 @@ fn a_volume_that_can_promise_nothing_any_more_stops_at_once() {
         rigged.faults[0].set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
         volume.write(Bytes::ZERO, &filled(&rigged.arena, BLOCK, 2), Durability::Volatile).await.unwrap();
         volume.flush().await.expect_err("the SSD fails it, and has something alone");
-        // The policy finds that the disk lacks something.
+        // The policy finds that the disk is stale.
         world.sleep(Nanos::from_secs(2)).await;
         let start = world.now();
         volume.close().await.expect_err("what was written is not durable");
@@ -304,8 +305,8 @@ fn a_volume_that_can_promise_nothing_any_more_stops_at_once() {
     });
 }
 
-/// Reading from the SSD failed while an epoch was written to the journal: the epoch never ended, and with it
-/// neither did guests' writes nor the close.
+/// A read from the SSD failed while an epoch was written to the journal: neither the epoch nor guests'
+/// writes nor the close ever ended.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn an_epoch_that_cannot_be_read_holds_up_neither_guests_nor_the_disk() {
@@ -319,7 +320,7 @@ fn an_epoch_that_cannot_be_read_holds_up_neither_guests_nor_the_disk() {
         let (_, home) = volume.explain(EXTENT * 3).unwrap().home.expect("it is written");
         let bad = Some(home..home + BLOCK);
         rigged.faults[0].set(FaultPlan { bad_reads: bad, bad_until_written: true, ..FaultPlan::default() });
-        // The bad spot comes after this write: only reading finds it.
+        // The bad spot comes after this write: only a read finds the spot.
         volume.write(EXTENT * 3, &filled(&rigged.arena, EXTENT, 2), Durability::Fua).await.unwrap();
         rigged.faults[0].set(FaultPlan {
             bad_reads: Some(home..home + BLOCK),
@@ -327,7 +328,7 @@ fn an_epoch_that_cannot_be_read_holds_up_neither_guests_nor_the_disk() {
             ..FaultPlan::default()
         });
         let before = volume.status().epoch.expect("it is an image");
-        // As much as several bounds.
+        // Several times the bound.
         for round in 0..6 {
             for at in [MIB, MIB + MIB / 2] {
                 let value = filled(&rigged.arena, MIB / 2, 10 + round);
@@ -341,7 +342,7 @@ fn an_epoch_that_cannot_be_read_holds_up_neither_guests_nor_the_disk() {
         let bytes = rigged.recovered(&rigged.left_of(DISK, None)).await.expect("it is an image");
         assert!(bytes[..MIB.as_usize()].iter().all(|&byte| byte == 1));
         assert!(bytes[MIB.as_usize()..].iter().all(|&byte| byte == 0));
-        // A write makes the spot good again, and must not fail for what lay there.
+        // A write makes the spot good again, and must not fail because of the old content.
         volume.write(EXTENT * 3, &filled(&rigged.arena, EXTENT, 4), Durability::Fua).await.unwrap();
         wait_until_applied(&world, &volume).await;
         assert_eq!(volume.status().epoch_failure, None);
@@ -352,7 +353,7 @@ fn an_epoch_that_cannot_be_read_holds_up_neither_guests_nor_the_disk() {
     });
 }
 
-/// The same while the policy wants writes to stop rather than go on without a safe copy.
+/// The same with a policy that stops writes rather than continue without a safe copy.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn writes_stop_beyond_the_bound_if_the_policy_wants_that() {
@@ -384,8 +385,8 @@ fn writes_stop_beyond_the_bound_if_the_policy_wants_that() {
     });
 }
 
-/// A bad spot of the SSD that was found when the journal was applied made the disk, which had all of it,
-/// fail.
+/// A bad spot of the SSD, found while the journal was applied, made the disk fail, though the disk had all
+/// data.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn what_the_ssd_cannot_read_any_more_is_applied_from_the_journal() {
@@ -402,7 +403,8 @@ fn what_the_ssd_cannot_read_any_more_is_applied_from_the_journal() {
             while volume.status().journaled == Bytes::ZERO {
                 world.sleep(Nanos::from_millis(1)).await;
             }
-            // All that guests wrote, but not the superblocks: without these the SSD would be given up.
+            // All places written by guests, but not the superblocks: a bad superblock would make the SSD
+            // fail.
             let places =
                 (0..MIB.0 / 4 / EXTENT.0).map(|i| volume.explain(EXTENT * i).unwrap().home.unwrap().1);
             let (first, last) = (places.clone().min().unwrap(), places.max().unwrap() + EXTENT);
@@ -421,8 +423,7 @@ fn what_the_ssd_cannot_read_any_more_is_applied_from_the_journal() {
     }
 }
 
-/// A disk that cannot write its journal is given up, durably, and guests go on; or they do not, if the policy
-/// wants that.
+/// A disk that cannot write its journal is failed, durably. Guests continue, or stop if the policy says so.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_disk_that_cannot_write_its_journal_is_given_up() {
@@ -459,7 +460,7 @@ fn a_disk_that_cannot_write_its_journal_is_given_up() {
     }
 }
 
-/// A journal that cannot be read kept the volume from being opened, though the SSD has all of it.
+/// An unreadable journal prevented the opening of the volume, though the SSD has all data.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_volume_opens_without_its_journal_of_epochs() {

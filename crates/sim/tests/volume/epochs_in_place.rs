@@ -1,5 +1,5 @@
-//! What must not reach the disk that keeps epochs in its place: repairs that fail, jobs that were under way
-//! as epochs began, more than an epoch can be.
+//! Writes that must not reach the disk with epochs in place: failed repairs, jobs in flight at the beginning
+//! of epochs, and more changes than an epoch can hold.
 
 use crate::device_returns::{plugged_in, state, wait_until_active};
 use crate::epochs::{BLOCK, EXTENT, SIZE, SSD, epochs, wait_for_image};
@@ -14,16 +14,15 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// From here on a block of the SSD can neither be read nor written.
+/// From here on a block of the SSD is neither readable nor writable.
 fn spoil(volume: &Rig, faults: &braid_sim::Faults, at: Bytes) {
     let (_, place) = volume.explain(at).expect("it lies within").home.expect("it is written");
     let bad = Some(place..place + BLOCK);
     faults.set(FaultPlan { bad_reads: bad.clone(), bad_writes: bad, ..FaultPlan::default() });
 }
 
-/// A place of the SSD could not be read, and not be repaired either: the copy in the image became the home.
-/// Guests wrote there in its place, and after a power cut an epoch of the journal was written over what they
-/// had flushed.
+/// A place of the SSD could be neither read nor repaired: the copy in the image became the home. Guests
+/// wrote to the image in place, and after a power cut an epoch of the journal overwrote their flushed data.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_repair_that_fails_makes_no_home_of_the_image() {
@@ -41,14 +40,14 @@ fn a_repair_that_fails_makes_no_home_of_the_image() {
         wait_until_applied(&world, &volume).await;
         spoil(&volume, &rigged.faults[0], Bytes::ZERO);
         for round in 0..20 {
-            // The disk lacks this, so the SSD cannot be given up.
+            // The disk lacks this data, so the SSD cannot be failed.
             write(MIB, BLOCK, 10 + round).await.unwrap();
             assert!(holds(&volume, &rigged.arena, Bytes::ZERO, BLOCK, 1).await.unwrap(), "the image has it");
             let home = volume.explain(Bytes::ZERO).unwrap().home.map(|(device, _)| device);
             assert_eq!((home, state(&volume, 0)), (Some(SSD), DeviceState::Active));
             world.sleep(Nanos::from_millis(2)).await;
         }
-        // Beside the bad place, so that this goes to the home.
+        // Beside the bad place, so that the write goes to the home.
         write(BLOCK * 2, BLOCK, 2).await.unwrap();
         volume.flush().await.unwrap();
         let mut rng = world.fork_rng();
@@ -62,7 +61,7 @@ fn a_repair_that_fails_makes_no_home_of_the_image() {
     });
 }
 
-/// The same while the image has all of the SSD.
+/// The same while the image has all data of the SSD.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn an_ssd_that_cannot_be_repaired_is_given_up_if_the_image_has_all_of_it() {
@@ -92,9 +91,9 @@ fn an_ssd_that_cannot_be_repaired_is_given_up_if_the_image_has_all_of_it() {
     });
 }
 
-/// Epochs began while extents got their second copies on the disk: an extent whose place there was taken at
-/// that moment had one copy from then on, or what the job read before went to the image after an epoch had
-/// counted.
+/// Epochs began while extents received their second copies on the disk. An extent whose place on the disk
+/// was allocated at that moment had one copy from then on. Or the job's older bytes went to the image after
+/// an epoch had counted.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn jobs_under_way_as_epochs_begin_leave_the_image_to_them() {
@@ -108,7 +107,7 @@ fn jobs_under_way_as_epochs_begin_leave_the_image_to_them() {
             volume.set_policy("raid1").await.unwrap();
             world.sleep(Nanos::from_secs(1)).await;
             volume.fail_device(DISK).await.unwrap();
-            // With one copy each.
+            // All extents have one copy.
             for at in [Bytes::ZERO, MIB] {
                 volume.write(at, &filled(&rigged.arena, MIB, 1), Durability::Fua).await.unwrap();
             }
@@ -116,7 +115,7 @@ fn jobs_under_way_as_epochs_begin_leave_the_image_to_them() {
             while volume.status().background.mirrors <= rng.below(8) {
                 world.sleep(Nanos::from_micros(100)).await;
             }
-            // What is written to it now takes so long that all else could be over before it.
+            // Writes to the disk now take so long that all else could be over before.
             let stall = Nanos::from_secs(2)..Nanos::from_secs(4);
             rigged.disks[1].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
             world.sleep(Nanos::from_micros(rng.below(20_000))).await;
@@ -144,7 +143,7 @@ fn jobs_under_way_as_epochs_begin_leave_the_image_to_them() {
     }
 }
 
-/// A guest that writes this block of each of so many extents, and says how far it is.
+/// A guest that writes this block of each extent in a range, and reports its progress.
 async fn scatter(volume: Rig, extents: Range<u64>, block: u64, written: Rc<Cell<u64>>) {
     let arena = Arena::new(MIB);
     let bytes = filled(&arena, BLOCK, 2);
@@ -157,9 +156,9 @@ async fn scatter(volume: Rig, extents: Range<u64>, block: u64, written: Rc<Cell<
     }
 }
 
-/// The machine stops while the disk lacks nearly all that it may, and guests go on at once: both together
-/// were more than one epoch can be, the disk was copied over in its place, and an SSD that was lost meanwhile
-/// would have cost the volume.
+/// The machine stops while the lag of the disk is near its bound, and guests continue at once. The old and
+/// new lag together exceeded the size of one epoch, so the disk was overwritten in place. A loss of the SSD
+/// meanwhile would have cost the volume.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() {
@@ -179,7 +178,7 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
         volume.flush().await.unwrap();
         wait_until_applied(&world, &volume).await;
         volume.set_policy(&policy).await.unwrap();
-        // The disk takes nothing for a while, so guests write until it lacks all that it may.
+        // The disk accepts nothing for a while, so guests write until the lag reaches its bound.
         let stall = Nanos::from_secs(3)..Nanos::from_secs(4);
         rigged.disks[1].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
         let written = Rc::new(Cell::new(0));
@@ -194,8 +193,8 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
         let left = [SSD, DISK].map(|device| rigged.left_of(device, None));
         let again = Rigged::of(&world, left.to_vec());
         let volume = open(world.clone(), again.devices()).await.unwrap();
-        // The comparison takes long. In the same spans, so that no write waits until the journal says that
-        // these may differ.
+        // The comparison takes long. The writes go to the same spans, so that no write waits until the
+        // journal marks the spans as dirty.
         let stall = Nanos::from_millis(20)..Nanos::from_millis(40);
         again.disks[1].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
         let written = Rc::new(Cell::new(0));
@@ -216,8 +215,8 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
     });
 }
 
-/// Guests write to new places and never flush, and the disk has it by epochs. Where the SSD loses all of it
-/// with the power, the disk had more to give up than one epoch can be.
+/// Guests write to new places and never flush, and the disk receives the writes by epochs. If a power cut
+/// took all of these writes from the SSD, the disk had to give up more than one epoch can hold.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn an_epoch_that_counts_is_on_the_ssd_too() {
@@ -252,7 +251,7 @@ fn an_epoch_that_counts_is_on_the_ssd_too() {
     });
 }
 
-/// The disk lacks a block of an extent, and the SSD cannot read another one, which the disk has.
+/// The disk lacks a block of an extent. The SSD cannot read another block of the extent, which the disk has.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn what_the_disk_has_of_an_extent_answers_for_a_bad_place() {
@@ -284,8 +283,8 @@ fn what_the_disk_has_of_an_extent_answers_for_a_bad_place() {
     });
 }
 
-/// An epoch is in the journal and not in its place yet: there the disk has older bytes, with which no bad
-/// place of the SSD may be answered.
+/// An epoch is in the journal and not yet in place: the older bytes in place must not replace a bad place of
+/// the SSD.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn what_the_disk_has_in_its_journal_alone_is_not_read_from_its_place() {

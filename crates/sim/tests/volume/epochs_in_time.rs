@@ -1,4 +1,4 @@
-//! How old the newest epoch of the disk is at most, whatever guests do.
+//! The maximum age of the disk's newest epoch under any load.
 
 use crate::epochs::{BLOCK, EXTENT, epochs, wait_for_image};
 use crate::epochs_failing::{DISK, Rigged, wait_until_applied};
@@ -17,8 +17,8 @@ fn large(identity: u8, policy: &str) -> CreateOptions {
     CreateOptions { size: Some(MIB * 256), policy: policy.to_owned(), ..epochs(identity) }
 }
 
-/// A load that never paused, and overwrote little, stayed far below the bound in bytes: no epoch ended as
-/// long as the load lasted, and the disk was 13 s behind. A bound in time was none of the defaults.
+/// A load without pauses, with few overwrites, stayed far below the bound in bytes: no epoch ended during
+/// the load, and the disk lagged by 13 s. The defaults had no bound in time.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn an_epoch_ends_every_few_seconds_under_a_load_without_a_pause() {
@@ -47,8 +47,8 @@ fn an_epoch_ends_every_few_seconds_under_a_load_without_a_pause() {
     });
 }
 
-/// After a crash the disk is compared before an epoch can end. A guest that waited for one meanwhile, because
-/// the oldest write was too old, waited for the comparison of all that had been in use.
+/// After a crash the disk is compared before an epoch can end. A guest that waited for an epoch meanwhile,
+/// because the oldest write was too old, waited for the comparison of all spans that had been in use.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn guests_do_not_wait_for_an_epoch_that_cannot_end_yet() {
@@ -63,7 +63,7 @@ fn guests_do_not_wait_for_an_epoch_that_cannot_end_yet() {
             volume.write(EXTENT * extent, &bytes, Durability::Volatile).await.unwrap();
         }
         wait_until_applied(&world, &volume).await;
-        // So that all spans are in use.
+        // Puts all spans in use.
         for extent in 0..extents {
             volume.write(EXTENT * extent, &bytes, Durability::Volatile).await.unwrap();
         }

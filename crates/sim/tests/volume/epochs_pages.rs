@@ -1,5 +1,5 @@
-//! The two pages that say what a disk that keeps epochs is: the one that counts must be the newest, whatever
-//! fails and whichever is lost.
+//! The two state pages of a disk that keeps epochs: the valid page must be the newest, whatever fails and
+//! whichever page is lost.
 
 use crate::device_returns::{plugged_in, wait_until_active};
 use crate::epochs::{BLOCK, EXTENT, SIZE, SSD, content, epochs, recovered, sound, wait_for_image};
@@ -27,15 +27,15 @@ fn journal_of_epochs(superblock: &Superblock) -> Region {
     *superblock.region(RegionKind::EpochJournal, 0).expect("it keeps epochs")
 }
 
-/// What the disk says that it is.
+/// The newest state page of the disk.
 async fn newest(disk: &Disk, superblock: &Superblock) -> StatePage {
     let (region, states) = (journal_of_epochs(superblock), Arena::new(MIB).alloc(SEGMENTS).await);
     disk.read(region.offset, &states).await.expect("the disk is sound");
     states.with_bytes(|bytes| newest_state(bytes, superblock.volume)).expect("one is valid")
 }
 
-/// Makes a disk an image of another byte, a segment of most of a MiB each, and has it say so. Where the last
-/// one lies.
+/// Makes a disk an image of another byte, with segments of most of a MiB each, and writes a state page for
+/// the image. Returns the place of the last segment.
 async fn write_older_run(disk: &Disk, superblock: &Superblock, segments: u64) -> Bytes {
     let (region, volume) = (journal_of_epochs(superblock), superblock.volume);
     assert!(region.len - SEGMENTS >= MIB * segments);
@@ -74,9 +74,9 @@ async fn made(world: &World, rigged: &Rigged) -> Superblock {
     superblock
 }
 
-/// Each batch that is applied at an opening makes a page durable. When one failed, the page that called the
-/// disk no image any more was numbered as if none had: it was not the newest, and the next opening wrote what
-/// was left of the run over newer bytes.
+/// Each batch applied at an opening makes a state page durable. When a batch failed, the page that ended the
+/// image had too low a number to be the newest. The next opening wrote the remainder of the run over newer
+/// bytes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_disk_whose_journal_can_be_applied_in_part_is_no_image_any_more() {
@@ -105,8 +105,8 @@ fn a_disk_whose_journal_can_be_applied_in_part_is_no_image_any_more() {
     }
 }
 
-/// One page alone said that the disk was no image any more. When that was damaged, the other one counted, and
-/// what its run had was written over newer bytes.
+/// A single page recorded that the disk was no image any more. After damage to this page, the other page
+/// counted, and the run's content overwrote newer bytes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_damaged_page_brings_no_image_back_that_was_given_up() {
@@ -137,8 +137,8 @@ fn a_damaged_page_brings_no_image_back_that_was_given_up() {
     }
 }
 
-/// A page of a disk that was back could not be read, so it counted as no image, and nothing was written that
-/// says so: the next opening read the page, and wrote what the run had had over newer bytes.
+/// A page of a returned disk was unreadable, so the disk counted as no image, but the decision was not
+/// recorded. The next opening read the page, and wrote the old run over newer bytes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_disk_that_returns_with_a_bad_page_says_that_it_is_no_image() {
@@ -173,9 +173,8 @@ fn a_disk_that_returns_with_a_bad_page_says_that_it_is_no_image() {
     }
 }
 
-/// What a recovery needs nothing of kept it from all that it needs: a bad place in the map of the disk, or in
-/// its journal. Later it kept the next opening from it, as it does where there was no recovery; and a repair
-/// was needed at each opening.
+/// A bad place in the map or in the journal of the disk prevented a recovery that needs neither. Later the
+/// bad place prevented the next opening, as without a recovery, and each opening needed a repair.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_recovery_needs_neither_the_map_nor_the_journal() {
@@ -218,8 +217,8 @@ fn a_recovery_needs_neither_the_map_nor_the_journal() {
     });
 }
 
-/// The opening is refused and names the repair; that says which extents it gave up, serves all others, and is
-/// needed once.
+/// The opening is refused and names the repair. The repair lists the extents given up, serves all others,
+/// and is needed once.
 async fn repaired(world: &World, device: Faulty<Disk>, base: &[u8]) {
     let error = refused(open(world.clone(), vec![device.clone()]).await);
     assert!(error.kind() == ErrorKind::Io && error.to_string().contains("--repair"), "{error}");
@@ -234,7 +233,7 @@ async fn repaired(world: &World, device: Faulty<Disk>, base: &[u8]) {
     volume.close().await.expect("the disk can be written");
 }
 
-/// All blocks are as they should be, but for those of extents that are lost, which are errors.
+/// Checks that all blocks are correct, except blocks of lost extents, which must be errors.
 async fn check_lost(volume: &Rig, base: &[u8], lost: &[ExtentId]) {
     assert_eq!(volume.status().lost, lost);
     for (i, block) in (0..).zip(readable(volume).await) {
@@ -245,8 +244,8 @@ async fn check_lost(volume: &Rig, base: &[u8], lost: &[ExtentId]) {
     }
 }
 
-/// It said durably that it was being made the volume before the last reasons to refuse that: an opening
-/// without being told so went on with it.
+/// The start of a recovery was recorded durably before the last checks that may refuse the recovery. A later
+/// opening without a request for recovery then continued the recovery.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_recovery_that_is_refused_changes_nothing() {
@@ -264,8 +263,8 @@ fn a_recovery_that_is_refused_changes_nothing() {
     });
 }
 
-/// The page of the newest epoch is damaged: the disk is the image of the epoch before, and what the newest
-/// had counts as behind.
+/// The page of the newest epoch is damaged: the disk is the image of the previous epoch, and the content of
+/// the newest epoch counts as lag.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_damaged_page_costs_no_more_than_a_comparison() {
@@ -301,7 +300,7 @@ fn a_damaged_page_costs_no_more_than_a_comparison() {
     }
 }
 
-/// Power fails while a disk is opened: it is opened again, with the same in it.
+/// Power fails while a disk is opened: the disk opens again, with the same content.
 async fn cut_at_any_instant(world: &World, disk: &Disk, base: &[u8], rng: &mut Rng) {
     let is_open = Rc::new(Cell::new(false));
     let (opening, rt, device) = (is_open.clone(), world.clone(), sound(disk, world));
@@ -325,8 +324,8 @@ async fn cut_at_any_instant(world: &World, disk: &Disk, base: &[u8], rng: &mut R
     }
 }
 
-/// The page was damaged that says that the disk is being made the volume, and the older one said that it is
-/// an image: the map counted, which says that all is in its place, and what the journal had was dropped.
+/// The page that records the recovery was damaged, and the older page called the disk an image. The map
+/// counted, which says that everything is in place, and the journal's content was dropped.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_damaged_state_page_of_an_interrupted_recovery_costs_nothing() {
@@ -362,7 +361,7 @@ fn a_damaged_state_page_of_an_interrupted_recovery_costs_nothing() {
             let rotten = left.fork(&world);
             let header = identify(&world, Rc::new(sound(&left, &world)), "the disk").await;
             if header.expect("it is one of a volume").features.incompat & Features::UNAPPLIED == 0 {
-                // No superblock says yet that it is the volume.
+                // No superblock names the disk as the volume yet.
                 continue;
             }
             for device in [sound(&left, &world), unread] {
@@ -379,8 +378,8 @@ fn a_damaged_state_page_of_an_interrupted_recovery_costs_nothing() {
     });
 }
 
-/// A disk whose recovery had ended was refused, for all of it, if one of the two pages could not be read, or
-/// could not be written.
+/// A disk with a completed recovery was refused entirely if one of the two pages was unreadable or
+/// unwritable.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_bad_state_page_of_a_disk_that_is_alone_costs_nothing() {

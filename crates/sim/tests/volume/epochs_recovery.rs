@@ -1,5 +1,5 @@
-//! A volume that has lost its SSD goes on with the disk at once: what it is while its journal is applied, and
-//! what becomes of it then.
+//! A volume that has lost its SSD continues on the disk at once: its content while the journal is applied,
+//! and afterwards.
 
 use crate::epochs::{BLOCK, EXTENT, SIZE, SSD, content, recovered, sound, wait_for_image};
 use crate::recovery_campaign::{Lost, alone, lose_ssd_at_work};
@@ -11,7 +11,7 @@ use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 
-/// A recovered volume, as it was opened first, with what it is.
+/// A recovered volume after its first opening.
 pub async fn just_recovered(world: &World, disk: &Disk, faults: &Faults) -> Rig {
     let devices = vec![Faulty::new(disk.clone(), faults)];
     let (volume, recovery) = open_with(world.clone(), devices, alone).await.expect("it is an image");
@@ -34,7 +34,7 @@ fn a_recovery_begins_at_once_and_ends_with_all_in_its_place() {
         let left = disk.fork(&world).restart(&world);
         let looked = Past::open(&world, vec![sound(&left, &world)], &["disk".to_owned()]).await;
         assert_eq!(refused(looked).kind(), ErrorKind::Degraded, "guests may have changed it");
-        // Whatever the disk can read alone.
+        // Only reads that the disk can answer alone.
         let arena = Arena::new(MIB);
         for _ in 0..100 {
             let start = rng.below(SIZE.0 - 1);
@@ -56,8 +56,7 @@ fn a_recovery_begins_at_once_and_ends_with_all_in_its_place() {
     });
 }
 
-/// A place of the journal that cannot be read any more costs what lies there, and nothing else: neither the
-/// volume nor other guests' writes.
+/// An unreadable place of the journal costs only its own data: neither the volume nor other guests' writes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_bad_place_in_the_journal_costs_no_other_extent() {
@@ -67,7 +66,7 @@ fn a_bad_place_in_the_journal_costs_no_other_extent() {
         let Lost { disk, base, .. } = lose_ssd_at_work(&world, 6, &mut rng).await;
         let faults = Faults::new(FaultPlan::default(), world.fork_rng());
         let volume = just_recovered(&world, &disk, &faults).await;
-        // Its slots, which alone are read then.
+        // Its slots; only the slots are read from then on.
         let slots = Bytes::ZERO..EXTENT * u64::from(volume.status().devices[1].slots);
         let all = FaultPlan { bad_reads: Some(slots.end..disk.geometry().size), ..FaultPlan::default() };
         faults.set(all);
@@ -96,13 +95,13 @@ fn a_bad_place_in_the_journal_costs_no_other_extent() {
         assert_eq!(refused(written).kind(), ErrorKind::Io, "older bytes would come over it");
         assert!(volume.status().unapplied_failure.is_some());
         assert!(volume.complete_recovery().await.is_err());
-        // Of what is written whole, nothing of the journal is needed.
+        // An extent that is written whole needs nothing of the journal.
         let rest = lost.split_off(1);
         let left = volume.status().unapplied;
         volume.write(lost[0], &filled(&arena, EXTENT, 8), Durability::Fua).await.expect("all of it is new");
         assert!(volume.status().unapplied < left, "it counts as applied");
         assert!(holds(&volume, &arena, lost[0], EXTENT, 8).await.expect("the place is sound"));
-        // The disk can read it again.
+        // The disk can read the place again.
         faults.set(FaultPlan::default());
         while volume.status().unapplied.is_some() {
             world.sleep(Nanos::from_millis(10)).await;
@@ -117,7 +116,8 @@ fn a_bad_place_in_the_journal_costs_no_other_extent() {
     });
 }
 
-/// A new SSD comes while the disk is being recovered: it is brought up to date once the recovery has ended.
+/// A new SSD is added during the recovery of the disk: the SSD is resynchronised after the end of the
+/// recovery.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_new_ssd_is_brought_up_to_date_after_the_recovery() {
@@ -158,7 +158,7 @@ fn a_new_ssd_is_brought_up_to_date_after_the_recovery() {
     });
 }
 
-/// What guests flush to the new SSD was given up by a second recovery, since that believed the disk alone.
+/// A second recovery believed the disk alone, and so gave up guests' flushed data on the new SSD.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_second_recovery_is_refused_once_the_volume_has_gone_on_with_another_device() {
@@ -166,7 +166,7 @@ fn a_second_recovery_is_refused_once_the_volume_has_gone_on_with_another_device(
     assert!(under_way > 0, "each recovery had ended before the device was there");
 }
 
-/// Whether the recovery was under way when the volume had gone on.
+/// True if the recovery was in progress when the volume had continued.
 fn go_on_with_another_device(seed: u64) -> bool {
     let world = World::new(seed);
     world.clone().block_on(async move {

@@ -1,4 +1,4 @@
-//! The disk that keeps epochs leaves a volume that is open.
+//! The disk that keeps epochs leaves an open volume.
 
 use crate::device_returns::{plugged_in, state};
 use crate::epochs::wait_for_image;
@@ -10,8 +10,8 @@ use braid_format::superblock::DeviceState;
 use braid_runtime::Runtime;
 use braid_sim::{FaultPlan, World};
 
-/// Without a disk that keeps addresses there seemed to be room for nothing, so such a disk could neither be
-/// removed nor replaced while the volume was served, whether it was there or lost.
+/// Without the disk, which keeps addresses, no extent seemed to have room. So such a disk could neither be
+/// removed nor replaced while the volume was served, whether the disk was present or lost.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn the_disk_leaves_under_another_policy() {
@@ -60,8 +60,8 @@ fn the_disk_leaves_under_another_policy() {
     }
 }
 
-/// A lost disk was to be removed, and could not be used again when that was tried: its removal was forgotten
-/// until the volume was opened again.
+/// A lost disk was to be removed, and an attempt to use the disk again failed: the removal was forgotten
+/// until the next opening.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_lost_disk_that_cannot_return_is_removed_all_the_same() {

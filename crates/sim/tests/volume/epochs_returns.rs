@@ -1,4 +1,4 @@
-//! A disk that keeps epochs, or the SSD before it, fails while the volume is open; the disk is back
+//! A disk that keeps epochs, or the SSD before the disk, fails while the volume is open; the disk returns
 //! meanwhile.
 
 use crate::device_returns::{plugged_in, state, wait_until_active};
@@ -11,9 +11,9 @@ use braid_format::superblock::DeviceState;
 use braid_runtime::Runtime;
 use braid_sim::{FaultPlan, World};
 
-/// An extent got its second copy in the image, and the disk lost it with its cache. No intent had said that
-/// the two might differ, so the resync had nothing to do there, and what lay in the image before counted as
-/// equal.
+/// An extent received its second copy in the image, and the disk lost the copy with its cache. No intent had
+/// marked the span as dirty, so the resync skipped the extent, and the earlier content of the image counted
+/// as equal.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_new_copy_in_the_image_that_a_failed_flush_lost_is_made_again() {
@@ -28,7 +28,7 @@ fn a_new_copy_in_the_image_that_a_failed_flush_lost_is_made_again() {
         volume.write(Bytes::ZERO, &filled(&rigged.arena, MIB, 5), Durability::Fua).await.unwrap();
         let is_in_image = || volume.explain(Bytes::ZERO).unwrap().second.is_some_and(|(d, ..)| d == DISK);
         assert!(!is_in_image(), "the other disk has more room");
-        // Long enough for its span to be called clean.
+        // Long enough for the span to be called clean.
         world.sleep(Nanos::from_secs(20)).await;
 
         volume.set_policy(&by_epochs).await.unwrap();
@@ -52,8 +52,8 @@ fn a_new_copy_in_the_image_that_a_failed_flush_lost_is_made_again() {
     });
 }
 
-/// The disk gave its superblock, and hung when it was asked what it was: letting go of it while it owed an
-/// answer was a panic.
+/// The disk returned its superblock, and hung when its state page was read: dropping the disk while it owed
+/// an answer was a panic.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_disk_that_hangs_while_it_returns_stays_failed_until_it_has_answered() {
@@ -68,8 +68,7 @@ fn a_disk_that_hangs_while_it_returns_stays_failed_until_it_has_answered() {
         world.sleep(Nanos::from_secs(1)).await;
         let back = async || volume.return_device(plugged_in(&world, &rigged.disks[1]), "it").await;
 
-        // Each answer is too late for a device that is not in use, and early enough for one that is asked for
-        // its superblock.
+        // Each answer is too late for an unused device, and early enough for a superblock request.
         let stall = Nanos::from_secs(7)..Nanos::from_secs(7) + Nanos(1);
         rigged.disks[1].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
         assert_eq!(refused(back().await).kind(), ErrorKind::Io);
@@ -87,8 +86,8 @@ fn a_disk_that_hangs_while_it_returns_stays_failed_until_it_has_answered() {
     });
 }
 
-/// The first epoch after the return was written to the start of the ring, or where the run had ended before
-/// the disk failed, and the disk said that it lay elsewhere: it could not be recovered.
+/// The first epoch after the return was written to the start of the ring, or behind the last run before the
+/// failure. The disk recorded another place: the epoch could not be recovered.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn epochs_of_a_disk_that_is_back_lie_where_it_says() {
@@ -105,7 +104,8 @@ fn epochs_of_a_disk_that_is_back_lie_where_it_says() {
                 world.sleep(Nanos::from_millis(1)).await;
             }
             if fails_to_flush {
-                // The disk comes to say that it is no state of the volume, and nobody knows that it does.
+                // The disk is about to record that it is no state of the volume, and no device knows of the
+                // record.
                 volume.fail_device(DISK).await.unwrap();
                 world.sleep(Nanos::from_secs(1)).await;
                 rigged.disks[1].faults().set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
@@ -113,7 +113,7 @@ fn epochs_of_a_disk_that_is_back_lie_where_it_says() {
                 assert_eq!(refused(volume.return_device(back, "it").await).kind(), ErrorKind::Io);
                 rigged.disks[1].faults().set(FaultPlan::default());
             } else {
-                // It says so since the policy changed, and the volume is opened without it.
+                // The record exists since the policy changed, and the volume is opened without the disk.
                 volume.set_policy("raid1").await.unwrap();
                 world.sleep(Nanos::from_secs(1)).await;
                 volume.close().await.unwrap();
@@ -137,7 +137,7 @@ fn epochs_of_a_disk_that_is_back_lie_where_it_says() {
     }
 }
 
-/// For up to 100 ms after the last SSD was lost, the disk still kept epochs, and had no room for a new
+/// For up to 100 ms after the loss of the last SSD, the disk still kept epochs, and had no room for a new
 /// extent.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]

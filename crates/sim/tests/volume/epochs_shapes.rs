@@ -1,4 +1,4 @@
-//! Epochs of volumes of other shapes: extents as small and as large as they may be, and volumes of one
+//! Epochs of volumes of other shapes: extents of the smallest and the largest size, and volumes of one
 //! extent.
 
 use crate::epochs::{epochs, wait_for_image};
@@ -36,7 +36,7 @@ fn lose_ssds(extent: Bytes, size: Bytes, seed: u64) {
         wait_for_image(&world, &volume).await;
         let (arena, history) = (Arena::new(MIB), History::default());
         let blocks = size / (KIB * 4);
-        // What is compared is the whole volume, after each change.
+        // Each comparison covers the whole volume, after each change.
         for loss in 0..if size > MIB * 16 { 8 } else { 20 } {
             for _ in 0..rng.between(1, 20) {
                 let first = rng.below(blocks);

@@ -1,5 +1,5 @@
-//! What the loss of each device would cost: exact bytes, for one copy, dirty blocks, two copies, and a second
-//! copy that is behind.
+//! The cost of losing each device: exact bytes, for one copy, dirty blocks, two copies, and a stale second
+//! copy.
 
 use crate::adopted;
 use crate::rig::cached::{Cache, SSD, caching};
@@ -13,7 +13,7 @@ use braid_sim::World;
 const EXTENT: Bytes = Bytes(128 << 10);
 const BLOCK: Bytes = Bytes(4 << 10);
 
-/// What the loss of the SSD and of the disk would cost.
+/// The cost of losing the SSD, and of losing the disk.
 fn losses(volume: &Rig) -> (Bytes, Bytes) {
     let devices = volume.status().devices;
     (devices[0].loss, devices[1].loss)
@@ -72,7 +72,7 @@ fn with_one_copy_a_device_costs_its_homes_and_an_ssd_its_dirty_blocks_too() {
         world.sleep(Nanos::from_millis(100)).await;
         assert_eq!(volume.status().extra_blocks, (32, 0));
         assert_eq!(losses(&volume), (Bytes::ZERO, homes), "clean copies cost nothing");
-        // Dirty: over what has a clean copy, over what has none, and in an extent that has nothing yet.
+        // Dirty blocks: over blocks with a clean copy, over blocks without, and in an empty extent.
         volume.replace_policy(Box::new(Cache { writes: true }));
         write(&bench, &volume, BLOCK, BLOCK * 2).await;
         write(&bench, &volume, EXTENT, BLOCK).await;
@@ -83,8 +83,8 @@ fn with_one_copy_a_device_costs_its_homes_and_an_ssd_its_dirty_blocks_too() {
         assert_eq!(volume.status().extra_blocks, (38, 8));
         assert_eq!(losses(&volume), (BLOCK * 8, homes));
         volume.audit().await.expect("the counters are those of the map");
-        // A home that comes to the SSD takes the disk's part with it; its dirty blocks cost no more than
-        // that.
+        // A home that moves to the SSD takes the disk's share of the loss along; dirty blocks of the extent
+        // cost nothing in addition.
         carry_out(&world, &volume, Move::Migrate { extent: ExtentId(0), target: SSD }).await;
         assert_eq!(volume.explain(Bytes::ZERO).unwrap().home.unwrap().0, SSD);
         assert_eq!(losses(&volume), (EXTENT + BLOCK * 6, homes - EXTENT));
@@ -103,7 +103,7 @@ fn with_one_copy_a_device_costs_its_homes_and_an_ssd_its_dirty_blocks_too() {
 }
 
 /// The first write to an extent may go to an extra copy alone: the home lies on the disk, and reads as zeros
-/// until the block is written back.
+/// until the write-back of the block.
 #[test]
 fn a_block_that_its_home_never_got_is_lost_with_either_device() {
     let bench = bench(2);
@@ -186,8 +186,8 @@ fn a_second_copy_that_is_behind_costs_what_it_lacks() {
     });
 }
 
-/// A status looks at the homes of 16,384 pieces of extents at most. What it did not look at counts for each
-/// device as far as homes lie there.
+/// A status examines the homes of 16,384 pieces of extents at most. For the remainder, the loss of each
+/// device counts all homes on the device.
 #[test]
 fn beyond_what_a_status_looks_at_the_loss_is_told_as_at_most() {
     const SMALL: Bytes = Bytes(4 << 10);

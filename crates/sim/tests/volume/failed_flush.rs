@@ -1,6 +1,6 @@
-//! One required copy on two devices, one of which loses what it has not flushed, and says so at the next
-//! flush. From then on no flush of the volume succeeds, and what the device may have lost is an error, not
-//! what lay there before.
+//! One required copy on two devices. One device loses unflushed writes, and reports the loss at the next
+//! flush. From then on no flush of the volume succeeds. Possibly lost data is an error, and never reads as
+//! the earlier content.
 
 use crate::rig::cached::{HDD, SSD, bench, caching};
 use crate::rig::{Bench, Rig, filled, holds, make};
@@ -18,7 +18,7 @@ const LEN: Bytes = Bytes(EXTENT.0 * EXTENTS);
 const BLOCK: Bytes = Bytes(4 << 10);
 const BLOCKS: usize = (LEN.0 / BLOCK.0) as usize;
 
-/// Homes lie on the disk. The SSD holds dirty extra copies if it is told so, and what the test moves.
+/// A policy with homes on the disk. On request the SSD holds dirty extra copies; the test names the moves.
 #[derive(Clone, Default)]
 struct Told {
     writes_back: Rc<Cell<bool>>,
@@ -58,7 +58,7 @@ struct Two {
     told: Told,
 }
 
-/// Runs a test on a volume whose extents were written as 1 and flushed.
+/// Runs a test on a volume with all extents filled with 1 and flushed.
 fn on_two_devices(test: impl AsyncFn(&Two) + Copy + 'static) {
     for seed in 0..8 {
         let bench = bench(seed, MIB * 12, MIB * 12);
@@ -100,7 +100,7 @@ impl Two {
         self.volume.flush().await.expect_err("what was acknowledged is gone");
     }
 
-    /// Checks that each block reads as this, or not at all. Gives how many do not.
+    /// Checks that each block reads as this value, or not at all. Returns the number of unreadable blocks.
     async fn unreadable(&self, value: u8) -> u64 {
         let mut refused = 0;
         for at in (0..LEN / BLOCK).map(|block| BLOCK * block) {
@@ -121,8 +121,8 @@ fn migrations(target: DeviceId) -> impl Iterator<Item = Move> {
     (0..EXTENTS).map(move |extent| Move::Migrate { extent: ExtentId(extent as u32), target })
 }
 
-/// The journal said that the newest bytes were in the extra copy, and they were durable there. The home, to
-/// which they had been written back, was read: it held what was older.
+/// The journal named the extra copy, which had the newest bytes durably. The home was read after the
+/// write-back, and held older bytes.
 #[test]
 fn a_home_is_not_read_where_it_may_have_lost_what_was_written_back() {
     for drops in [false, true] {
@@ -142,7 +142,7 @@ fn a_home_is_not_read_where_it_may_have_lost_what_was_written_back() {
     }
 }
 
-/// What has moved, and the journal does not say so, may not be there.
+/// A moved extent without a record in the journal may be lost.
 #[test]
 fn a_new_home_that_lost_writes_is_not_read() {
     on_two_devices(async |two| {
@@ -153,8 +153,8 @@ fn a_new_home_that_lost_writes_is_not_read() {
     });
 }
 
-/// A move was reading the place when the flush failed: what it read was written to the other device, which
-/// had lost nothing, and was read there.
+/// A move was reading the place when the flush failed: its bytes went to the other, sound device, and were
+/// read from that device.
 #[test]
 fn what_a_new_home_lost_does_not_move_on() {
     on_two_devices(async |two| {
@@ -173,7 +173,7 @@ fn what_a_new_home_lost_does_not_move_on() {
     });
 }
 
-/// A guest's read was under way when the flush failed.
+/// A guest's read was in flight when the flush failed.
 #[test]
 fn a_read_that_ends_after_the_failed_flush_is_checked_like_one_that_begins_then() {
     on_two_devices(async |two| {
@@ -193,14 +193,14 @@ fn a_read_that_ends_after_the_failed_flush_is_checked_like_one_that_begins_then(
     });
 }
 
-/// A write of less than a block to an extra copy that may be lost: it goes to the home, and what is around it
-/// is not taken from that copy.
+/// A write of less than a block meets a possibly lost extra copy: the write goes to the home, and the
+/// surrounding bytes are not taken from the extra copy.
 #[test]
 fn an_extra_copy_that_may_be_lost_does_not_become_dirty() {
     on_two_devices(async |two| {
         two.plan([Move::Promote { range: all(), target: SSD }]).await;
         assert_eq!(two.volume.status().extra_blocks, (BLOCKS, 0));
-        // All spans are dirty: later writes need no record, which they could not get.
+        // All spans are dirty: later writes need no record. No record could be written.
         two.write(1).await;
         two.fail_to_flush(SSD).await;
         two.told.writes_back.set(true);

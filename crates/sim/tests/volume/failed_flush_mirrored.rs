@@ -1,5 +1,5 @@
-//! Two required copies, and a device that loses what it has not flushed while a copy is made from it: what it
-//! read is not written over the other one.
+//! Two required copies. A device loses unflushed writes while a copy is made from the device: bytes read
+//! from this device must not overwrite the other copy.
 
 use crate::rig::cached::{HDD, SSD, bench};
 use crate::rig::{Bench, Rig, filled, holds, make, options};
@@ -14,8 +14,8 @@ use std::rc::Rc;
 const EXTENT: Bytes = Bytes(128 << 10);
 const BLOCK: Bytes = Bytes(4 << 10);
 
-/// Homes lie on the SSD, and are read last. New second copies are behind if the test says so, and it says
-/// when they are brought up to date.
+/// A policy with homes on the SSD, and reads from the disk. On request new second copies are deferred; the
+/// test decides when to resynchronise the copies.
 #[derive(Clone, Default)]
 struct Told {
     defers: Rc<Cell<bool>>,
@@ -64,7 +64,7 @@ fn on_mirror(test: impl AsyncFn(&Mirror) + Copy + 'static) {
     on_mirror_of(1, test);
 }
 
-/// The same with spans of so many extents.
+/// The same with spans of `span_extents` extents.
 fn on_mirror_of(span_extents: u64, test: impl AsyncFn(&Mirror) + Copy + 'static) {
     for seed in 0..8 {
         let bench = bench(seed, MIB * 8, MIB * 8);
@@ -96,7 +96,7 @@ impl Mirror {
         self.volume.write(EXTENT * extent, &bytes, Durability::Volatile).await.expect("there is room");
     }
 
-    /// What the SSD has not flushed is gone, and nobody knows. What it is asked from now on takes a while.
+    /// The SSD silently loses its unflushed writes. Later requests to the SSD take a while.
     fn lose_writes_and_stall(&self) {
         let disk = &self.bench.disks[SSD.index()];
         disk.lose_cache();
@@ -104,7 +104,7 @@ impl Mirror {
         disk.faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
     }
 
-    /// Now it is known; and what was asked before comes back after that.
+    /// Makes the loss known; requests in flight return afterwards.
     async fn fail_to_flush(&self) {
         let plan = FaultPlan { flushes: 1.0, ..FaultPlan::default() };
         self.bench.disks[SSD.index()].faults().set(plan);
@@ -112,7 +112,8 @@ impl Mirror {
         self.sleep(10_000).await;
     }
 
-    /// Checks that each block of an extent reads as this, or not at all. Gives how many do not.
+    /// Checks that each block of an extent reads as this value, or not at all. Returns the number of
+    /// unreadable blocks.
     async fn unreadable(&self, extent: u64, value: u8) -> u64 {
         let mut refused = 0;
         for at in (0..EXTENT / BLOCK).map(|block| EXTENT * extent + BLOCK * block) {
@@ -125,8 +126,8 @@ impl Mirror {
     }
 }
 
-/// A resync was reading the home when the flush failed: what lay there before was written to the other copy,
-/// which passed for equal and was read.
+/// A resync was reading the home when the flush failed: the home's older bytes were written to the other
+/// copy, which then counted as equal and was read.
 #[test]
 fn what_a_home_lost_does_not_reach_the_copy_that_is_behind() {
     on_mirror(async |mirror| {
@@ -143,11 +144,11 @@ fn what_a_home_lost_does_not_reach_the_copy_that_is_behind() {
     });
 }
 
-/// The same with a place of the other copy that could not be read and was to be written again.
+/// The same with an unreadable place of the other copy that was to be rewritten.
 #[test]
 fn what_a_home_lost_does_not_reach_a_bad_place_of_the_other_copy() {
     on_mirror(async |mirror| {
-        // The SSD alone has this, so that it is not given up.
+        // The SSD alone has this data, so that the SSD is not failed.
         mirror.write_new(1, 8, true).await;
         mirror.write_new(0, 7, false).await;
         let (_, start, _) = mirror.volume.explain(Bytes::ZERO).unwrap().second.unwrap();
@@ -155,7 +156,7 @@ fn what_a_home_lost_does_not_reach_a_bad_place_of_the_other_copy() {
         let plan = FaultPlan { bad_reads, bad_until_written: true, ..FaultPlan::default() };
         mirror.bench.faults[HDD.index()].set(plan);
         mirror.lose_writes_and_stall();
-        // The SSD answers, and the place is read there once more to be written to the disk.
+        // The SSD answers, and the place is read from the SSD once more, to be written to the disk.
         let _lost = holds(&mirror.volume, &mirror.bench.arena, Bytes::ZERO, KIB * 64, 7).await;
         mirror.sleep(50).await;
         mirror.fail_to_flush().await;
@@ -167,7 +168,7 @@ fn what_a_home_lost_does_not_reach_a_bad_place_of_the_other_copy() {
 async fn lose_newest_at_home(mirror: &Mirror) {
     mirror.write_new(0, 6, false).await;
     mirror.volume.flush().await.expect("the devices are sound");
-    // The SSD alone has extent 1, so that the SSD is not given up.
+    // The SSD alone has extent 1, so that the SSD is not failed.
     mirror.write_new(1, 8, true).await;
     mirror.write_new(0, 7, false).await;
     let plan = FaultPlan { flushes: 1.0, flushes_lose: true, ..FaultPlan::default() };
@@ -185,7 +186,7 @@ async fn check_blocks(mirror: &Mirror, but: u64) {
 }
 
 /// A deferred write that the journal refused left its range marked as behind, so the home alone counted as
-/// current: the home had lost writes, and bytes that had been acknowledged and read were older again.
+/// current. The home had lost writes, so acknowledged bytes that had been read became older again.
 #[test]
 fn a_write_that_the_journal_refuses_changes_no_other_byte() {
     on_mirror(async |mirror| {
@@ -198,8 +199,8 @@ fn a_write_that_the_journal_refuses_changes_no_other_byte() {
     });
 }
 
-/// The same where the journal had called the span behind already, for an extent beside: the write was done at
-/// the home, from which all of its extent was read then.
+/// The same if the journal had already marked the span as behind, for a neighbouring extent. The write
+/// reached the home, and then the whole extent was read from the home.
 #[test]
 fn a_deferred_write_beside_what_the_home_lost_changes_no_other_byte() {
     on_mirror_of(2, async |mirror| {
@@ -209,7 +210,7 @@ fn a_deferred_write_beside_what_the_home_lost_changes_no_other_byte() {
         check_blocks(mirror, 3).await;
         let written = holds(&mirror.volume, &mirror.bench.arena, BLOCK * 3, BLOCK, 9).await;
         assert!(written.expect("the home has it"));
-        // A request of all of it meets both.
+        // A request for the whole extent meets both devices.
         let all = filled(&mirror.bench.arena, EXTENT, 0);
         mirror.volume.read(Bytes::ZERO, &all).await.expect("both devices answer");
         let expected = |at: usize| if at / BLOCK.as_usize() == 3 { 9 } else { 7 };

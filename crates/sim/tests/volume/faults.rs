@@ -1,4 +1,4 @@
-//! What the engine does when devices fail, vanish, come from elsewhere or fill up.
+//! The engine's reaction to devices that fail, vanish, come from elsewhere or fill up.
 
 use crate::rig::{Bench, Rig, bench, bench_in, filled, holds, make, open, options, refused};
 use braid_base::{Bytes, KIB, MIB, Nanos, Rng};
@@ -42,7 +42,7 @@ fn a_device_that_vanishes_is_named_and_what_lies_elsewhere_still_reads() {
     });
 }
 
-/// A device may drop what it could not flush and succeed at the next flush. So after one failure no flush may
+/// A device may drop unflushed writes and succeed at the next flush. So after one failure no flush may
 /// succeed: the guest would believe that its data is safe.
 #[test]
 fn after_a_failed_flush_no_flush_succeeds_until_the_volume_is_opened_again() {
@@ -68,7 +68,7 @@ fn after_a_failed_flush_no_flush_succeeds_until_the_volume_is_opened_again() {
     });
 }
 
-/// What was written to new places came back as what had lain there before.
+/// Writes to new places came back as the earlier content of the places.
 #[test]
 fn after_a_flush_that_lost_writes_new_places_give_errors_and_all_else_is_read() {
     let bench = bench(13);
@@ -105,7 +105,7 @@ fn what_no_guest_flushes_is_committed_in_time_and_its_slots_are_free_again() {
     let bench = bench(9);
     let (world, devices, arena) = (bench.world.clone(), bench.devices(), bench.arena.clone());
     bench.run(async move {
-        // A policy that probes would have a slot for a moment.
+        // A policy with probes would hold a slot for a moment.
         let policy = "stripe".to_owned();
         let volume = make(world.clone(), devices, &CreateOptions { policy, ..options(9) }).await;
         let free = |volume: &Rig| volume.status().devices.iter().map(|d| d.free).sum::<u32>();
@@ -118,7 +118,7 @@ fn what_no_guest_flushes_is_committed_in_time_and_its_slots_are_free_again() {
         assert_eq!((volume.status().pending_changes, free(&volume)), (8, before - 8), "not durable yet");
         world.sleep(Nanos::from_secs(6)).await;
         assert_eq!(volume.status().pending_changes, 0);
-        // Those of the disk are free when its map image says so, too.
+        // The slots of the disk become free once its map image no longer names the slots.
         world.sleep(Nanos::from_secs(30)).await;
         assert_eq!(free(&volume), before);
     });
@@ -134,8 +134,7 @@ fn a_write_error_during_a_move_leaves_the_extent_where_it_was() {
         let volume = make(world.clone(), devices, &CreateOptions { policy, ..options(4) }).await;
         volume.write(Bytes::ZERO, &filled(&arena, MIB, 5), Durability::Fua).await.unwrap();
         faults[1].set(FaultPlan { writes: 1.0, ..FaultPlan::default() });
-        // Reads from the SSD are made slow to the policy by the disk's being idle: it will want to move, and
-        // cannot.
+        // An idle disk makes the SSD look slow to the policy: the policy will want to move, and cannot.
         volume.set_policy("wardrop,period=20ms,alpha=1000").await.unwrap_err();
         faults[1].set(FaultPlan::default());
         volume.set_policy("wardrop,period=20ms,alpha=1000").await.unwrap();
@@ -176,7 +175,7 @@ fn foreign_missing_doubled_and_forgotten_devices_are_refused_by_name() {
         let error = refused(open(world.clone(), twice).await);
         let named = ["disk 0", "disk 1"].map(|name| error.to_string().contains(name));
         assert!(error.kind() == ErrorKind::Invalid && named == [true; 2], "{error}");
-        // A blank device was never of a volume.
+        // A blank device was never a member of a volume.
         let blank = vec![Faulty::new(old.clone(), &faults), both[0][1].clone()];
         let error = refused(open(world.clone(), blank).await);
         assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("disk 0"), "{error}");

@@ -1,5 +1,4 @@
-//! Two openings of one volume: the disks of one are the disks of the other, as of a file and a loop device
-//! over it.
+//! Two openings of one volume with the same disks, as with a file and a loop device over the file.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -16,14 +15,14 @@ use std::rc::Rc;
 const BLOCK: Bytes = Bytes(4 << 10);
 const SECOND: Nanos = Nanos::from_secs(1);
 
-/// Handles of the disks that have nothing in common with others but the disks.
+/// Handles that share nothing with other handles except the disks.
 pub fn handles(world: &World, disks: &[Disk]) -> Vec<Faulty<Disk>> {
     let handle =
         |disk: &Disk| Faulty::new(disk.clone(), &Faults::new(FaultPlan::default(), world.fork_rng()));
     disks.iter().map(handle).collect()
 }
 
-/// When which flush was acknowledged.
+/// Times and numbers of acknowledged flushes.
 pub type Told = Rc<RefCell<Vec<(Nanos, u64)>>>;
 
 /// The block of a guest's write, in a half of the volume.
@@ -35,8 +34,8 @@ fn value_of(number: u64) -> u8 {
     1 + (number % 250) as u8
 }
 
-/// A guest that writes a block and flushes, again and again, in the half of the volume that begins with a
-/// block, as long as the volume promises something.
+/// Starts a guest that writes a block and flushes, again and again, in the half of the volume that begins
+/// with a block, until the volume promises nothing any more.
 pub fn busy_in(world: &World, volume: &Rig, (start, pause): (u64, Nanos), stop: &Rc<Cell<bool>>) -> Told {
     let (rt, volume, stop, told) = (world.clone(), volume.clone(), stop.clone(), Told::default());
     let acknowledged = told.clone();
@@ -80,9 +79,9 @@ fn busy(world: &World, volume: &Rig, pause: Nanos, stop: &Rc<Cell<bool>>) -> Tol
     told
 }
 
-/// Two daemons wrote one volume. Flushes of both succeeded, and one daemon lost all: no daemon learned of the
-/// other one. The first one must not promise anything a second after the other has opened the volume, and not
-/// touch what that one writes.
+/// Two daemons wrote one volume. Flushes of both succeeded, and one daemon lost all: no daemon learned of
+/// the other. From one second after the second opening, the first daemon must promise nothing, and must not
+/// touch the writes of the second.
 pub fn no_flush_succeeds_once_another_opening_has_been_noticed() {
     for seed in 0..12 {
         let bench = bench(100 + seed);
@@ -91,12 +90,12 @@ pub fn no_flush_succeeds_once_another_opening_has_been_noticed() {
             let made = CreateOptions { copies: 1 + (seed % 2) as u8, ..options(70) };
             let first = make(world.clone(), handles(&world, &disks), &made).await;
             let stop = Rc::new(Cell::new(false));
-            // Steady flushes, and pauses longer than a look is old.
+            // Steady flushes, and pauses longer than the fence's check stays valid.
             let pause = [Nanos::from_millis(20), Nanos::from_millis(700), SECOND * 3][seed as usize % 3];
             let told = busy(&world, &first, pause, &stop);
             world.sleep(SECOND * 5).await;
             let second = loop {
-                // What it reads of a journal that is being written may not fit together: another try.
+                // Reads of a journal that is being written may be inconsistent: try again.
                 if let Ok(volume) = open(world.clone(), handles(&world, &disks)).await {
                     break volume;
                 }
@@ -112,7 +111,7 @@ pub fn no_flush_succeeds_once_another_opening_has_been_noticed() {
             assert!(first.write(MIB, &filled(&arena, BLOCK, 3), Durability::Volatile).await.is_err());
             assert!(first.close().await.is_err());
             stop.set(true);
-            // The other one goes on, and what it wrote is what lies there.
+            // The second daemon continues, and its writes are intact.
             second.flush().await.unwrap();
             assert!(holds(&second, &arena, Bytes::ZERO, MIB, 9).await.unwrap());
             world.sleep(SECOND * 40).await;
@@ -125,8 +124,8 @@ pub fn no_flush_succeeds_once_another_opening_has_been_noticed() {
     }
 }
 
-/// A volume was idle when another opening took the devices, and looked at nothing: the first writes of its
-/// guest hours later were acknowledged, and lay over what the other one had flushed.
+/// An idle volume checked nothing while another opening took the devices. Hours later the first writes of
+/// its guest were acknowledged, and overwrote flushed data of the other opening.
 pub fn no_write_after_a_pause_reaches_devices_that_another_opening_has() {
     for seed in 0..12 {
         let bench = bench(500 + seed);
@@ -153,8 +152,8 @@ fn a_guest_that_pauses_writes_nothing_once_the_volume_was_taken_over() {
     no_write_after_a_pause_reaches_devices_that_another_opening_has();
 }
 
-/// Discards take long, and a volume had many to ask for when another opening took the devices: the rest of
-/// the discards, in slots that the other one had used meanwhile, erased what the other one had flushed.
+/// Discards are slow, and a volume had many pending when another opening took the devices. The remaining
+/// discards, in slots reused by the other opening, erased the flushed data of the other opening.
 #[test]
 fn no_discard_that_waited_erases_what_another_opening_has_written() {
     for seed in 0..4 {
@@ -169,10 +168,10 @@ fn no_discard_that_waited_erases_what_another_opening_has_written() {
             }
             first.discard(Bytes::ZERO, MIB * 4).await.unwrap();
             first.flush().await.unwrap();
-            // Slots beside the journal's device wait for that.
+            // Slots on devices without the journal are not reused before this.
             first.checkpoint().await.unwrap();
             world.sleep(SECOND * 4).await;
-            // The first discard is under way, on the first device, and is carried out in any case.
+            // The first discard is in flight, on the first device, and is carried out in any case.
             let second = open(world.clone(), handles(&world, &disks)).await.unwrap();
             second.replace_policy(braid_policy::parse("hdd-only", &views(&second)).unwrap());
             for at in 0..2 {
@@ -192,8 +191,8 @@ fn a_volume_that_was_taken_over_promises_nothing_after_a_look() {
     no_flush_succeeds_once_another_opening_has_been_noticed();
 }
 
-/// An opening that does not know that the one before has ended waits until that one has noticed it: nothing
-/// that was promised is lost.
+/// An opening without proof that the previous opening has ended waits until the other daemon has noticed the
+/// new opening: no promised data is lost.
 #[test]
 pub fn an_opening_that_waits_for_the_other_one_loses_nothing_that_was_promised() {
     let mut refusals = 0;
@@ -238,11 +237,11 @@ pub fn an_opening_that_waits_for_the_other_one_loses_nothing_that_was_promised()
     assert!(refusals > 0, "the first volume wrote batches while the second one was opened");
 }
 
-/// Blocks of the first half of a volume, and of the second one.
+/// Number of blocks in each half of a volume.
 pub const HALF: u64 = 512;
 
-/// Another daemon opens the volume while disks answer late now and then. What either of the two daemons
-/// promised is there after a crash.
+/// Another daemon opens the volume while disks answer late now and then. All promised data of both daemons
+/// is there after a crash.
 pub fn two_openings_on_slow_disks(seed: u64) {
     let bench = bench(300 + seed);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -265,7 +264,7 @@ pub fn two_openings_on_slow_disks(seed: u64) {
         let second = loop {
             match open_with(world.clone(), handles(&world, &disks), how).await {
                 Ok((volume, _)) => break volume,
-                // The other daemon has written since, and is stopped now.
+                // The other daemon has written meanwhile, and is stopped now.
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "seed {seed}: {error}"),
             }
         };
@@ -288,17 +287,17 @@ pub fn two_openings_on_slow_disks(seed: u64) {
     });
 }
 
-/// Promises of one daemon were lost while another one opened the volume on disks that answer late. And what
-/// the other one read of a journal that was being written did not fit together: a sound volume was called
-/// damaged, and the advice was a repair.
+/// Promised data of one daemon was lost while another daemon opened the volume on disks that answer late.
+/// The other daemon's reads of a journal in use were inconsistent: a sound volume was called damaged, and
+/// the advice was a repair.
 #[test]
 fn two_daemons_on_slow_disks_lose_nothing_that_was_promised() {
-    // In the last one, a checkpoint of the first daemon lies between two readings of the second one.
+    // In the last case, a checkpoint of the first daemon falls between two reads of the second daemon.
     (0..30).chain([554]).for_each(two_openings_on_slow_disks);
 }
 
-/// Two hosts take over a volume whose daemon has died, and the second one begins while the first one waits.
-/// The first one went on after the wait, beside the second one.
+/// Two hosts take over a volume of a dead daemon, and the second host begins while the first waits. After
+/// its wait, the first host continued beside the second.
 #[test]
 fn hosts_that_take_over_one_after_the_other_lose_nothing_that_was_promised() {
     let mut served = 0;
@@ -321,7 +320,7 @@ fn hosts_that_take_over_one_after_the_other_lose_nothing_that_was_promised() {
                         Some(busy_in(&world, &volume, (HALF * number, Nanos::from_millis(20)), &stop))
                     }
                     Err(error) => {
-                        // The other host has come first, or comes while this one begins.
+                        // The other host has come first, or comes while this opening begins.
                         let expected = [ErrorKind::Busy, ErrorKind::Io];
                         assert!(expected.contains(&error.kind()), "seed {seed}: {error}");
                         None
@@ -349,7 +348,7 @@ fn hosts_that_take_over_one_after_the_other_lose_nothing_that_was_promised() {
     assert!(served >= 20, "{served}");
 }
 
-/// The host that had the volume open last, and a volume that was shut down: nobody waits.
+/// Neither the host of the last opening waits, nor an opening after a clean shutdown.
 #[test]
 fn only_an_opening_that_may_have_company_waits() {
     for (strange, closes, waits) in [(true, false, true), (false, false, false), (true, true, false)] {
@@ -371,7 +370,7 @@ fn only_an_opening_that_may_have_company_waits() {
     }
 }
 
-/// Two hosts begin at the same moment: both have the same number, and their random numbers tell them apart.
+/// Two hosts begin at the same moment: both openings have the same number, and their random numbers differ.
 #[test]
 fn of_two_openings_at_the_same_time_one_at_most_goes_on() {
     for seed in 0..10 {
@@ -409,7 +408,8 @@ fn boxed<'a>(opening: impl Future<Output = Result<(Rig, Recovery)>> + 'a) -> Ope
     Box::pin(async move { opening.await.ok().map(|(volume, _)| volume) })
 }
 
-/// A bad place under the first superblock copies, or a device that hangs for a moment, is no other daemon.
+/// A bad place under the first superblock copies, or a device that hangs for a moment, does not count as
+/// another daemon.
 #[test]
 fn superblocks_that_cannot_be_read_do_not_end_a_volume() {
     let bench = bench(4);

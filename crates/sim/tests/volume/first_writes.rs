@@ -1,4 +1,4 @@
-//! The first write to an extent may go to an extra copy alone: its home has a place then, and nothing in it.
+//! The first write to an extent may go to an extra copy alone: its home then has a place without content.
 
 use crate::rig::cached::{HDD, SSD, bench, caching};
 use crate::rig::{Bench, Rig, filled, holds, make, open};
@@ -16,7 +16,8 @@ const SIZE: Bytes = Bytes(2 << 20);
 const BLOCK: Bytes = Bytes(4 << 10);
 const EXTENT: Bytes = Bytes(128 << 10);
 
-/// First writes go to extra copies. Counts what is written to the disk's slots, and moves what the test says.
+/// A policy with first writes to extra copies. Counts writes to the disk's slots, and makes the moves of the
+/// test.
 #[derive(Clone, Default)]
 struct Told {
     moves: Rc<RefCell<Vec<Move>>>,
@@ -79,7 +80,8 @@ impl Case {
     }
 }
 
-/// Runs a test on an empty volume whose disks hold garbage, and whose cache has so many extent slots.
+/// Runs a test on an empty volume with garbage on its disks, and with this number of extent slots in the
+/// cache.
 fn on_empty(slots: u32, test: impl AsyncFn(&Case) + Copy + 'static) {
     for seed in 0..8 {
         let bench = bench(seed, MIB * 8, MIB * 8);
@@ -100,7 +102,7 @@ fn on_empty(slots: u32, test: impl AsyncFn(&Case) + Copy + 'static) {
 #[test]
 fn the_disk_gets_a_first_write_when_it_is_written_back() {
     on_empty(8, async |case| {
-        // A bit of a block in the middle of a part.
+        // A piece of a block in the middle of a part.
         case.write(BLOCK + KIB, KIB, 7).await;
         case.write(EXTENT * 3, EXTENT, 8).await;
         assert_eq!((case.told.written.get(), case.volume.status().extra_blocks), (Bytes::ZERO, (33, 33)));

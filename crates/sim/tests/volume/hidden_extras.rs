@@ -1,6 +1,6 @@
-//! A mirror with a read cache on a third device. The home's device fails a flush and is given up: clean extra
-//! copies of what has its home there do not count from then on. They must not count again later if a write
-//! went past them.
+//! A mirror with a read cache on a third device. The home's device fails a flush and is failed. From then on
+//! clean extra copies of extents with their home on the device do not count. The copies must not count again
+//! later if a write bypassed them.
 
 use crate::device_returns::{plugged_in, state, wait_until_active};
 use crate::rig::{Rig, filled, holds, make, options, sound_one};
@@ -18,7 +18,7 @@ const SECOND: DeviceId = DeviceId(1);
 const CACHE: DeviceId = DeviceId(2);
 const BLOCK: Bytes = Bytes(4 << 10);
 
-/// Homes and second copies have their devices. What is read gets an extra copy. A test says what moves.
+/// A policy with fixed devices for homes and second copies. Reads make extra copies. A test names the moves.
 #[derive(Clone, Default)]
 struct Told {
     moves: Rc<RefCell<Vec<Move>>>,
@@ -75,8 +75,7 @@ impl Mirror {
         self.world.sleep(Nanos::from_millis(millis)).await;
     }
 
-    /// The home's device fails a flush. Then a block is read, which gives the block an extra copy, and is
-    /// written to.
+    /// The home's device fails a flush. Then a block is read, receives an extra copy, and is written.
     async fn write_past_an_extra(&self) {
         self.write(Bytes::ZERO, MIB, 1).await;
         self.volume.flush().await.expect("the devices are sound");
@@ -115,8 +114,8 @@ fn on_mirror(test: impl AsyncFn(Mirror) + Copy + 'static) {
     }
 }
 
-/// The write neither brought the hidden copy up to date nor dropped the copy. When the device was back,
-/// guests read the older bytes of the cache.
+/// The write neither updated nor dropped the hidden copy. After the return of the device, guests read the
+/// older bytes of the cache.
 #[test]
 fn the_return_of_the_homes_device_brings_no_older_cached_bytes() {
     on_mirror(async |mirror| {
@@ -131,7 +130,7 @@ fn the_return_of_the_homes_device_brings_no_older_cached_bytes() {
     });
 }
 
-/// The same when the home moved away from the device that had been given up.
+/// The same when the home moved away from the failed device.
 #[test]
 fn a_move_off_a_device_that_was_given_up_brings_no_older_cached_bytes() {
     on_mirror(async |mirror| {

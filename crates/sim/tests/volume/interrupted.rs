@@ -1,5 +1,4 @@
-//! Openings that are interrupted between one device's superblock and the next one's, and devices that were
-//! given up meanwhile.
+//! Openings interrupted between the superblocks of two devices, and devices failed or excluded meanwhile.
 
 use crate::apart::interrupted;
 use crate::epochs::sound;
@@ -14,12 +13,12 @@ use braid_sim::World;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The first device has been told that the volume is being opened, the second one not yet.
+/// The first device has recorded the opening, the second has not.
 const FIRST_TOLD: [Phase; 2] = [Phase::Opening, Phase::Closed];
 
-/// Openings of both halves were interrupted before the second one's superblock was written. Then that one was
-/// used alone, the first one given up, and its opening got a number that the first one had already: with
-/// both, the first one counted, and what had been written to the second one was gone.
+/// Openings of both halves were interrupted before the write of the second superblock. Then the second half
+/// was used alone, with the first excluded, in an opening with a number that the first half had already.
+/// With both halves, the first half counted, and the data written to the second half was gone.
 #[test]
 fn a_half_that_goes_on_after_interrupted_openings_is_the_newest() {
     let mut opened = 0;
@@ -38,7 +37,7 @@ fn a_half_that_goes_on_after_interrupted_openings_is_the_newest() {
             }
             let (second, first) = (left.remove(1), left.remove(0));
             let without = |o: &mut OpenOptions| o.distrust = vec![DeviceId(0)];
-            // It may know only that it was about to be brought up to date.
+            // The second half may only know that a resync was about to begin.
             let Ok((volume, _)) = open_with(world.clone(), vec![sound(&second, &world)], without).await
             else {
                 return 0;
@@ -48,7 +47,7 @@ fn a_half_that_goes_on_after_interrupted_openings_is_the_newest() {
             if turned {
                 left.reverse();
             }
-            // The first one was given up while it was not there, and had been written alone before.
+            // The first half was excluded while missing, and had been written alone before.
             let error = refused(open(world.clone(), left.to_vec()).await);
             assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
             let (volume, _) = open_with(world.clone(), left.to_vec(), without).await.unwrap();
@@ -65,8 +64,8 @@ fn a_half_that_goes_on_after_interrupted_openings_is_the_newest() {
     assert!(opened > 0);
 }
 
-/// Its newest table belonged to no superblock of its own yet: an opening of that device alone wrote the next
-/// one over it.
+/// The newest table of a device belonged to no superblock of the device yet: an opening of the device alone
+/// overwrote this table.
 #[test]
 fn an_opening_keeps_the_table_that_counts_until_the_next_is_whole() {
     let bench = bench(20);
@@ -78,7 +77,7 @@ fn an_opening_keeps_the_table_that_counts_until_the_next_is_whole() {
         let device = sound(&second, &world);
         let header = identify(&world, Rc::new(device.clone()), "it").await.unwrap();
         let place = *header.tables.iter().find(|place| place.device == header.this_device).unwrap();
-        // The table after the one that counts was torn.
+        // The table after the current table was torn.
         let torn = filled(&arena, place.len / 2, 0x5a);
         device.write(place.half(header.sequence), &torn).await.unwrap();
         device.flush().await.unwrap();
@@ -107,7 +106,7 @@ fn an_opening_keeps_the_table_that_counts_until_the_next_is_whole() {
             };
             let (counting, other) = (read(counts).await, read(place.half(header.sequence)).await);
             let is_kept = *kept.get_or_insert_with(|| counting.clone()) == counting;
-            // Before it is written over, the other one is whole.
+            // The other table is whole before this table is overwritten.
             assert!(is_kept || DeviceTable::decode(&other, header.volume).is_ok());
             both_kinds[usize::from(is_kept)] += 1;
             let volume = open(world.clone(), vec![sound(&disk, &world)]).await.unwrap();
@@ -117,8 +116,8 @@ fn an_opening_keeps_the_table_that_counts_until_the_next_is_whole() {
     });
 }
 
-/// One half was given up while it was not there, and was used alone after that: what was written to it went
-/// without a word.
+/// One half was excluded while missing, and was then used alone: data written to this half was silently
+/// lost.
 #[test]
 fn a_half_that_was_given_up_while_it_was_not_there_and_went_on_is_refused() {
     for (i, used) in [(0u16, true), (1, true), (0, false), (1, false)] {
@@ -150,8 +149,8 @@ fn a_half_that_was_given_up_while_it_was_not_there_and_went_on_is_refused() {
     }
 }
 
-/// A device was added after one half had been given up, and then the others were to be given up for that
-/// half, which does not know it.
+/// A device was added after one half had been excluded. Then all others were to be excluded in favour of
+/// this half, which does not know the new device.
 #[test]
 fn a_device_that_the_half_that_counts_does_not_know_is_refused() {
     let world = World::new(22);

@@ -1,5 +1,5 @@
-//! The end of a resync: batches say that spans are dirty and no longer behind, and commits of guests call
-//! spans clean, in the same moments in which guests write to these spans.
+//! The end of a resync. Batches record that spans are dirty and no longer behind, and commits of guests call
+//! spans clean, at the same moments at which guests write to these spans.
 
 use crate::rig::life::{disk, open};
 use crate::rig::{Rig, options, sound, sound_one};
@@ -20,7 +20,7 @@ async fn write(volume: &Rig, extent: u64, value: u8) {
     volume.write(EXTENT * extent, &buf, Durability::Volatile).await.expect("the disks are sound");
 }
 
-/// A mirror is brought up to date after one disk had no room for a while, until idle spans are about to be
+/// A mirror is resynchronised after one disk had no room for a while, until idle spans are about to be
 /// called clean for the first time. The power fails again and again, and both copies are alike after each
 /// cut.
 pub fn end_of_resync(seed: u64) {
@@ -47,7 +47,7 @@ pub fn end_of_resync(seed: u64) {
         for extent in &extents {
             write(&volume, *extent, 1).await;
         }
-        // The second disk misses the same once more.
+        // The second disk misses the same writes once more.
         let on_second = |extent: &u64| {
             let places = volume.explain(EXTENT * *extent).expect("it is there");
             let second = places.second.map(|(device, at, _)| (device, at));
@@ -61,7 +61,7 @@ pub fn end_of_resync(seed: u64) {
         for extent in &extents {
             write(&volume, *extent, 1).await;
         }
-        // So long that the spans are called clean as soon as nothing is behind.
+        // Long enough that the spans are called clean as soon as no lag is left.
         rt.sleep(Nanos::from_secs(6)).await;
         faults.set(FaultPlan::default());
         volume.flush().await.expect("the disks are sound");
@@ -99,8 +99,8 @@ pub fn end_of_resync(seed: u64) {
     world.halt();
 }
 
-/// Has the resync end about when the engine looks for idle spans, once in a second: one disk does not answer
-/// until then.
+/// Makes the resync end about when the engine looks for idle spans, once in a second: one disk does not
+/// answer until then.
 async fn hold_the_end(rt: &World, volume: &Rig, (disks, opened): (&[Disk], Nanos), rng: &mut Rng) {
     let until = async |left: Bytes| {
         while volume.status().behind > left {
@@ -116,8 +116,8 @@ async fn hold_the_end(rt: &World, volume: &Rig, (disks, opened): (&[Disk], Nanos
     until(Bytes::ZERO).await;
 }
 
-/// A guest that writes to other extents, or discards them, and flushes that at once: such a flush says what
-/// else waits to be said, too.
+/// Starts a guest that writes to other extents, or discards them, and flushes at once: such a flush also
+/// commits all pending records.
 fn begin_flushes(rt: &World, volume: &Rig, extents: Vec<u64>, stop: &Rc<Cell<bool>>) {
     let (rt, volume, stop) = (rt.clone(), volume.clone(), stop.clone());
     let mut rng = rt.fork_rng();

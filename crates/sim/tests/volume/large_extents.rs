@@ -19,7 +19,7 @@ fn made(policy: &str) -> CreateOptions {
     made
 }
 
-/// A guest discarded a GiB over lost extents. Each was cut at no part, so that a request needed 16,385
+/// A guest discarded a GiB of lost extents. Lost extents were not cut at parts, so one request needed 16,385
 /// records, and the journal takes 12,072: an assertion ended the daemon.
 #[test]
 fn lost_extents_of_many_thousand_blocks_are_discarded_or_zeroed_as_one() {
@@ -66,8 +66,8 @@ async fn check_zeros(volume: &Rig, arena: &Arena) {
     }
 }
 
-/// Each block has a dirty extra copy, so a request for all of the extent is cut, and each cut has room in the
-/// journal.
+/// Each block has a dirty extra copy, so a request for the whole extent is cut, and each piece has room in
+/// the journal.
 #[test]
 fn an_extent_of_many_thousand_dirty_blocks_is_discarded() {
     let bench = bench(41, MIB * 768, MIB * 768);

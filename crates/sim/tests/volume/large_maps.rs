@@ -1,5 +1,5 @@
-//! Large volumes that hold little: creation and openings cost what is mapped, not what the volume has room
-//! for.
+//! Large volumes with little data: the cost of creation and openings follows the mapped data, not the size
+//! of the volume.
 
 use crate::rig::{Rig, filled, holds, make, open, open_with, options, refused, sound};
 use braid_base::{Bytes, GIB, KIB, MIB, Nanos, TIB};
@@ -10,7 +10,7 @@ use braid_format::superblock::{Features, RegionKind, Superblock};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Blank, Disk, DiskOptions, Faulty, Operation, Step, Trace, World};
 
-/// A volume of 4 KiB extents: 680 of them, 2.7 MiB, are in one page of the map, and each page is a group.
+/// A volume of 4 KiB extents: one page of the map describes 680 extents, 2.7 MiB, and each page is a group.
 fn small_groups(identity: u8) -> CreateOptions {
     let mut made = options(identity);
     (made.extent_size, made.size, made.map_group) = (KIB * 4, Some(MIB * 16), Some(1));
@@ -20,16 +20,16 @@ fn small_groups(identity: u8) -> CreateOptions {
 
 /// The map pages of such a volume.
 const MAP_PAGES: u64 = 7;
-/// What one page of the map is about.
+/// Size of the range that one page of the map describes.
 const PER_PAGE: Bytes = Bytes(680 * 4096);
 
-/// Two disks that held something else before.
+/// Two disks with earlier content.
 fn disks(world: &World, sizes: [Bytes; 2]) -> Vec<Disk> {
     let options = [DiskOptions::ssd(sizes[0]), DiskOptions::hdd(sizes[1])];
     options.map(|options| Disk::new(world, options.with_blank(Blank::Garbage(1)))).to_vec()
 }
 
-/// The disks as devices, and what will have been asked of each.
+/// The disks as devices, with a trace of each.
 fn traced(disks: &[Disk]) -> (Vec<Faulty<Disk>>, Vec<Trace>) {
     let traces = vec![(); disks.len()].iter().map(|()| Trace::default()).collect::<Vec<_>>();
     let devices = sound(disks).into_iter().zip(&traces).map(|(device, trace)| device.traced(trace));
@@ -41,7 +41,7 @@ async fn open_traced(world: &World, disks: &[Disk]) -> (Rig, Vec<Trace>) {
     (open(world.clone(), devices).await.expect("the disks are sound"), traces)
 }
 
-/// The bytes that were read, and those that were written.
+/// Number of bytes read, and number of bytes written.
 fn moved(traces: &[Trace]) -> (Bytes, Bytes) {
     let mut moved = (Bytes::ZERO, Bytes::ZERO);
     for step in traces.iter().flat_map(Trace::take) {
@@ -54,7 +54,7 @@ fn moved(traces: &[Trace]) -> (Bytes, Bytes) {
     moved
 }
 
-/// How many requests read pages of each image of the map.
+/// Number of requests that read pages of each image of the map.
 fn reads_of_map(superblock: &Superblock, traces: &[Trace]) -> [usize; 2] {
     [0, 1].map(|copy| {
         let image = superblock.region(RegionKind::Map, copy).expect("no image is void");
@@ -79,7 +79,7 @@ fn run(world: &World, test: impl Future<Output = ()> + 'static) {
     world.halt();
 }
 
-/// An empty volume of 30 TiB took 4 s to create and 12 s to open: both went through all of its map, 3 GB.
+/// An empty volume of 30 TiB took 4 s to create and 12 s to open: both scanned the whole map, 3 GB.
 #[test]
 fn a_large_volume_is_created_and_opened_in_proportion_to_what_is_mapped() {
     let world = World::new(1);
@@ -136,7 +136,7 @@ fn an_opening_reads_the_pages_of_the_map_that_were_ever_written() {
             let mut written = 0;
             for page in [None, Some(1), Some(pages - 1), Some(2)] {
                 let (volume, trace) = open_traced(&rt, &disks).await;
-                // Pages beside each other are read at once.
+                // Neighbouring pages are read at once.
                 let runs = [0, 1, 2][written];
                 assert_eq!(reads_of_map(&superblock, &trace), [runs; 2], "{copies} copies, {written} pages");
                 if let Some(page) = page {
@@ -165,7 +165,7 @@ fn an_opening_reads_the_pages_of_the_map_that_were_ever_written() {
     }
 }
 
-/// What an older version would do with pages that were never written: call the volume damaged.
+/// An older version would meet pages that were never written, and call the volume damaged.
 #[test]
 fn a_small_volume_has_no_summary_and_a_large_one_says_so_to_older_versions() {
     let world = World::new(3);
@@ -194,7 +194,8 @@ async fn two_pages(rt: &World, arena: &Arena, made: &CreateOptions) -> (Vec<Disk
     (disks, superblock)
 }
 
-/// Each of the four pages may be torn by a power cut, or rot. One is enough, and the others are written anew.
+/// Each of the four pages may be torn by a power cut, or rot. One valid page is enough, and the others are
+/// rewritten.
 #[test]
 fn any_one_page_of_the_summary_is_enough() {
     for copies in [1, 2] {
@@ -221,7 +222,7 @@ fn any_one_page_of_the_summary_is_enough() {
     }
 }
 
-/// A disk that lost the newest writing of the summary must not hide what was mapped before that.
+/// A disk that lost the newest write of the summary must not hide extents mapped earlier.
 #[test]
 fn the_newest_summary_of_all_images_counts() {
     for old_image in 0..2 {
@@ -250,8 +251,8 @@ fn the_newest_summary_of_all_images_counts() {
     }
 }
 
-/// Without any summary nothing says which pages were never written: that is refused, and nothing that is
-/// proved is given up.
+/// Without any summary nothing identifies the pages never written: the opening is refused, and a repair
+/// gives up no proved page.
 #[test]
 fn without_any_summary_a_repair_keeps_the_pages_that_are_valid() {
     let world = World::new(6);
@@ -295,13 +296,14 @@ fn after_the_loss_of_the_ssd_the_summary_on_the_disk_is_enough() {
         for page in [0, 5] {
             assert!(holds(&volume, &arena, PER_PAGE * page, KIB * 64, 8).await.unwrap(), "{recovery:?}");
         }
-        // Where this lies only the journal knew: it is lost by name, and does not read as zeros.
+        // Only the journal knew the place of this extent: the extent is lost by name, and does not read as
+        // zeros.
         assert!(holds(&volume, &arena, PER_PAGE * 3, KIB * 64, 9).await.is_err(), "{recovery:?}");
         volume.close().await.unwrap();
     });
 }
 
-/// Bytes of an earlier volume with the same UUID lie where the map is: no page of them may count.
+/// Bytes of an earlier volume with the same UUID lie in the place of the map: none of these pages may count.
 #[test]
 fn a_volume_that_is_made_once_more_has_nothing_of_the_one_before() {
     let world = World::new(8);

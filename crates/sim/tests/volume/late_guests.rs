@@ -1,5 +1,5 @@
-//! A volume is closed while guests are at work: they are refused from some moment on, and what was flushed
-//! before is there, whatever is lost then.
+//! A volume is closed while guests work. From some moment on guests are refused, and all data flushed
+//! earlier survives any later loss.
 
 use crate::epochs::sound;
 use crate::lost_caches::run;
@@ -18,7 +18,7 @@ async fn write_until_refused(volume: Rig, oracle: Oracle, mut rng: Rng, ended: R
     let arena = Arena::new(MIB);
     let buf = arena.alloc(BLOCK).await;
     loop {
-        // Few blocks, so that most are cached, and all extents, so that some are new.
+        // Few blocks: most are cached. All extents: some are new.
         let block = if rng.chance(0.5) { rng.below(8) } else { rng.below(SIZE / BLOCK) } as usize;
         let value = 1 + rng.below(250) as u8;
         buf.with_bytes_mut(|bytes| bytes.fill(value));
@@ -54,11 +54,11 @@ async fn closed_beside_guests(world: &World, policy: &str, copies: u8, seed: u64
     volume.close().await.expect("what guests have begun ends");
     world.sleep(Nanos::from_secs(1)).await;
     assert_eq!(ended.get(), 1, "the guest was refused");
-    // The process ends; all that the devices had not been told to keep is gone.
+    // The process ends, and all unflushed writes of the devices are gone.
     (disks.iter().map(|disk| disk.fork(world)).collect(), oracle)
 }
 
-/// A disk after the power was cut once its volume had been closed.
+/// A disk after a power cut that follows the shutdown of its volume.
 fn after_power_cut(world: &World, disk: &Disk, seed: u64) -> Faulty<Disk> {
     let left = disk.fork(world);
     left.power_cut(&mut Rng::new(seed));
@@ -77,7 +77,7 @@ fn the_disk_alone_has_what_was_flushed_while_its_cache_was_closed() {
                         let what = format!("{policy}, seed {seed}, without the SSD");
                         oracle.check(&volume, &Arena::new(MIB), &what).await;
                     }
-                    // Blocks waited to be written back.
+                    // Dirty blocks were left.
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Degraded, "{error}"),
                 }
             });

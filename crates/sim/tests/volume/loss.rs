@@ -1,4 +1,5 @@
-//! A volume of one copy that loses a device for good: what the administrator gives up, and what is left.
+//! A volume of one copy that loses a device for good: the data that the administrator gives up, and the
+//! remaining data.
 
 use crate::chaos::Chaos;
 use crate::rig::life::disk;
@@ -12,13 +13,13 @@ use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 const BLOCK: Bytes = Bytes(KIB.0 * 4);
 const SIZE: Bytes = Bytes(MIB.0 * 4);
 
-/// Opens what is left, and gives the lost device up.
+/// Opens the remaining devices, with the lost device excluded.
 async fn open_without(world: World, left: Vec<Faulty<Disk>>, lost: usize) -> Result<(Rig, Recovery)> {
     open_with(world, left, |options| options.distrust = vec![DeviceId(lost as u16)]).await
 }
 
-/// After the loss of a disk, a guest reads what lies on the other ones, and an error, not zeros or old bytes,
-/// for the rest.
+/// After the loss of a disk, a guest reads the data on the other disks, and an error, not zeros or old
+/// bytes, for the rest.
 #[test]
 fn what_lies_on_the_devices_that_are_left_is_there_and_the_rest_is_lost_by_name() {
     for lost in 0..2 {
@@ -31,7 +32,7 @@ fn what_lies_on_the_devices_that_are_left_is_there_and_the_rest_is_lost_by_name(
             for at in 0..4 {
                 volume.write(MIB * at, &filled(&arena, MIB, 1 + at as u8), Durability::Fua).await.unwrap();
             }
-            // So far the map of the second metadata device may be behind.
+            // Until then the map of the second metadata device may be stale.
             world.sleep(Nanos::from_secs(31)).await;
             let homes: Vec<usize> =
                 (0..32).map(|i| volume.explain(KIB * 128 * i).unwrap().home.unwrap().0.index()).collect();
@@ -54,7 +55,7 @@ fn what_lies_on_the_devices_that_are_left_is_there_and_the_rest_is_lost_by_name(
                 }
             }
             assert_eq!(volume.status().devices[lost].state, DeviceState::Missing);
-            // The volume serves as ever, on the devices that it has.
+            // The volume serves as before, on the remaining devices.
             volume.write(Bytes::ZERO, &filled(&arena, MIB, 9), Durability::Fua).await.unwrap();
             let killed = sound(disks[1 - lost].fork(&world), &world);
             let again = open(world.clone(), vec![killed]).await.unwrap();
@@ -63,7 +64,7 @@ fn what_lies_on_the_devices_that_are_left_is_there_and_the_rest_is_lost_by_name(
             volume.close().await.unwrap();
             drop(volume);
 
-            // What was given up does not come back.
+            // Excluded data does not return.
             let volume = open(world.clone(), all).await.unwrap();
             assert_eq!(volume.status().devices[lost].state, DeviceState::Missing);
             assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 9).await.unwrap());
@@ -89,8 +90,8 @@ fn stamp(arena: &Arena, block: u64) -> Buf {
     buf
 }
 
-/// The journal was on the first SSD alone. Without it, the map that the disk has may be 30 s old; a slot that
-/// was used again meanwhile returned the bytes of another extent.
+/// The journal was on the first SSD alone. Without the journal, the map on the disk may be 30 s old. A slot
+/// reused meanwhile returned the bytes of another extent.
 #[test]
 fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
     let (mut lost_extents, mut read_blocks) = (0, 0);
@@ -106,7 +107,7 @@ fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
             let mut volume = make(world.clone(), all, &options(2)).await;
             for _ in 0..rng.below(3) {
                 use_for_a_while(&world, &volume, &arena, &mut rng).await;
-                // The daemon is killed, and what it leaves is opened again: the newest of it is in the
+                // The daemon is killed, and its disks are opened again: the newest records are in the
                 // journal alone.
                 disks = disks.iter().map(|disk| disk.fork(&world).restart(&world)).collect();
                 let all = disks.iter().map(|disk| sound(disk.clone(), &world)).collect();
@@ -137,8 +138,7 @@ fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
     );
 }
 
-/// A journal that was out of use for a while is used again: what it had then is not followed by what is
-/// written now.
+/// A journal is used again after a pause: old batches must not be followed by new batches.
 #[test]
 fn a_journal_that_was_out_of_use_is_begun_anew() {
     let world = World::new(9);
@@ -152,8 +152,8 @@ fn a_journal_that_was_out_of_use_is_begun_anew() {
         let all = disks.iter().map(|disk| sound(disk.clone(), &world)).collect();
         let volume = make(world.clone(), all, &made).await;
         volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
-        // The first device is lost, then removed: its journal goes on on the third one, and that of the
-        // second one is out of use.
+        // The first device is lost, then removed: its journal continues on the third device, and the journal
+        // of the second device is out of use.
         let rest = left(&[1, 2]);
         let (volume, _) = open_without(world.clone(), rest.clone(), 0).await.unwrap();
         volume.write(Bytes::ZERO, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
@@ -168,7 +168,7 @@ fn a_journal_that_was_out_of_use_is_begun_anew() {
             volume.checkpoint().await.unwrap();
         }
         volume.close().await.unwrap();
-        // The third one is lost.
+        // The third device is lost.
         let (volume, _) = open_without(world.clone(), rest[..1].to_vec(), 2).await.unwrap();
         volume.write(MIB * 3, &filled(&arena, KIB * 128, 9), Durability::Fua).await.unwrap();
         let killed = rest[0].clone();
@@ -199,7 +199,7 @@ async fn use_for_a_while(world: &World, volume: &Rig, arena: &Arena, rng: &mut R
     }
 }
 
-/// Each block reads as an error, as zeros, or as something that was written there.
+/// Checks that each block reads as an error, as zeros, or as content written to the block.
 async fn check(volume: &Rig, arena: &Arena, seed: u64) -> usize {
     let mut read = 0;
     for block in 0..SIZE / BLOCK {
@@ -208,7 +208,7 @@ async fn check(volume: &Rig, arena: &Arena, seed: u64) -> usize {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}"),
             Ok(()) => {
                 read += 1;
-                // A sector that was being written when the power went may be torn anywhere.
+                // A sector in flight at the power cut may be torn anywhere.
                 let own = (block + 1).to_le_bytes();
                 into.with_bytes(|bytes| {
                     for number in bytes.chunks_exact(8) {
@@ -222,7 +222,7 @@ async fn check(volume: &Rig, arena: &Arena, seed: u64) -> usize {
     read
 }
 
-/// After all of it is written again, the volume is as good as new.
+/// After a rewrite of all bytes, the volume is as good as new.
 async fn rewrite(volume: &Rig, arena: &Arena, rng: &mut Rng) {
     for extent in 0..(SIZE / (KIB * 128)) {
         let value = rng.below(250) as u8 + 1;

@@ -1,5 +1,5 @@
-//! The SSD of a volume with one copy of everything is lost. If it was a cache and nothing on it was newer
-//! than on the disks, that costs nothing.
+//! The SSD of a volume with one copy of everything is lost. The loss of a cache without dirty blocks costs
+//! nothing.
 
 use crate::epochs::sound;
 use crate::rig::cached::Cache;
@@ -58,7 +58,7 @@ fn an_ssd_that_was_a_clean_cache_keeps_no_volume_closed_and_can_leave() {
             drop(volume);
             let opened = open(world.clone(), vec![sound(&left, &world)]).await;
             if !closes {
-                // It had the journal, too.
+                // The SSD had the journal, too.
                 assert_eq!(refused(opened).kind(), ErrorKind::Degraded);
                 return;
             }
@@ -78,8 +78,8 @@ fn an_ssd_that_was_a_clean_cache_keeps_no_volume_closed_and_can_leave() {
     }
 }
 
-/// What only the SSD had is not lost without a word: the volume is refused, and once the SSD is given up,
-/// what may be older is named.
+/// Data on the SSD alone is not lost silently: the volume is refused. Once the SSD is excluded, possibly
+/// older ranges are named.
 #[test]
 fn an_ssd_with_dirty_blocks_is_missed() {
     for closes in [true, false] {
@@ -100,7 +100,7 @@ fn an_ssd_with_dirty_blocks_is_missed() {
             let error = refused(open(world.clone(), left.clone()).await);
             assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
             let give_up = |o: &mut OpenOptions| o.distrust = vec![SSD];
-            // An opening without it that is interrupted is followed by one that says so, too.
+            // An interrupted opening without the SSD is followed by an opening that names the same ranges.
             let begun = interrupted_without(&world, &disks[1].fork(&world)).await;
             let (volume, recovery) = open_with(world.clone(), vec![begun], |_| ()).await.unwrap();
             assert_eq!(recovery.older, vec![Bytes::ZERO..MIB * 4]);
@@ -108,15 +108,15 @@ fn an_ssd_with_dirty_blocks_is_missed() {
             let (volume, recovery) = open_with(world.clone(), left.clone(), give_up).await.unwrap();
             assert_eq!(recovery.older, vec![Bytes::ZERO..MIB * 4]);
             volume.close().await.unwrap();
-            // That was said once, and the SSD holds nothing that counts any more.
+            // The ranges are named once, and the content of the SSD does not count any more.
             let (_, recovery) = open_with(world.clone(), left, |_| ()).await.unwrap();
             assert_eq!(recovery.older, Vec::new());
         });
     }
 }
 
-/// The disk as an opening leaves it that was told to give the SSD up, and was interrupted as soon as the disk
-/// had been told so.
+/// The disk after an interrupted opening. The opening was told to exclude the SSD, and was killed as soon as
+/// the disk had recorded the exclusion.
 async fn interrupted_without(world: &World, disk: &Disk) -> Faulty<Disk> {
     let (rt, device) = (world.clone(), sound(disk, world));
     world.spawn(async move {
@@ -134,8 +134,8 @@ async fn interrupted_without(world: &World, disk: &Disk) -> Faulty<Disk> {
     }
 }
 
-/// The same of an SSD without the journal, which is lost after an unclean stop: nothing else would tell that
-/// blocks on it were newer.
+/// The same with an SSD without the journal, lost after a crash: no other sign shows that blocks on the SSD
+/// were newer.
 #[test]
 fn a_second_ssd_with_dirty_blocks_is_missed() {
     run(12, async |world| {
@@ -156,7 +156,7 @@ fn a_second_ssd_with_dirty_blocks_is_missed() {
     });
 }
 
-/// A disk with the journal is lost after an unclean stop, and the first opening without it is interrupted.
+/// A disk with the journal is lost after a crash, and the first opening without the disk is interrupted.
 #[test]
 fn a_lost_journal_is_told_of_though_an_opening_was_interrupted() {
     run(13, async |world| {
@@ -184,7 +184,7 @@ fn an_ssd_with_homes_is_missed() {
     });
 }
 
-/// At any instant of a shutdown: a disk that opens without the SSD has all that was flushed.
+/// At any instant of a shutdown: a disk that opens without the SSD has all flushed data.
 #[test]
 fn a_disk_that_opens_without_its_cache_has_all_that_was_flushed() {
     let mut outcomes = [0, 0];

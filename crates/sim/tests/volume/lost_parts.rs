@@ -13,7 +13,8 @@ const PART: Bytes = Bytes(256 << 10);
 const SIZE: Bytes = Bytes(24 << 20);
 const PARTS: u64 = SIZE.0 / PART.0;
 
-/// A volume that has lost the SSD with some of its extents, and the disk that is left.
+/// A volume that has lost the SSD with some of its extents; returns the volume on the disk, and the lost
+/// parts.
 async fn without_ssd(bench: &Bench) -> (Rig, Vec<u64>) {
     let world = &bench.world;
     let mut made = CreateOptions { policy: "stripe".to_owned(), ..options(30) };
@@ -49,8 +50,8 @@ async fn is_lost(volume: &Rig, arena: &Arena, at: Bytes, len: Bytes) -> bool {
     }
 }
 
-/// A lost extent counted as whole only after a single write of all of it. Frontends cut writes at 1 MiB, so
-/// that no restore could heal a larger one: `dd` ended with an I/O error.
+/// A lost extent counted as whole only after a single write of the whole extent. Frontends cut writes at 1
+/// MiB, so no restore could heal a larger extent: `dd` ended with an I/O error.
 #[test]
 fn a_restore_by_the_mebibyte_heals_an_extent_of_four() {
     let bench = bench(30, MIB * 64, MIB * 64);
@@ -101,8 +102,8 @@ fn a_restore_by_the_mebibyte_heals_an_extent_of_four() {
     });
 }
 
-/// After a power cut each part is as it was flushed: what was not written is lost as before, and what was
-/// written is there.
+/// After a power cut each part has its flushed state: parts never written are lost as before, and written
+/// parts are there.
 #[test]
 fn parts_that_are_good_and_parts_that_are_lost_survive_power_cuts() {
     for seed in 0..12 {
@@ -113,8 +114,8 @@ fn parts_that_are_good_and_parts_that_are_lost_survive_power_cuts() {
             let (mut volume, lost) = without_ssd(&bench).await;
             let lost: Vec<u64> = (0..PARTS).filter(|part| lost.contains(&(part / 16))).collect();
             let mut disk = bench.disks[1].clone();
-            // By part: what a flush has promised; none for a part that is lost. And the parts that were
-            // changed since.
+            // By part: the value that a flush has promised; `None` for a lost part. And the parts changed
+            // since.
             let mut known: BTreeMap<u64, Option<u8>> = lost.iter().map(|&part| (part, None)).collect();
             for life in 0..5 {
                 let (mut newest, mut unflushed) = (known.clone(), BTreeMap::<u64, Vec<Option<u8>>>::new());
@@ -190,7 +191,7 @@ fn parts_that_are_good_and_parts_that_are_lost_survive_power_cuts() {
     }
 }
 
-/// The byte that fills a part, or 255 if different ones do; none if it is lost.
+/// The byte that fills a part, or 255 for a part with different bytes; `None` for a lost part.
 async fn value_of(volume: &Rig, arena: &Arena, at: Bytes) -> Option<u8> {
     let buf = filled(arena, PART, 0);
     match volume.read(at, &buf).await {

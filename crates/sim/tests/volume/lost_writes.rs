@@ -1,5 +1,5 @@
-//! Two required copies on three devices, one of which loses writes that it has not flushed. What was copied
-//! from it since is no better.
+//! Two required copies on three devices. One device loses unflushed writes; data copied from the device
+//! since then is lost as well.
 
 use crate::rig::{Rig, filled, holds, make, options};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
@@ -13,20 +13,20 @@ use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// No journal lies on it, so nothing flushes it but a commit.
+/// A device without a journal, so only a commit flushes the device.
 const LOSES: DeviceId = DeviceId(2);
 const OTHER: DeviceId = DeviceId(1);
 const TARGET: DeviceId = DeviceId(0);
 const EXTENT: Bytes = Bytes(128 << 10);
 const EXTENTS: u64 = 8;
 
-/// Homes lie on one device, by default that which loses writes, second copies on another one; it does what a
-/// test asks for.
+/// A policy with homes on one device, by default the device that loses writes, and second copies on another;
+/// makes the moves of the test.
 #[derive(Clone)]
 struct Told {
     home: Rc<Cell<DeviceId>>,
     second: Rc<Cell<Second>>,
-    /// Whether guests read the second copies.
+    /// True if guests read the second copies.
     reads_second: Rc<Cell<bool>>,
     moves: Rc<RefCell<Vec<Move>>>,
 }
@@ -68,12 +68,12 @@ struct Three {
     told: Told,
 }
 
-/// A device whose faults are its disk's own.
+/// A device with the faults of its disk only.
 fn sound(disk: Disk, world: &World) -> Faulty<Disk> {
     Faulty::new(disk, &Faults::new(FaultPlan::default(), world.fork_rng()))
 }
 
-/// Runs a test on a volume whose extents were written and flushed as 1, and then written as 2.
+/// Runs a test on a volume with all extents written and flushed as 1, and then written as 2.
 fn on_three_devices(test: impl AsyncFn(&Three) + Copy + 'static) {
     on_three_devices_with(LOSES, OTHER, test);
 }
@@ -115,14 +115,14 @@ impl Three {
         self.disks[device.index()].faults()
     }
 
-    /// What is not flushed is gone, and the next flush says so.
+    /// Loses the unflushed writes of the device; the next flush reports the loss.
     fn lose_writes(&self) {
         self.disks[LOSES.index()].lose_cache();
         self.faults(LOSES).set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
     }
 
-    /// The second copy of the first extent has a bad sector, which a guest's read of a part of the extent
-    /// finds and has written again.
+    /// The second copy of the first extent has a bad sector. A guest's read of a part of the extent finds
+    /// the sector, and the sector is rewritten.
     async fn repair_second(&self) -> FaultPlan {
         let (_, at, _) = self
             .volume
@@ -142,7 +142,7 @@ impl Three {
         holds(&self.volume, &self.arena, at, len, value).await.is_ok_and(|holds| holds)
     }
 
-    /// What a power cut leaves to the devices that stay.
+    /// A volume on the remaining devices after a power cut.
     async fn after_a_power_cut(&self) -> Rig {
         let left =
             [TARGET, OTHER].map(|device| sound(self.disks[device.index()].fork(&self.world), &self.world));
@@ -163,15 +163,15 @@ impl Three {
         self.world.sleep(Nanos::from_secs(2)).await;
     }
 
-    /// Has a flush of the guest fail on the device, which the volume survives.
+    /// Makes a flush of the guest fail on the device, without harm to the volume.
     async fn flush_without_it(&self) {
         self.faults(LOSES).set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
         self.volume.flush().await.expect("two devices are sound");
         assert_eq!(self.volume.status().devices[LOSES.index()].state, DeviceState::Failed);
     }
 
-    /// What was flushed is read, now, after the two copies that are left were made alike, and after a power
-    /// cut.
+    /// Checks that flushed data is read: now, after the resync of the two remaining copies, and after a
+    /// power cut.
     async fn nothing_is_lost(&self) {
         let len = EXTENT * EXTENTS;
         assert!(holds(&self.volume, &self.arena, Bytes::ZERO, len, 2).await.expect("two devices are sound"));
@@ -194,8 +194,8 @@ fn promotions() -> impl Iterator<Item = Move> {
     std::iter::once(Move::Promote { range, target: TARGET })
 }
 
-/// The new homes held what the device had after it lost writes, and counted as current: the second copies
-/// were made like them.
+/// The new homes held the device's content after its loss of writes, and counted as current: the second
+/// copies were overwritten with this content.
 #[test]
 fn what_moved_off_a_device_since_it_lost_writes_is_copied_again() {
     on_three_devices(async |three| {
@@ -207,7 +207,7 @@ fn what_moved_off_a_device_since_it_lost_writes_is_copied_again() {
     });
 }
 
-/// Likewise extra copies.
+/// The same with extra copies.
 #[test]
 fn what_was_promoted_from_a_device_since_it_lost_writes_is_not_read() {
     on_three_devices(async |three| {
@@ -219,8 +219,8 @@ fn what_was_promoted_from_a_device_since_it_lost_writes_is_not_read() {
     });
 }
 
-/// Extra copies on a device that lost them were read on, in spans that were clean: what was promoted there
-/// last had never reached it.
+/// A device had lost its extra copies, but in clean spans the copies were still read: the latest promotions
+/// had never reached the device.
 #[test]
 fn extra_copies_on_a_device_that_lost_writes_are_read_no_more() {
     on_three_devices_with(OTHER, LOSES, async |three| {
@@ -242,7 +242,7 @@ fn extra_copies_on_a_device_that_lost_writes_are_read_no_more() {
     });
 }
 
-/// A device was given up only when the flushes of all others had ended: until then it was read.
+/// A device was failed only after the flushes of all others had ended: until then the device was read.
 #[test]
 fn a_device_whose_flush_failed_is_read_no_more_while_others_still_flush() {
     on_three_devices(async |three| {
@@ -265,8 +265,8 @@ fn a_device_whose_flush_failed_is_read_no_more_while_others_still_flush() {
     });
 }
 
-/// One copy missed a write, the other lost it, and was copied over the first: a flush that succeeded then
-/// promised what nobody had.
+/// One copy missed a write, the other lost the write, and was copied over the first: a flush that succeeded
+/// then promised data without any copy.
 #[test]
 fn a_flush_fails_if_the_only_copy_of_a_write_lost_it_before_it_was_copied() {
     on_three_devices(async |three| {
@@ -287,8 +287,7 @@ fn a_flush_fails_if_the_only_copy_of_a_write_lost_it_before_it_was_copied() {
     });
 }
 
-/// The copy that stayed was made like the one that had moved, by a resync: it was no better, and became the
-/// home.
+/// A resync made the unmoved copy like the moved copy: the unmoved copy was no better, and became the home.
 #[test]
 fn a_flush_fails_if_the_copy_that_stayed_was_made_like_the_one_that_moved() {
     on_three_devices(async |three| {
@@ -308,8 +307,8 @@ fn a_flush_fails_if_the_copy_that_stayed_was_made_like_the_one_that_moved() {
     });
 }
 
-/// The policy deferred a write to an extent whose home had just moved. When the device failed that the home
-/// had left, the copy that had stayed became the home, without the write: older bytes were read, and flushed.
+/// The policy deferred a write to an extent whose home had just moved. When the old device of the home
+/// failed, the unmoved copy became the home, without the write: older bytes were read, and flushed.
 #[test]
 fn a_write_to_an_extent_that_has_just_moved_is_not_deferred() {
     on_three_devices(async |three| {
@@ -323,7 +322,7 @@ fn a_write_to_an_extent_that_has_just_moved_is_not_deferred() {
     });
 }
 
-/// The copy that had stayed missed a write after the move, and became the home all the same.
+/// The unmoved copy missed a write after the move, and became the home all the same.
 #[test]
 fn a_flush_fails_if_the_copy_that_stayed_missed_a_write_since_the_move() {
     on_three_devices(async |three| {
@@ -339,7 +338,7 @@ fn a_flush_fails_if_the_copy_that_stayed_missed_a_write_since_the_move() {
     });
 }
 
-/// Likewise by the repair of a bad sector, which writes all that the read asked for.
+/// The same with the repair of a bad sector, which rewrites the whole range of the read.
 #[test]
 fn a_flush_fails_if_the_copy_that_stayed_was_repaired_from_the_one_that_moved() {
     on_three_devices(async |three| {
@@ -352,7 +351,7 @@ fn a_flush_fails_if_the_copy_that_stayed_was_repaired_from_the_one_that_moved() 
     });
 }
 
-/// A repair that was under way when the flush succeeded brought old bytes over what it had promised.
+/// A repair in flight at the success of a flush overwrote promised data with old bytes.
 #[test]
 fn a_repair_in_flight_writes_nothing_that_its_source_may_have_lost() {
     on_three_devices(async |three| {
@@ -370,8 +369,7 @@ fn a_repair_in_flight_writes_nothing_that_its_source_may_have_lost() {
     });
 }
 
-/// The records of the flush named the copies that had stayed; a checkpoint after it named those that had
-/// moved.
+/// The records of the flush named the unmoved copies; a later checkpoint named the moved copies.
 #[test]
 fn a_checkpoint_shows_the_homes_that_the_flush_recorded() {
     on_three_devices(async |three| {
@@ -383,8 +381,8 @@ fn a_checkpoint_shows_the_homes_that_the_flush_recorded() {
     });
 }
 
-/// The record of an extent that a guest discards while the device fails is of the copy that stayed: a crash
-/// takes the discard back.
+/// A guest discards an extent while the device fails, but the record names the unmoved copy: a crash takes
+/// the discard back.
 #[test]
 fn a_discard_during_the_flush_brings_no_bytes_back_that_were_lost() {
     on_three_devices(async |three| {
@@ -405,7 +403,7 @@ fn a_discard_during_the_flush_brings_no_bytes_back_that_were_lost() {
     });
 }
 
-/// A flush that fails for the journal of one device waited for that of the other one, and meanwhile the
+/// A failed flush of one device's journal waited for the flush of the other journal, and meanwhile the
 /// device was read.
 #[test]
 fn a_device_whose_journal_cannot_be_flushed_is_read_no_more() {
@@ -429,8 +427,8 @@ fn a_device_whose_journal_cannot_be_flushed_is_read_no_more() {
     });
 }
 
-/// The device has the only copy of another extent, so it is not given up: but a resync to it may be among
-/// what it lost, and the other copy is sound.
+/// The device has the only copy of another extent, so the device is not failed. But a resync to the device
+/// may be among the lost writes, and the other copy is sound.
 #[test]
 fn a_copy_that_may_have_lost_a_resync_is_not_read_where_the_other_one_is_sound() {
     on_three_devices_with(OTHER, LOSES, async |three| {

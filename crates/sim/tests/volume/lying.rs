@@ -1,5 +1,5 @@
-//! Mirrors of which one device lost flushes that it had acknowledged, or was restored to an older state of
-//! the same opening: the other devices know.
+//! Mirrors with a device that lost acknowledged flushes, or was restored to an older state of the same
+//! opening: the other devices know.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -30,7 +30,7 @@ async fn write(volume: &Rig, arena: &Arena, extents: std::ops::Range<u64>, value
     volume.flush().await.unwrap();
 }
 
-/// Twelve extents: four are old, four were overwritten, four are new.
+/// True if all twelve extents are correct: four old, four overwritten, four new.
 async fn holds_all(volume: &Rig, arena: &Arena) -> bool {
     let mut all = true;
     for extent in 0..12 {
@@ -59,7 +59,7 @@ async fn opened(world: &World, disks: &[Disk]) -> (Rig, Recovery) {
     open_with(world.clone(), all(disks), |_| ()).await.unwrap()
 }
 
-/// The devices after a kill, of which device `half` is as it was before the last flush.
+/// The devices after a kill, with device `half` restored to its state before the last flush.
 async fn restored(world: &World, arena: &Arena, disks: &[Disk], policy: &str, half: usize) -> Vec<Disk> {
     let volume = make(world.clone(), all(disks), &mirror(policy)).await;
     write(&volume, arena, 0..8, 1).await;
@@ -73,8 +73,8 @@ async fn restored(world: &World, arena: &Arena, disks: &[Disk], policy: &str, ha
 }
 
 /// One half of a mirror was restored to an older copy of the same opening, or lied about flushes, and the
-/// power failed. The check said "clean", the volume opened without a word, and half of what had been flushed
-/// read as old bytes, though the other half had them.
+/// power failed. The check said "clean", and the volume opened silently. Half of the flushed data read as
+/// old bytes, though the other half had the newer bytes.
 pub fn a_half_that_lost_acknowledged_flushes_is_made_again() {
     for (seed, policy) in POLICIES.into_iter().enumerate() {
         for half in [0, 1] {
@@ -92,7 +92,7 @@ pub fn a_half_that_lost_acknowledged_flushes_is_made_again() {
                 assert!(holds_all(&volume, &arena).await, "{policy}: d{half} was read");
                 wait_until_active(&world, &volume, half).await;
                 volume.audit().await.unwrap();
-                // A crash later the device is as good as the other one, and alone it is enough.
+                // A crash later the device is as good as the other, and sufficient alone.
                 let killed: Vec<Disk> = found.iter().map(|disk| disk.fork(&world)).collect();
                 let (again, recovery) = opened(&world, &killed).await;
                 assert_eq!(recovery.forgetful, [], "{policy}");
@@ -110,8 +110,8 @@ fn the_half_of_a_mirror_that_lost_acknowledged_flushes_is_made_again() {
     a_half_that_lost_acknowledged_flushes_is_made_again();
 }
 
-/// Of two halves, one lost flushes and the other cannot be written. No device has all and takes writes: the
-/// volume is refused, and the device that lost flushes is not served alone.
+/// Of two halves, one lost flushes and the other is unwritable. No device has all data and accepts writes:
+/// the volume is refused, and the device that lost flushes is not served alone.
 #[test]
 fn a_half_that_lost_flushes_is_not_served_instead_of_one_that_cannot_be_written() {
     for half in [0, 1] {
@@ -131,8 +131,8 @@ fn a_half_that_lost_flushes_is_not_served_instead_of_one_that_cannot_be_written(
     }
 }
 
-/// The opening that found it out is interrupted, at any step: the next one does not take the device for
-/// current.
+/// The opening that discovered the loss is interrupted, at any step: the next opening does not take the
+/// device for current.
 #[test]
 fn an_interrupted_opening_does_not_forget_which_device_lost_writes() {
     for seed in 0..12 {
@@ -165,8 +165,8 @@ fn an_interrupted_opening_does_not_forget_which_device_lost_writes() {
     }
 }
 
-/// Nothing is made again without a reason: both halves are as a crash leaves them, at once after a flush and
-/// later, and after a device was away and came back.
+/// No half is resynchronised without a reason: both halves are as after a crash, at once after a flush and
+/// later, and after a device left and returned.
 #[test]
 fn a_crash_of_a_sound_mirror_accuses_no_device() {
     for (seed, policy) in POLICIES.into_iter().enumerate() {
@@ -197,8 +197,8 @@ fn a_crash_of_a_sound_mirror_accuses_no_device() {
     }
 }
 
-/// At any instant: what a crash leaves accuses no device, and a half that lacks more than the newest batch is
-/// made again.
+/// At any instant: the state after a crash accuses no device, and a half that lacks more than the newest
+/// batch is resynchronised.
 #[test]
 fn a_half_of_any_earlier_instant_is_found_and_a_sound_one_never_accused() {
     for seed in 0..8u64 {
@@ -228,7 +228,7 @@ fn a_half_of_any_earlier_instant_is_found_and_a_sound_one_never_accused() {
                     found += 1;
                     let opened = open_with(world.clone(), all(&mixed), |_| ()).await;
                     if let Err(error) = &opened {
-                        // The other half may lack what the policy had not copied yet.
+                        // The other half may lack data that the policy had not copied yet.
                         assert_eq!(
                             (seed % 4, error.kind()),
                             (1, ErrorKind::Degraded),
@@ -255,7 +255,7 @@ fn a_half_of_any_earlier_instant_is_found_and_a_sound_one_never_accused() {
     }
 }
 
-/// After a shutdown the superblocks tell.
+/// After a shutdown the superblocks reveal the older half.
 #[test]
 fn an_older_half_is_refused_by_name_after_a_clean_shutdown() {
     let bench = bench(3);
@@ -271,8 +271,8 @@ fn an_older_half_is_refused_by_name_after_a_clean_shutdown() {
     });
 }
 
-/// The SSD was restored, and alone held what the disk with its epochs had not got yet: 4 MiB that had been
-/// flushed were older, without a word.
+/// The SSD was restored, and had been the only device with data that the disk with epochs did not have yet:
+/// 4 MiB of flushed data silently became older.
 #[test]
 fn an_ssd_before_epochs_that_lost_flushes_is_never_read_as_current() {
     for half in [0, 1] {

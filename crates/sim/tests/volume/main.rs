@@ -1,5 +1,5 @@
-//! What a volume does on simulated disks, one file for each subject. They are one programme, because each of
-//! them would compile the whole engine once more.
+//! Tests of a volume on simulated disks, one file for each subject. All files form one program, because each
+//! program would compile the whole engine once more.
 
 #[path = "../chaos/mod.rs"]
 mod chaos;

@@ -1,5 +1,5 @@
-//! How the moves of a plan are carried out: sorted and in runs, a guest's write stops one move alone, and a
-//! plan that is revised, or yields, ends.
+//! Execution of the moves of a plan: sorted and in runs. A guest's write stops a single move, and a plan
+//! that is revised, or yields, ends.
 
 use crate::rig::{Rig, sound};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
@@ -15,16 +15,16 @@ const SSD: DeviceId = DeviceId(0);
 const HDD: DeviceId = DeviceId(1);
 const EXTENTS: u64 = 32;
 
-/// What the engine told the policy.
+/// Calls of the policy by the engine.
 #[derive(Default)]
 struct Told {
-    /// Requests of moves: where, read or write, how long.
+    /// Requests of moves: device, direction, length.
     requests: Vec<(DeviceId, Direction, Bytes)>,
     outcomes: Vec<(u32, Outcome)>,
     plans: u32,
 }
 
-/// New extents lie on the disk; one plan moves these to the SSD, in this order.
+/// A policy with new extents on the disk; one plan moves these extents to the SSD, in this order.
 struct Mover {
     moves: Vec<u32>,
     ends: Ends,
@@ -34,9 +34,9 @@ struct Mover {
 /// When the plan ends.
 #[derive(Clone, Copy, PartialEq)]
 enum Ends {
-    /// With its moves.
+    /// After its last move.
     Done,
-    /// It is revised after this time.
+    /// By a revision after this time.
     Revised(Nanos),
     /// With the first request of a guest.
     Yields,
@@ -64,7 +64,7 @@ impl Policy for Mover {
         self.told.borrow_mut().plans += 1;
         let Ends::Revised(after) = self.ends else { return view.now + Nanos::from_secs(3600) };
         plan.revise = true;
-        // So slow that the plan cannot end in its time.
+        // Slow enough that the plan cannot end in its time.
         plan.limit(HDD, 0.01);
         view.now + after
     }
@@ -79,8 +79,8 @@ impl Policy for Mover {
     }
 }
 
-/// Runs `guest` on a volume whose extents all lie on the disk, while a policy moves `moves` to the SSD; what
-/// the policy was told.
+/// Runs `guest` on a volume with all extents on the disk, while a policy moves `moves` to the SSD; returns
+/// the calls of the policy.
 fn moving(
     moves: Vec<u32>,
     ends: Ends,
@@ -89,11 +89,11 @@ fn moving(
     moving_with(Setup::default(), moves, ends, guest)
 }
 
-/// The volume on which extents move.
+/// The volume of the moving extents.
 #[derive(Clone, Copy)]
 struct Setup {
     extent_size: Bytes,
-    /// So many, from the first one on, are in the memory cache.
+    /// Number of extents in the memory cache, from the first.
     in_memory: usize,
 }
 
@@ -197,8 +197,7 @@ fn what_memory_holds_moves_without_a_read_of_the_device_that_it_leaves() {
     }
 }
 
-/// What is copied from memory is as old as the moment in which the move began: a write after that must not be
-/// lost with it.
+/// A copy from memory is as old as the beginning of the move: a later write must not be lost with the copy.
 #[test]
 fn a_guest_that_writes_to_an_extent_that_moves_from_memory_stops_that_move_alone() {
     let told = moving_with(
@@ -211,7 +210,7 @@ fn a_guest_that_writes_to_an_extent_that_moves_from_memory_stops_that_move_alone
             rt.sleep(Nanos::from_micros(10)).await;
             volume.write(KIB * 128 * 3, &buf, Durability::Volatile).await.expect("no disk fails");
             rt.sleep(Nanos::from_secs(1)).await;
-            // The memory cache would answer: it is filled with other extents first.
+            // The memory cache would answer, so it is filled with other extents first.
             volume.prefetch(MIB, MIB).await.expect("no disk fails");
             volume.read(KIB * 128 * 3, &buf).await.expect("no disk fails");
             assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 9)));
@@ -265,8 +264,7 @@ fn a_plan_that_yields_makes_one_short_request_at_a_time() {
     assert!(told.outcomes.len() == 16 && told.outcomes.iter().all(|(_, o)| *o == Outcome::Finished));
 }
 
-/// A guest comes back at some moment of the plan: what was read then is still written, and nothing else
-/// begins.
+/// A guest returns at some moment of the plan: data already read is still written, and nothing else begins.
 #[test]
 fn a_guest_ends_a_plan_that_yields_whatever_it_is_doing() {
     for extent_size in [KIB * 128, MIB] {
@@ -279,7 +277,7 @@ fn a_guest_ends_a_plan_that_yields_whatever_it_is_doing() {
                 let buf = arena.alloc(KIB * 4).await;
                 rt.sleep(Nanos::from_micros(moment * 331)).await;
                 let before = told.borrow().requests.len();
-                // Long enough for every move, but for a guest that stays.
+                // Long enough for every move, unless a guest stays.
                 for _ in 0..100 {
                     volume.read(KIB * 128 * (EXTENTS - 1), &buf).await.expect("no disk fails");
                     rt.sleep(Nanos::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! Devices that are sparse files on a file system which is full.
+//! Devices that are sparse files on a full file system.
 
 use crate::rig::cached::bench;
 use crate::rig::{Rig, filled, holds, make, open, options, refused, sound_one};
@@ -10,8 +10,8 @@ use std::pin::Pin;
 
 const EXTENT: Bytes = Bytes(128 << 10);
 
-/// The file system of the SSD was full, and new extents still went there: guests had no space, with the disk
-/// empty.
+/// The file system of the SSD was full, and new extents still went to the SSD: guests had no space, although
+/// the disk was empty.
 #[test]
 fn new_extents_go_where_there_is_room() {
     for policy in ["ssd-first", "equi", "stripe", "wardrop"] {
@@ -45,12 +45,13 @@ fn new_extents_go_where_there_is_room() {
             }
             volume.flush().await.unwrap();
             assert!(new.clone().all(|extent| place(extent).0 == DeviceId(1)), "{policy}");
-            // With no room anywhere guests hear so, and of the reason.
+            // Without room anywhere, guests receive an error with the reason.
             let full = slots_from(1, new.clone().map(|extent| place(extent).1).min().unwrap());
             faults[1].set(FaultPlan { no_room: Some(full), ..FaultPlan::default() });
             let error = refused(write(new.end, 3).await);
             assert_eq!(error.kind(), ErrorKind::NoSpace, "{policy}: {error}");
-            // With room again, the SSD gets what has no other place at once, and its share after a while.
+            // With room again, the SSD receives extents without another place at once, and its share after a
+            // while.
             faults[0].set(FaultPlan::default());
             write(new.end, 3).await.unwrap_or_else(|error| panic!("{policy}: {error}"));
             faults[1].set(FaultPlan::default());
@@ -77,9 +78,9 @@ fn new_extents_go_where_there_is_room() {
     }
 }
 
-/// One half of a mirror lacked extents, for want of room, and was lost after a clean stop: `serve` said that
-/// it alone held what was written last to all other extents of the span. After a crash, a resync gave all of
-/// the span up where a few extents had no room.
+/// One half of a mirror lacked extents, for lack of room, and was lost after a clean stop. `serve` reported
+/// that only this half held the newest data of all other extents of the span. After a crash, a resync gave
+/// up the whole span if a few extents had no room.
 #[test]
 fn a_half_without_room_may_be_lost_after_a_clean_stop() {
     for (full, is_killed) in [(0, false), (1, false), (0, true), (1, true)] {
@@ -133,8 +134,8 @@ fn a_half_without_room_may_be_lost_after_a_clean_stop() {
     }
 }
 
-/// A power cut at any moment of that stop, and the half without room is lost: the other half has all that was
-/// flushed, or the volume is refused.
+/// A power cut at any moment of such a stop, and the half without room is lost: the other half has all
+/// flushed data, or the volume is refused.
 #[test]
 fn a_cut_during_the_stop_of_a_mirror_without_room_loses_nothing() {
     let mut served = 0;

@@ -1,4 +1,4 @@
-//! Which devices are current: old copies, interrupted openings, devices that are missing.
+//! Currency of devices: old copies, interrupted openings, missing devices.
 
 use crate::deadlines::no_faults;
 use crate::rig::life::addition;
@@ -15,9 +15,9 @@ pub fn mentions(error: &braid_engine::Error, named: &[&str]) -> bool {
     named.iter().all(|name| error.to_string().contains(name))
 }
 
-/// A copy of the second device was made while the volume was not in use; the volume was used, shut down, and
-/// the copy put back. It was taken for the original: the check said "clean", and guests read a mix of old and
-/// new. The same with the first device lost all that was written since.
+/// A copy of the second device was made while the volume was not in use. The volume was used, shut down, and
+/// the copy put back. The copy was taken for the original: the check said "clean", and guests read a mix of
+/// old and new bytes. The same with the first device lost all later writes.
 #[test]
 fn a_device_that_is_one_opening_old_is_refused_by_name() {
     for stale in 0..2 {
@@ -54,7 +54,7 @@ fn a_device_that_is_one_opening_old_is_refused_by_name() {
     }
 }
 
-/// A copy that was made while the volume was in use, before it was shut down.
+/// A copy made while the volume was in use, before its shutdown.
 #[test]
 fn a_copy_from_before_the_shutdown_is_refused() {
     let bench = bench(2);
@@ -71,8 +71,8 @@ fn a_copy_from_before_the_shutdown_is_refused() {
     });
 }
 
-/// Three devices: each interrupted opening brought some of them one opening ahead of the others, and two in a
-/// row made the volume refuse its own devices for ever.
+/// With three devices, each interrupted opening brought some devices one opening ahead of the others. After
+/// two interruptions in a row the volume refused its own devices for ever.
 #[test]
 fn any_number_of_interrupted_openings_leaves_a_volume_that_opens() {
     for seed in 0..30 {
@@ -104,7 +104,7 @@ pub fn mirror(identity: u8) -> CreateOptions {
     CreateOptions { copies: 2, ..options(identity) }
 }
 
-/// A mirror with four distinct MiB on it, shut down.
+/// A mirror with four different MiB, shut down.
 pub async fn made_mirror(bench: &(braid_sim::World, braid_runtime::Arena), all: &[Faulty<Disk>]) {
     let volume = make(bench.0.clone(), all.to_vec(), &mirror(4)).await;
     for i in 0..3u8 {
@@ -119,8 +119,8 @@ pub fn parts(bench: &Bench) -> (braid_sim::World, braid_runtime::Arena) {
     (bench.world.clone(), bench.arena.clone())
 }
 
-/// While a device was missing, a copy of it from before was put in its place. It was taken for the device as
-/// it went missing, got only what had changed since then, and counted as current, with the older rest.
+/// While a device was missing, an earlier copy of the device was put in its place. The copy was taken for
+/// the missing device, received only later changes, and counted as current, with the older rest.
 #[test]
 fn an_old_copy_of_a_missing_device_gets_everything_again() {
     for stale in 0..2 {
@@ -154,8 +154,8 @@ fn an_old_copy_of_a_missing_device_gets_everything_again() {
     }
 }
 
-/// A device that came back was current as soon as its copies were. Its map image and its journal lacked what
-/// had happened without it.
+/// A returned device was current as soon as its copies were. Its map image and its journal lacked the
+/// changes made without the device.
 #[test]
 fn a_device_that_came_back_has_the_whole_map_and_journal() {
     for away in 0..2 {
@@ -212,7 +212,7 @@ fn a_mirror_opens_without_a_device_and_brings_it_up_to_date_when_it_is_back() {
             volume.audit().await.unwrap();
             volume.close().await.unwrap();
 
-            // The device that came back is enough by itself.
+            // The returned device is sufficient alone.
             let volume = open(world.clone(), vec![all[away].clone()]).await.unwrap();
             assert!(holds(&volume, &arena, MIB, MIB, 7).await.unwrap());
             assert!(holds(&volume, &arena, MIB * 3, KIB * 300, 8).await.unwrap());
@@ -223,9 +223,9 @@ fn a_mirror_opens_without_a_device_and_brings_it_up_to_date_when_it_is_back() {
     }
 }
 
-/// Two tables of devices were written and no superblock, while a device was added and another one failed: the
-/// second went over the one that the superblocks still needed, and a power cut meanwhile left a volume that
-/// did not open.
+/// While a device was added and another failed, two tables of devices were written, and no superblock. The
+/// second table overwrote the table that the superblocks still needed. A power cut meanwhile left a volume
+/// that did not open.
 #[test]
 fn a_power_cut_while_a_device_fails_at_an_addition_leaves_the_others() {
     for instant in 0..60 {
@@ -246,7 +246,7 @@ fn a_power_cut_while_a_device_fails_at_an_addition_leaves_the_others() {
                     noted.set(true);
                     Ok(())
                 };
-                // It may fail: then nothing has come.
+                // The addition may fail: then no device was added.
                 let _ended = adding.add_device(new, &addition(Layout::Head), record).await;
                 ended.set(true);
             });
@@ -274,8 +274,8 @@ fn a_power_cut_while_a_device_fails_at_an_addition_leaves_the_others() {
     }
 }
 
-/// Two devices failed one after the other while the volume was open, for each could be done without. After a
-/// restart it was refused, even with both there.
+/// Two dispensable devices failed one after the other while the volume was open. After a restart the volume
+/// was refused, even with both devices present.
 #[test]
 fn devices_that_the_volume_went_on_without_do_not_count_as_missing() {
     for (given, crashes) in [(2..4, true), (2..4, false), (4..4, true), (4..4, false)] {
@@ -311,7 +311,7 @@ fn devices_that_the_volume_went_on_without_do_not_count_as_missing() {
     }
 }
 
-/// What is given up with one device, the other one has: not if that failed before.
+/// The data of an excluded device must be on the other device: not so if the other device failed before.
 #[test]
 fn a_device_is_not_given_up_beside_one_that_failed_before() {
     let bench = bench(16);
@@ -335,9 +335,8 @@ fn a_device_is_not_given_up_beside_one_that_failed_before() {
     });
 }
 
-/// Beside a device whose copies are all made again every span counts as behind, and it was forgotten which of
-/// them had been before: the copy that was behind was taken for current if the device of the home was not
-/// there.
+/// Beside a device with a rebuild in progress every span counts as behind, and the earlier lag was
+/// forgotten. A stale copy was taken for current if the device of the home was missing.
 #[test]
 fn what_was_behind_is_known_beside_a_device_that_lacks_all() {
     let bench = bench(15);
@@ -375,8 +374,9 @@ fn a_volume_of_one_copy_does_not_open_without_a_device() {
     });
 }
 
-/// The first device did not take a table of devices. The next one, for the second device alone, went over the
-/// table that the superblock of that device still needed, and a power cut meanwhile left it without any.
+/// The first device rejected a table of devices. The next table, for the second device alone, overwrote the
+/// table that the superblock of this device still needed. A power cut meanwhile left the device without any
+/// table.
 #[test]
 fn a_power_cut_while_a_device_fails_a_table_leaves_the_other_device() {
     let bench = bench(3);

@@ -1,5 +1,5 @@
-//! A device that was given up is found without those that went on: what is there cannot tell, but what opened
-//! the volume last can.
+//! A failed device is found without the devices that continued: the present superblocks cannot reveal its
+//! age, but the last host can.
 
 use crate::deadlines::no_faults;
 use crate::openings::{made_mirror, mentions, parts};
@@ -12,9 +12,9 @@ use braid_sim::{Disk, DiskOptions, FaultPlan, Faulty, World};
 
 const NAMES: [&str; 2] = ["one", "other"];
 
-/// A device hung and was given up, and the other one served alone for days. At the next start that one came
-/// late: the first one said that both had been current when it was written last, and guests read old bytes
-/// and wrote to them.
+/// A device hung and was failed, and the other device served alone for days. At the next start the other
+/// device came late. The first device called both devices current as of its last write, and guests read old
+/// bytes and wrote to the volume.
 #[test]
 fn a_half_that_was_given_up_is_not_opened_without_the_other_one() {
     for (old, closes) in [(0, true), (1, true), (0, false), (1, false)] {
@@ -34,8 +34,7 @@ fn a_half_that_was_given_up_is_not_opened_without_the_other_one() {
             assert_eq!(report.newer_elsewhere(&outdated), [new]);
             assert_eq!(report.newer_elsewhere(&[]), [new], "the device itself says so");
 
-            // What one half holds is given up by name, and need not be named again though nothing has been
-            // noted.
+            // The newer half is excluded by name, and need not be named again, though nothing was noted.
             let half = found(old);
             for distrust in [vec![new], vec![]] {
                 let (volume, _) = open_with(world.clone(), vec![half.clone()], |o| {
@@ -48,8 +47,8 @@ fn a_half_that_was_given_up_is_not_opened_without_the_other_one() {
                 volume.close().await.unwrap();
             }
 
-            // Where all are there, or the newer one is, their superblocks decide: a note may be a moment
-            // older than they are.
+            // If all devices are present, or the newer device is, their superblocks decide: a note may be
+            // slightly older than the superblocks.
             for noted in [vec![], vec![DeviceId(0)], vec![DeviceId(1)], vec![DeviceId(0), DeviceId(1)]] {
                 let volume = open_noted(&world, vec![found(0), found(1)], &noted).await;
                 assert!(holds(&volume, &arena, MIB, MIB, 9).await.unwrap());
@@ -63,8 +62,8 @@ fn a_half_that_was_given_up_is_not_opened_without_the_other_one() {
     }
 }
 
-/// The state directory was lost, or restored from a backup of the days before: no note told that one half was
-/// older, and it was served alone. Its own superblock tells.
+/// The state directory was lost, or restored from an old backup: no note told that one half was older, and
+/// the half was served alone. Its own superblock reveals its age.
 #[test]
 fn a_half_that_was_given_up_is_refused_without_any_note() {
     for (old, closes) in [(0, true), (1, true), (0, false), (1, false)] {
@@ -88,7 +87,7 @@ fn a_half_that_was_given_up_is_refused_without_any_note() {
             let place = replacement(new.0);
             let error = refused(replace(&world, vec![found(old)], &names, &spare, &place).await);
             assert!(tells(&error), "{error}");
-            // Given up by name, and not asked again.
+            // Excluded by name once, and not again.
             let half = found(old);
             for distrust in [vec![new], vec![]] {
                 let (volume, _) =
@@ -96,7 +95,7 @@ fn a_half_that_was_given_up_is_refused_without_any_note() {
                 assert!(holds(&volume, &arena, MIB, MIB, 2).await.unwrap());
                 volume.close().await.unwrap();
             }
-            // Brought up to date, it is as good as the other one.
+            // After a resync, the half is as good as the other.
             let both = [found(0), found(1)];
             let volume = open(world.clone(), both.to_vec()).await.unwrap();
             world.sleep(Nanos::from_secs(60)).await;
@@ -108,8 +107,8 @@ fn a_half_that_was_given_up_is_refused_without_any_note() {
     }
 }
 
-/// A device that takes no write goes without the mark, and a device that has just been given up comes back:
-/// no request and no return waits for the mark.
+/// A device that rejects writes stays without the mark, and a device that has just been failed returns: no
+/// request and no return waits for the mark.
 #[test]
 fn no_request_waits_for_the_mark_of_a_device_that_was_given_up() {
     let bench = bench(27);
@@ -132,7 +131,7 @@ fn no_request_waits_for_the_mark_of_a_device_that_was_given_up() {
     });
 }
 
-/// The newer half would have been given up without a word.
+/// The newer half would have been discarded silently.
 #[test]
 fn the_newer_half_is_not_replaced_beside_the_older_one() {
     let bench = bench(24);
@@ -153,8 +152,8 @@ fn the_newer_half_is_not_replaced_beside_the_older_one() {
     });
 }
 
-/// Of three devices one is noted that is back meanwhile. Another one is away; the third, which was in use all
-/// the time, tells.
+/// Of three devices, one is noted as outdated and has returned since. Another is away. The third, which was
+/// in use all the time, decides.
 #[test]
 fn a_note_counts_for_nothing_beside_a_device_that_was_in_use_all_the_time() {
     let bench = bench(25);
@@ -171,8 +170,8 @@ fn a_note_counts_for_nothing_beside_a_device_that_was_in_use_all_the_time() {
     });
 }
 
-/// One half is taken out of use, and the other one is written: it has nines where the first one has twos.
-/// What is outdated then.
+/// One half is taken out of use, and the other is written: the other half has nines in place of the first
+/// half's twos. Returns the outdated devices.
 async fn gone_on_without(
     bench: &(World, Arena),
     all: &[Faulty<Disk>],
@@ -184,7 +183,7 @@ async fn gone_on_without(
     assert_eq!(volume.outdated_devices(), []);
     volume.fail_device(DeviceId(old as u16)).await.expect("the other one has all");
     volume.write(MIB, &filled(&bench.1, MIB, 9), Durability::Fua).await.expect("the other one is sound");
-    // Time enough for the mark in its own superblock.
+    // Time enough for the mark in the device's own superblock.
     bench.0.sleep(Nanos::from_millis(500)).await;
     if closes {
         volume.close().await.expect("the other one is sound");

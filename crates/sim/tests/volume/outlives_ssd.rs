@@ -1,5 +1,5 @@
-//! With one copy of everything, the journal lies on the SSD alone. What lies on the disk outlives the SSD all
-//! the same.
+//! With one copy of everything, the journal lies on the SSD alone. Data on the disk outlives the SSD all the
+//! same.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -16,7 +16,7 @@ use std::rc::Rc;
 const EXTENT: Bytes = Bytes(128 << 10);
 const EXTENTS: u64 = 32;
 const SECOND: Nanos = Nanos::from_secs(1);
-/// How long after its flush what lies on the disk needs the SSD.
+/// Time after its flush for which data on the disk needs the SSD.
 const OLDEST: Nanos = Nanos::from_secs(5);
 
 fn sound(world: &World, disk: Disk) -> Faulty<Disk> {
@@ -42,7 +42,7 @@ async fn write(volume: &Rig, arena: &Arena, extents: std::ops::Range<u64>, value
     }
 }
 
-/// Whether an extent has this value; none if it reads as an error.
+/// True if an extent has this value; `None` if a read fails.
 async fn reads(volume: &Rig, arena: &Arena, extent: u64, value: u8) -> Option<bool> {
     holds(volume, arena, EXTENT * extent, EXTENT, value).await.ok()
 }
@@ -51,8 +51,8 @@ fn home(volume: &Rig, extent: u64) -> Option<usize> {
     volume.explain(EXTENT * extent).unwrap().home.map(|(device, _)| device.index())
 }
 
-/// The disk had the bytes, and only the lost SSD had known where: half a minute of flushed writes read as
-/// errors.
+/// The disk had the bytes, and only the lost SSD had known their place: half a minute of flushed writes read
+/// as errors.
 #[test]
 fn what_was_flushed_to_the_disk_is_whole_without_the_ssd() {
     for (seed, policy) in ["hdd-only", "stripe", "ssd-first"].into_iter().enumerate() {
@@ -81,7 +81,7 @@ fn what_was_flushed_to_the_disk_is_whole_without_the_ssd() {
             }
             let on_ssd = (0..20).filter(|extent| home(&volume, *extent) == Some(0)).count();
             assert_eq!(recovery.lost.len(), on_ssd, "{policy}");
-            // The volume goes on with the disk.
+            // The volume continues on the disk.
             write(&alone, &arena, 20..24, 4).await;
             let killed = [rest[0].fork(&world)];
             let again = open(world.clone(), all(&world, &killed)).await.unwrap();
@@ -94,8 +94,8 @@ fn what_was_flushed_to_the_disk_is_whole_without_the_ssd() {
     }
 }
 
-/// A checkpoint flushed the bytes before the guest's flush: the disk was not asked for anything then, and did
-/// not learn that it had them. Without the SSD they read as zeros.
+/// A checkpoint flushed the bytes before the guest's flush. The disk received no flush then, and no record
+/// said that the disk had the bytes. Without the SSD the bytes read as zeros.
 #[test]
 fn bytes_that_another_flush_made_durable_do_not_read_as_zeros() {
     for discards in [false, true] {
@@ -110,7 +110,7 @@ fn bytes_that_another_flush_made_durable_do_not_read_as_zeros() {
             } else {
                 volume.write(EXTENT * 4, &filled(&arena, EXTENT, 1), Durability::Volatile).await.unwrap();
             }
-            // It flushes the disk, and contains nothing of what no flush has promised yet.
+            // The checkpoint flushes the disk, and contains nothing that no flush has promised yet.
             volume.checkpoint().await.unwrap();
             volume.flush().await.unwrap();
             let rest = [disks[1].fork(&world)];
@@ -121,7 +121,7 @@ fn bytes_that_another_flush_made_durable_do_not_read_as_zeros() {
     }
 }
 
-/// A list with a page that cannot be read counts for nothing, and all that changed reads as errors.
+/// A list with an unreadable page counts for nothing, and all changed extents read as errors.
 #[test]
 fn a_list_that_is_damaged_gives_up_what_it_knew() {
     let bench = bench(30);
@@ -146,7 +146,7 @@ fn a_list_that_is_damaged_gives_up_what_it_knew() {
                     }
                 }
             }
-            // A ring with a bad place is not taken for whole unless that is forced.
+            // A ring with a bad place is not taken for whole unless forced.
             let how = |o: &mut OpenOptions| (o.distrust, o.repair) = (vec![DeviceId(0)], spoils);
             let (alone, recovery) = open_with(world.clone(), all(&world, &[rest]), how).await.unwrap();
             assert_eq!(recovery.lost.iter().map(|lost| lost.0).collect::<Vec<_>>(), [4, 5, 6, 7]);
@@ -159,8 +159,8 @@ fn a_list_that_is_damaged_gives_up_what_it_knew() {
     });
 }
 
-/// An SSD that is there counts, however new the list on the disk is; one that was restored to an older state
-/// is refused as before.
+/// A present SSD counts, however new the list on the disk is; an SSD restored to an older state is refused
+/// as before.
 #[test]
 fn the_journal_on_the_ssd_counts_if_it_is_there() {
     let bench = bench(40);
@@ -185,9 +185,9 @@ fn the_journal_on_the_ssd_counts_if_it_is_there() {
     });
 }
 
-/// The journal was on the disk for a while, and left batches in the ring there. The list of entries went over
-/// some of these: the others passed for a journal that lacks batches, and the disk was refused without the
-/// SSD.
+/// The journal was on the disk for a while, and left batches in the ring. The list of entries overwrote some
+/// of these batches. The other batches passed for a journal with missing batches, and the disk was refused
+/// without the SSD.
 #[test]
 fn a_list_may_lie_over_batches_of_a_journal_that_has_left() {
     let mut overlaps = 0;
@@ -209,7 +209,7 @@ fn a_list_may_lie_over_batches_of_a_journal_that_has_left() {
                 }
             };
             batches_of(30 + count).await;
-            // The journal moves from the second disk to the third one, while guests go on.
+            // The journal moves from the second disk to the third, while guests continue.
             volume.remove_device(DeviceId(0)).await.unwrap();
             while volume.status().devices[0].state != DeviceState::Removed {
                 batches_of(1).await;
@@ -242,8 +242,8 @@ fn a_list_may_lie_over_batches_of_a_journal_that_has_left() {
     assert!(overlaps > 3, "{overlaps} of 40 lists lay over a batch");
 }
 
-/// The power fails at each instant of the writing of a list, and takes the SSD. What an older list knew is
-/// whole.
+/// The power fails at each instant of the write of a list, and takes the SSD. All extents of an older list
+/// are whole.
 pub fn power_fails_while_a_list_is_written(seed: u64) {
     let bench = bench(100 + seed);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -287,22 +287,22 @@ fn no_instant_of_the_writing_of_a_list_forgets_what_an_older_one_knew() {
     (0..20).for_each(power_fails_while_a_list_is_written);
 }
 
-/// What is known of an extent.
+/// Knowledge about an extent.
 #[derive(Clone, Copy, Default)]
 struct Known {
     value: u8,
-    /// When that was flushed.
+    /// Time of the flush of the value.
     at: Nanos,
-    /// Whether the SSD had or has it.
+    /// True if the SSD had or has the extent.
     on_ssd: bool,
-    /// It is being changed.
+    /// True during a change.
     busy: bool,
 }
 
 type Ledger = Rc<RefCell<Vec<Known>>>;
 
-/// Guests at work until the power fails. Calm ones leave the volume alone for longer than it takes to write
-/// down what they did.
+/// Guests at work until the power fails. Calm guests leave the volume idle for longer than the recording of
+/// their changes takes.
 async fn work(world: World, volume: Rig, ledger: Ledger, seed: u64) {
     let (arena, mut rng) = (Arena::new(MIB * 4), Rng::new(seed));
     let are_calm = rng.chance(0.5);
@@ -334,7 +334,7 @@ async fn work(world: World, volume: Rig, ledger: Ledger, seed: u64) {
     }
 }
 
-/// Checks all extents after the loss of the SSD; how many were whole, and how many read as errors.
+/// Checks all extents after the loss of the SSD; returns the numbers of whole extents and of errors.
 async fn check(volume: &Rig, ledger: &[Known], now: Nanos, story: &str) -> (usize, usize) {
     let (arena, mut whole, mut errors) = (Arena::new(MIB * 4), 0, 0);
     for (extent, known) in ledger.iter().enumerate().filter(|(_, known)| !known.busy) {
@@ -346,7 +346,7 @@ async fn check(volume: &Rig, ledger: &[Known], now: Nanos, story: &str) -> (usiz
         match (known.on_ssd, is_old, read) {
             (_, _, Some(true)) | (_, false, None) => {}
             (true, _, None) => {}
-            // What lay on the SSD, and was changed a moment ago, may be older.
+            // An extent on the SSD with a recent change may be older.
             (true, false, Some(false)) => {}
             (_, _, None) => panic!("{story}: extent {extent} lies on the disk, and is lost"),
             (_, _, Some(false)) => panic!("{story}: extent {extent} reads as something else than {value}"),
@@ -355,8 +355,8 @@ async fn check(volume: &Rig, ledger: &[Known], now: Nanos, story: &str) -> (usiz
     (whole, errors)
 }
 
-/// The power fails at any instant, and the SSD with it: maybe after lives with it, and maybe while the volume
-/// is opened without it.
+/// The power fails at any instant, and the SSD with it: possibly after lives with the SSD, and possibly
+/// during the opening without the SSD.
 pub fn lives_end_with_the_ssd(seeds: std::ops::Range<u64>) -> (usize, usize) {
     let (mut whole, mut errors) = (0, 0);
     for seed in seeds {
@@ -382,7 +382,7 @@ pub fn lives_end_with_the_ssd(seeds: std::ops::Range<u64>) -> (usize, usize) {
             let (rt, mine, books, guests) = (world.clone(), disks.clone(), ledger.clone(), rng.next_u64());
             let ended = Rc::new(RefCell::new(None));
             let opened = ended.clone();
-            // Points pass by the hundred in a second of work.
+            // A second of work passes hundreds of points.
             world.power().cut_at(if rng.chance(0.3) { 100 + rng.below(400) } else { 300 + rng.below(6_000) });
             let _cut = world.block_on_until_cut(async move {
                 let volume = open(rt.clone(), all(&rt, &mine)).await.unwrap();
@@ -392,11 +392,11 @@ pub fn lives_end_with_the_ssd(seeds: std::ops::Range<u64>) -> (usize, usize) {
             });
             disks.iter().for_each(|disk| disk.power_cut(&mut rng));
             if ended.borrow().is_none() {
-                // Nothing that was flushed is old enough.
+                // No flushed write is old enough.
                 ledger.borrow_mut().iter_mut().for_each(|known| known.at = world.now());
             }
             if life + 1 < lives {
-                // Guests that come back find one or the other.
+                // Returning guests find either value.
                 ledger
                     .borrow_mut()
                     .iter_mut()
@@ -425,7 +425,8 @@ pub fn lives_end_with_the_ssd(seeds: std::ops::Range<u64>) -> (usize, usize) {
             let story = format!("seed {seed}, {policy}");
             let (volume, _) = open_with(rt.clone(), all(&rt, &one), give_up).await.unwrap();
             let counts = check(&volume, &books, now, &story).await;
-            // What guests write now frees nothing that others need, and the next opening finds all of it.
+            // New writes of guests free no slot that others need, and the next opening finds all of these
+            // writes.
             let arena = Arena::new(MIB);
             write(&volume, &arena, 3..9, 251).await;
             let killed = [one[0].fork(&rt)];

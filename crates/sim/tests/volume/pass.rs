@@ -1,5 +1,5 @@
-//! PASS on the engine: what is behind is known to the block, is what a resync copies, and never more than the
-//! bound.
+//! PASS on the engine: the lag is known by block, a resync copies exactly the lag, and the lag never exceeds
+//! the bound.
 
 use crate::deadlines::{hang, no_faults, timed, write};
 use crate::rig::life::disk;
@@ -47,8 +47,8 @@ fn what_is_behind_is_known_to_the_block_and_nothing_else_is_copied() {
     });
 }
 
-/// As published: nothing happens before the window is full, then at once, whatever else there is to wait for,
-/// and no gap is written.
+/// As published: nothing happens before the window is full. Then the duplication begins at once, regardless
+/// of other waits, and no gap is written.
 #[test]
 fn a_full_window_awakens_the_duplication_and_nothing_else_does() {
     let bench = bench(41);
@@ -59,7 +59,7 @@ fn a_full_window_awakens_the_duplication_and_nothing_else_does() {
         world.sleep(Nanos::from_secs(5)).await;
         let before = volume.status();
         assert_eq!(before.behind, Bytes::ZERO);
-        // Every second block: a window but for one.
+        // Every second block: the window is full except for one block.
         let bytes = filled(&arena, BLOCK, 2);
         let write = async |block: u64| {
             volume.write(BLOCK * 2 * block, &bytes, Durability::Volatile).await.unwrap();
@@ -74,7 +74,7 @@ fn a_full_window_awakens_the_duplication_and_nothing_else_does() {
         let after = volume.status();
         let copied = after.background.resynced_bytes - before.background.resynced_bytes;
         assert_eq!((after.behind, copied), (Bytes::ZERO, (BLOCK * 16).0), "without the gaps");
-        // While nothing is behind, the policy asks to be asked every 100 ms: the callback comes first.
+        // Without any lag, the policy asks for a call every 100 ms: the callback comes first.
         let mut slowest = Nanos::ZERO;
         for round in 0..20 {
             world.sleep(Nanos::from_millis(1000 + round * 7)).await;
@@ -93,8 +93,7 @@ fn a_full_window_awakens_the_duplication_and_nothing_else_does() {
     });
 }
 
-/// Parts that were never written become zeros around a first write, and these must reach the second copy,
-/// too.
+/// A first write fills unwritten parts with zeros, and these zeros must reach the second copy, too.
 #[test]
 fn zeros_around_a_first_write_are_behind_like_its_bytes() {
     let bench = bench(2);
@@ -110,7 +109,7 @@ fn zeros_around_a_first_write_are_behind_like_its_bytes() {
     });
 }
 
-/// Guests at the same time must not each find room under the bound that only one of them can have.
+/// Concurrent guests must not each claim room under the bound that only one guest can have.
 #[test]
 fn no_acknowledged_write_puts_more_behind_than_the_bound_while_the_disk_stalls() {
     let bench = bench(3);
@@ -138,8 +137,8 @@ fn no_acknowledged_write_puts_more_behind_than_the_bound_while_the_disk_stalls()
     });
 }
 
-/// A disk that took no write, and answered all else, stayed in use: each write beyond the bound was
-/// acknowledged though the disk lacked it.
+/// A disk that rejected writes, and answered all other requests, stayed in use: each write beyond the bound
+/// was acknowledged though the disk lacked the write.
 #[test]
 fn a_disk_that_takes_no_write_is_given_up_at_the_bound() {
     for stops in [false, true] {
@@ -158,7 +157,7 @@ fn a_disk_that_takes_no_write_is_given_up_at_the_bound() {
             }
             rt.sleep(Nanos::from_secs(60)).await;
             let last = volume.explain(Bytes::ZERO).unwrap().second.unwrap().0;
-            // Its slots alone: what is metadata it takes.
+            // Only writes to its slots fail: metadata is still written.
             let bad_writes = Some(volume.explain(Bytes::ZERO).unwrap().second.unwrap().1..MIB * 10);
             faults[last.index()].set(FaultPlan { bad_writes, ..FaultPlan::default() });
             let state = || volume.status().devices[last.index()].state;
@@ -189,7 +188,7 @@ fn a_volume_of_one_copy_refuses_the_policy() {
     });
 }
 
-/// Guests never rest, and the window is never full: the disk gets what is old all the same.
+/// Guests never rest, and the window is never full: the disk receives old data all the same.
 #[test]
 fn what_is_behind_for_long_is_copied_while_guests_go_on() {
     let bench = bench(7);
@@ -210,7 +209,7 @@ fn what_is_behind_for_long_is_copied_while_guests_go_on() {
     });
 }
 
-/// A user who wants no volume without its safe copy had none of a choice: it went on with the SSD alone.
+/// A user who wants no volume without its safe copy had no choice: the volume continued on the SSD alone.
 #[test]
 fn without_its_disk_a_volume_goes_on_or_stops_writes_as_the_policy_says() {
     for (seed, stops) in [(20, true), (21, false)] {
@@ -222,7 +221,7 @@ fn without_its_disk_a_volume_goes_on_or_stops_writes_as_the_policy_says() {
             let volume = make(world.clone(), all, &mirrored(policy)).await;
             volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
             faults[1].vanish();
-            // At the latest when the disk gets its copy.
+            // If writes are to stop, a write fails at the latest when the disk is to receive its copy.
             let mut written = Ok(());
             for _ in 0..10 {
                 written = volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, 2), Durability::Fua).await;
@@ -243,11 +242,11 @@ fn without_its_disk_a_volume_goes_on_or_stops_writes_as_the_policy_says() {
     }
 }
 
-/// The first write to an extent went to the SSD alone. That fell silent and was given up, since nothing lay
-/// on it alone; and the guest was told that no device is there, though the disk was.
+/// The first write to an extent went to the SSD alone. The SSD fell silent and was failed, as a device
+/// without an only copy. The guest was told that no device was there, though the disk was.
 #[test]
 fn a_first_write_goes_to_the_disk_if_the_ssd_falls_silent() {
-    // At once, while the journal has it recorded what is behind, and while the SSD is written.
+    // At once, while the journal records the lag, and while the SSD is written.
     for millis in [0, 1, 2, 4, 8, 16, 24, 32] {
         let bench = bench(30 + millis);
         let (world, arena, all, disks) =
@@ -267,7 +266,7 @@ fn a_first_write_goes_to_the_disk_if_the_ssd_falls_silent() {
             let (took, written) = timed(&world, write).await;
             written.unwrap();
             if millis > 0 && took < Nanos::from_secs(1) {
-                // The SSD alone has it.
+                // Only the SSD has the write.
                 return;
             }
             volume.flush().await.unwrap();
@@ -281,7 +280,7 @@ fn a_first_write_goes_to_the_disk_if_the_ssd_falls_silent() {
     }
 }
 
-/// The classes were those of all places of the volume, also of the one that was to be left empty.
+/// The check used the classes of all places of the volume, including the place to be emptied.
 #[test]
 fn the_only_ssd_cannot_leave_a_policy_that_needs_one() {
     let world = World::new(40);

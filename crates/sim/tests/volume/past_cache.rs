@@ -1,5 +1,5 @@
-//! Requests that go past a cache: the home has what is written, and of the blocks that a write covers no
-//! extra copy is left, clean or dirty; a read comes from the home as far as that is current.
+//! Requests that bypass a cache. Writes reach the home, and no extra copy of a block that a write covers is
+//! left, clean or dirty. Reads come from the home as far as the home is current.
 
 use crate::rig::cached::{HDD, SSD, bench, caching, make_dirty};
 use crate::rig::{Bench, Rig, filled, holds, make, open};
@@ -17,8 +17,8 @@ const SIZE: Bytes = Bytes(2 << 20);
 const BLOCK: Bytes = Bytes(4 << 10);
 const BLOCKS: usize = (SIZE.0 / BLOCK.0) as usize;
 
-/// All requests go past the cache. Moves what the test says, and counts guests' writes to the SSD, and their
-/// reads by device.
+/// A policy with all requests past the cache. Makes the moves of the test, and counts guests' writes to the
+/// SSD, and guests' reads by device.
 #[derive(Clone, Default)]
 struct Past {
     moves: Rc<RefCell<Vec<Move>>>,
@@ -66,7 +66,7 @@ struct Case {
     past: Past,
 }
 
-/// Runs a test on a volume all of whose blocks are cached and hold 2, dirty or clean.
+/// Runs a test on a volume with all blocks cached and filled with 2, dirty or clean.
 fn on_cached(is_dirty: bool, test: impl AsyncFn(&Case) + Copy + 'static) {
     for seed in 0..8 {
         let bench = bench(seed, MIB * 8, MIB * 8);
@@ -116,8 +116,8 @@ impl Case {
         }
     }
 
-    /// Checks that each byte of a range is one of these: a disk that loses power may have written a part of
-    /// what it was given.
+    /// Checks that each byte of a range has either value: a disk that loses power may have written a part of
+    /// a request.
     async fn each_is_one_of(&self, volume: &Rig, at: Bytes, len: Bytes, values: [u8; 2]) {
         for at in (0..len / BLOCK).map(|block| at + BLOCK * block) {
             let into = filled(&self.bench.arena, BLOCK, 0);
@@ -127,7 +127,7 @@ impl Case {
         }
     }
 
-    /// The volume as a kill leaves it, or a power cut if the disk has lost its cache before.
+    /// The volume after a kill, or after a power cut if the disk has lost its cache before.
     async fn after_power_cut(&self) -> Rig {
         let (disks, faults, world) = (&self.bench.disks, &self.bench.faults, &self.bench.world);
         let killed = disks.iter().zip(faults).map(|(disk, f)| Faulty::new(disk.fork(world), f)).collect();
@@ -139,7 +139,7 @@ impl Case {
 fn extra_copies_of_whole_blocks_go_and_the_others_get_the_bytes() {
     for is_dirty in [true, false] {
         on_cached(is_dirty, async move |case| {
-            // Two blocks in part, at the edges, and 40 whole ones between them, in two extents.
+            // Two partial blocks at the edges, and 40 whole blocks between, in two extents.
             let (start, len) = (KIB * 62, KIB * 164);
             case.write(start, len, 3).await;
             let dirty = if is_dirty { BLOCKS - 40 } else { 0 };
@@ -157,8 +157,8 @@ fn extra_copies_of_whole_blocks_go_and_the_others_get_the_bytes() {
     }
 }
 
-/// An extra copy is what counts, or is like what counts, until the home has the write: without a flush either
-/// is right, and never what was there before.
+/// An extra copy counts, or equals the valid content, until the home has the write. Without a flush the old
+/// and the new value are right, and never an earlier value.
 #[test]
 fn a_power_cut_leaves_what_was_flushed_or_what_was_written() {
     for (is_dirty, loses) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -175,9 +175,9 @@ fn a_power_cut_leaves_what_was_flushed_or_what_was_written() {
     }
 }
 
-/// The home of a block that was dirty holds what is older than the last good flush if it loses the write:
-/// that is never read, and the extra copy counts again when the volume is opened. If the block was clean, the
-/// home holds what was flushed.
+/// If the home of a dirty block loses the write, the home is older than the last good flush. The home is
+/// then never read, and the extra copy counts again at the next opening. If the block was clean, the home
+/// holds the flushed value.
 #[test]
 fn what_a_failed_flush_lost_of_a_write_past_the_cache_is_not_read_from_the_home() {
     for is_dirty in [true, false] {
@@ -191,7 +191,7 @@ fn what_a_failed_flush_lost_of_a_write_past_the_cache_is_not_read_from_the_home(
             case.volume.flush().await.expect_err("what was acknowledged is gone");
             let (first, last) = (start + KIB * 2, start + len - KIB * 2);
             for at in (0..(last - first) / BLOCK).map(|block| first + BLOCK * block) {
-                // The home of a clean block holds what was flushed, or what was written.
+                // The home of a clean block holds the flushed value, or the written value.
                 match is_dirty {
                     true => {
                         let read = holds(&case.volume, &case.bench.arena, at, BLOCK, 2).await;
@@ -213,8 +213,8 @@ fn what_a_failed_flush_lost_of_a_write_past_the_cache_is_not_read_from_the_home(
     }
 }
 
-/// A guest reads a clean extra copy, and its block slot may be another block's soon: while it reads, the copy
-/// stays, and gets the bytes.
+/// A guest reads a clean extra copy, and its block slot may soon hold another block: during the read the
+/// copy stays, and receives the written bytes.
 #[test]
 fn what_is_being_read_keeps_its_extra_copy() {
     on_cached(false, async |case| {
@@ -233,8 +233,8 @@ fn what_is_being_read_keeps_its_extra_copy() {
     });
 }
 
-/// The bytes that are on their way from a dirty copy to the home may get there after the guest's: then the
-/// copy must stay.
+/// Bytes in flight from a dirty copy to the home may arrive after the guest's bytes: then the copy must
+/// stay.
 #[test]
 fn what_is_being_written_back_keeps_its_extra_copy() {
     on_cached(true, async |case| {
@@ -249,7 +249,7 @@ fn what_is_being_written_back_keeps_its_extra_copy() {
         }
         assert!(overtaken > BLOCKS - 4 * 32, "some are kept");
         case.sleep(500).await;
-        // The copies go; what reads is what the home has.
+        // After the copies are dropped, reads return the content of the home.
         case.past.moves.borrow_mut().push(Move::Demote { range: ByteRange::new(Bytes::ZERO, SIZE) });
         case.sleep(1_000).await;
         assert_eq!(case.volume.status().extra_blocks, (0, 0));

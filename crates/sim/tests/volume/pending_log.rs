@@ -1,9 +1,9 @@
-//! A daemon that dies, and comes back on a machine that has gone on: what it acknowledged is read again, from
-//! devices and its pending log.
+//! A daemon that dies and restarts on a running machine: all acknowledged writes are read again, from the
+//! devices and the pending log.
 //!
 //! The story: 16 writes of 4 KiB to new extents were acknowledged, and nothing was flushed. The daemon was
-//! killed, and served the volume again: all 16 read as zeros. The bytes were on the device; where they were,
-//! only the memory of the daemon had known.
+//! killed, and served the volume again: all 16 read as zeros. The bytes were on the device; only the memory
+//! of the daemon had known their place.
 
 use crate::rig::{Bench, Rig, bench, cached, filled, holds, make, open_with, options};
 use braid_base::{Bytes, KIB, MIB, Nanos};
@@ -18,7 +18,7 @@ const LEN: Bytes = Bytes(4 << 10);
 const STEP: Bytes = Bytes(128 << 10);
 const WRITES: u8 = 16;
 
-/// Disks as a death of the software leaves them now.
+/// Disks as after a death of the software now.
 fn forks(bench: &Bench, disks: &[Disk]) -> Vec<Disk> {
     disks.iter().map(|disk| disk.fork(&bench.world)).collect()
 }
@@ -32,7 +32,7 @@ async fn open_in(world: &World, devices: Vec<Faulty<Disk>>, memory: &LastingByte
     opened.expect("what lies in memory is no reason not to open a volume")
 }
 
-/// The same by an opening with this random number.
+/// The same for an opening with this random number.
 async fn open_as(
     owner: u64,
     world: &World,
@@ -44,7 +44,7 @@ async fn open_as(
     open_with(world.clone(), devices, how).await
 }
 
-/// A volume with a log, in which 16 extents were written and nothing was flushed.
+/// A volume with a log, with writes to 16 extents and without a flush.
 async fn written(bench: &Bench) -> (Rig, LastingBytes) {
     let world = &bench.world;
     make(world.clone(), bench.devices(), &options(1)).await.close().await.expect("the disks are sound");
@@ -58,7 +58,7 @@ async fn written(bench: &Bench) -> (Rig, LastingBytes) {
     (volume, memory)
 }
 
-/// How many of the writes are read.
+/// Number of writes that are read back.
 async fn found(bench: &Bench, volume: &Rig) -> usize {
     let mut found = 0;
     for i in 0..WRITES {
@@ -68,7 +68,7 @@ async fn found(bench: &Bench, volume: &Rig) -> usize {
     found
 }
 
-/// What the next daemon finds if `change` happens to the memory in between.
+/// Results of the next daemon if `change` happens to the memory in between.
 fn after_a_death(change: impl FnOnce(&mut StoredMemory) + 'static) -> (usize, Recovery) {
     let bench = Rc::new(bench(1));
     let here = bench.clone();
@@ -121,8 +121,8 @@ fn a_log_that_was_damaged_is_told_and_does_not_count() {
     assert_eq!((found, recovery.has_log, recovery.log_refused), (0, false, None), "nothing was there");
 }
 
-/// Whatever lies in the file, the volume opens: with all of the writes, or as after the last flush. A number
-/// in the head that was damaged hid some of the writes.
+/// With any content of the file, the volume opens: with all writes, or as after the last flush. A damaged
+/// number in the head hid some of the writes.
 #[test]
 fn no_bytes_in_the_log_keep_a_volume_from_opening() {
     for seed in 0..40 {
@@ -139,7 +139,7 @@ fn no_bytes_in_the_log_keep_a_volume_from_opening() {
     }
 }
 
-/// The volume was opened in between without the log, as on another machine, and what was written then counts.
+/// The volume was opened in between without the log, as on another machine, and the new writes count.
 #[test]
 fn a_log_that_an_opening_has_missed_does_not_count() {
     let bench = Rc::new(bench(2));
@@ -158,8 +158,8 @@ fn a_log_that_an_opening_has_missed_does_not_count() {
     });
 }
 
-/// An opening read the log and failed before a device had its number. One without the log took the same
-/// number, and what was written then was hidden by the log in the opening after that.
+/// An opening read the log and failed before a device had its number. An opening without the log took the
+/// same number. In the next opening the log hid the writes of the opening without the log.
 #[test]
 fn a_log_that_a_failed_opening_has_read_does_not_count_after_an_opening_without_it() {
     let bench = Rc::new(bench(7));
@@ -185,9 +185,9 @@ fn a_log_that_a_failed_opening_has_read_does_not_count_after_an_opening_without_
     });
 }
 
-/// A backup of a volume that had been shut down was served beside the volume, to look at the backup: the same
-/// UUID, and as many openings. What was discarded in the copy was discarded in the original after both had
-/// died: the copy's log had taken the place of the original's.
+/// A backup of a closed volume was served beside the volume, for inspection: same UUID, same number of
+/// openings. Discards in the copy were applied to the original after both had died: the copy's log had taken
+/// the place of the original's.
 #[test]
 fn the_log_of_a_copy_that_was_opened_as_often_does_not_count() {
     let bench = Rc::new(bench(9));
@@ -213,8 +213,8 @@ fn the_log_of_a_copy_that_was_opened_as_often_does_not_count() {
 }
 
 /// Openings read the log and fail: no device has the number of such an opening, or one device has. The
-/// opening after these has another owner in its superblock than the log's opening had, and reads the log all
-/// the same.
+/// superblock of the next opening names another owner than the log's opening, and the opening reads the log
+/// all the same.
 #[test]
 fn a_log_that_failed_openings_have_read_counts_in_the_next_one() {
     let bench = Rc::new(bench(10));
@@ -240,8 +240,7 @@ fn a_log_that_failed_openings_have_read_counts_in_the_next_one() {
     });
 }
 
-/// Each opening dies once it has replayed the log: nothing that the daemon acknowledged is lost in a row of
-/// these.
+/// Each opening dies once it has replayed the log: a series of such openings loses no acknowledged write.
 #[test]
 fn openings_that_die_one_after_the_other_lose_nothing() {
     let bench = Rc::new(bench(3));
@@ -258,9 +257,9 @@ fn openings_that_die_one_after_the_other_lose_nothing() {
     });
 }
 
-/// A commit was under way with as many changes as a batch holds, and as many as were written meanwhile
-/// waited. An opening that made all of these durable ended in a panic: it held the map while it waited for
-/// the journal.
+/// A commit was in progress with as many changes as a batch holds, and as many changes again were pending.
+/// An opening that made all changes durable ended in a panic: the opening held the map while waiting for the
+/// journal.
 #[test]
 fn a_log_with_more_changes_than_a_batch_holds_is_replayed() {
     const SIZE: Bytes = Bytes(128 << 20);
@@ -275,14 +274,14 @@ fn a_log_with_more_changes_than_a_batch_holds_is_replayed() {
         make(world.clone(), here.devices(), &made).await.close().await.unwrap();
         let memory = world.give_memory(StoredMemory::default());
         let (writer, _) = open_in(world, here.devices(), &memory).await;
-        // The journal's device takes long over the first batch, while guests write to the other one.
+        // The journal's device takes long over the first batch, while guests write to the other device.
         here.disks[0].faults().set(FaultPlan { hangs: true, ..FaultPlan::default() });
         let (arena, written) = (here.arena.clone(), Rc::new(Cell::new(0)));
         let (count, sleeper) = (written.clone(), world.clone());
         world.spawn(async move {
             for at in 0..SIZE / MIB {
                 if at == 32 {
-                    // A commit of what waits begins after five seconds.
+                    // A commit of the pending changes begins after five seconds.
                     sleeper.sleep(Nanos::from_secs(8)).await;
                 }
                 let bytes = filled(&arena, MIB, 7);
@@ -310,14 +309,14 @@ fn a_log_with_more_changes_than_a_batch_holds_is_replayed() {
     });
 }
 
-/// How many changes a log has.
+/// Number of changes in a log.
 fn entries(memory: &LastingBytes) -> u64 {
     let mut head = [0; HEAD_USED];
     memory.load(Bytes::ZERO, &mut head);
     decode_head(&head, memory.len()).map_or(0, |head| head.end - head.first)
 }
 
-/// A volume that was closed leaves no log, and a flush leaves nothing in it that the next opening needs.
+/// A closed volume leaves no log, and after a flush the log has nothing that the next opening needs.
 #[test]
 fn a_closed_volume_has_no_log() {
     let bench = Rc::new(bench(4));
@@ -331,7 +330,7 @@ fn a_closed_volume_has_no_log() {
     });
 }
 
-/// Without room for the log the volume is served all the same, and is as before there were logs.
+/// Without room for the log the volume is served all the same, as before logs existed.
 #[test]
 fn a_volume_is_served_without_a_log_where_there_is_no_room() {
     let bench = Rc::new(bench(5));
@@ -348,9 +347,9 @@ fn a_volume_is_served_without_a_log_where_there_is_no_room() {
     });
 }
 
-/// A flush failed, so the device may have lost what it had accepted. The daemon died, and the next one must
-/// not call that good: it is as after the last good flush, and the first flush of a guest is told. The one
-/// after that counts.
+/// A flush failed, so the device may have lost accepted writes. The daemon died, and the next daemon must
+/// not call these writes good. The volume is as after the last good flush, and the first flush of a guest
+/// reports the failure. The next flush counts.
 #[test]
 fn a_death_does_not_hide_a_flush_that_failed() {
     let bench = Rc::new(bench(6));
@@ -366,7 +365,7 @@ fn a_death_does_not_hide_a_flush_that_failed() {
         let (volume, recovery) = open_in(&here.world, sound(&here, &disks), &memory).await;
         assert!(recovery.flush_had_failed && !recovery.has_log);
         assert_eq!(found(&here, &volume).await, 0);
-        // It died again before any guest was told.
+        // The daemon died again before any guest saw the failure.
         let (memory, disks) = (here.world.give_memory(memory.store_away()), forks(&here, &disks));
         let (volume, recovery) = open_in(&here.world, sound(&here, &disks), &memory).await;
         assert!(recovery.flush_had_failed);

@@ -1,5 +1,5 @@
-//! What the engine does for a policy that none of the library is like: extra copies that writes make
-//! (write-back), and for whom it says that devices were flushed.
+//! Engine services that no policy of the library uses: extra copies made by writes (write-back), and the
+//! origin of each flush.
 
 use crate::rig::{Rig, sound};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
@@ -75,7 +75,7 @@ fn filled(arena: &Arena, len: Bytes, value: u8) -> Buf {
     buf
 }
 
-/// Eight guests write an eighth each of one block.
+/// Eight guests each write an eighth of one block.
 async fn write_eighths(volume: &Rig, arena: &Arena) {
     let eighth = KIB / 2;
     let writes = (0..8).map(async |i: u8| {

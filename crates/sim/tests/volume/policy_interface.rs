@@ -1,4 +1,5 @@
-//! What the interface of policies carries: a write-back cache and PASS, as toys of about sixty lines each.
+//! The expressive power of the policy interface: a write-back cache and PASS, as toys of about sixty lines
+//! each.
 
 use crate::rig::{Rig, sound};
 use crate::toy_policies::{HDD, Pass, SSD, WriteBackCache};
@@ -85,7 +86,7 @@ fn a_toy_write_back_cache_writes_to_the_ssd_alone_until_the_disk_has_time() {
         let buf = arena.alloc(KIB * 32).await;
         let on_disk = |volume: &Rig| volume.status().devices[HDD.index()].stats.guest_writes;
         let before = on_disk(&volume);
-        // The first write to an extent allocates its home, and does not go there either.
+        // The first write to an extent allocates its home, and bypasses the home, too.
         volume.write(Bytes::ZERO, &buf, Durability::Volatile).await.unwrap();
         let block = arena.alloc(KIB * 4).await;
         block.with_bytes_mut(|bytes| bytes.fill(7));
@@ -124,12 +125,12 @@ impl Homes for Window {
     }
 }
 
-/// So many blocks behind, every second one.
+/// A window with this number of stale blocks, every second block.
 fn window(blocks: u64) -> Window {
     Window((0..blocks).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)).collect())
 }
 
-/// What a policy answers under this window, while the disk has so many requests of guests in flight.
+/// The answer of a policy under this window, while the disk has `busy` guest requests in flight.
 fn ask<T>(homes: &Window, busy: u32, question: impl FnOnce(&View) -> T) -> T {
     let mut devices = [
         DeviceView::empty(SSD, DeviceClass::Ssd, 100),
@@ -195,11 +196,11 @@ fn pass_reads_the_home_before_the_copy_that_may_be_behind() {
     assert_eq!(copies[0].device, SSD);
 }
 
-/// Moves without end, and counts for how long each device works for them.
+/// A policy that moves without end, and counts each device's working time for moves.
 struct Restless {
-    /// What it moves next.
+    /// The next moves.
     moves: fn(&View) -> Vec<Move>,
-    /// The share of the disk's time for that.
+    /// The share of the disk's time for moves.
     share: Option<f64>,
     seen: Rc<Seen>,
 }
@@ -251,8 +252,8 @@ impl Policy for Restless {
     }
 }
 
-/// Every second extent to the device where it is not: neighbours would be one run, and the disk would have
-/// too little to do.
+/// Moves every second extent to the other device: neighbours would form one run, and the disk would have too
+/// little to do.
 fn to_and_fro(view: &View) -> Vec<Move> {
     let every_second = (0..view.homes.extents()).step_by(2);
     let homes = every_second.filter_map(|i| Some((ExtentId(i), view.homes.home(ExtentId(i))?)));
@@ -261,7 +262,7 @@ fn to_and_fro(view: &View) -> Vec<Move> {
         .collect()
 }
 
-/// Extra copies of what lies on the disk, made and dropped; what lies on the SSD goes to the disk first.
+/// Makes and drops extra copies of extents on the disk; extents on the SSD move to the disk first.
 fn in_and_out(view: &View) -> Vec<Move> {
     let homes = (0..view.homes.extents()).filter_map(|i| Some((ExtentId(i), view.homes.home(ExtentId(i))?)));
     let moves = homes.flat_map(|(extent, home)| {
@@ -274,7 +275,7 @@ fn in_and_out(view: &View) -> Vec<Move> {
     moves.collect()
 }
 
-/// The share of its time that the disk has worked for moves, and what else was seen, after this time with no
+/// Returns the share of the disk's time spent on moves, and the other observations, after this time without
 /// guests.
 fn restless(moves: fn(&View) -> Vec<Move>, share: Option<f64>, time: Nanos) -> (f64, Rc<Seen>) {
     let (world, arena, seen) = (World::new(8), Arena::new(MIB), Rc::new(Seen::default()));
@@ -287,13 +288,13 @@ fn restless(moves: fn(&View) -> Vec<Move>, share: Option<f64>, time: Nanos) -> (
         let policy = |share| Box::new(Restless { moves, share, seen: told.clone() });
         volume.replace_policy(policy(Some(Plan::LEAST_SHARE)));
         volume.write(Bytes::ZERO, &buf, Durability::Fua).await.expect("there is room");
-        // Rests that the limits of the policy before ask for must not count for this one.
+        // Rests under the limits of the previous policy must not count for this policy.
         rt.sleep(Nanos::from_millis(200)).await;
         volume.replace_policy(policy(share));
         told.worked.iter().for_each(|worked| worked.set(Nanos::ZERO));
         let end = rt.now() + time;
         while rt.now() < end {
-            // A flush frees the slots that moves have left: else there is no room for more.
+            // A flush frees the slots that moves have left: otherwise no room is left for more moves.
             rt.sleep_until((rt.now() + Nanos::from_millis(100)).min(end)).await;
             volume.flush().await.expect("no disk fails");
         }
@@ -330,7 +331,7 @@ fn moves_within_limits_are_the_same_each_time() {
     assert_eq!(run(), run());
 }
 
-/// Keeps every request that it is told of.
+/// A policy that records every request reported by the engine.
 struct Observer(Rc<RefCell<Vec<(Op, Flags)>>>);
 
 impl Policy for Observer {
@@ -392,7 +393,7 @@ fn what_a_guest_says_of_a_request_reaches_the_policy() {
 
 type Shown = Vec<(ByteRange, Vec<u8>)>;
 
-/// Asks to see ranges, and keeps what it is shown.
+/// A policy that asks to see ranges, and records the answers.
 struct Looker {
     wanted: Vec<ByteRange>,
     shown: Rc<RefCell<Shown>>,

@@ -1,4 +1,4 @@
-//! A policy that needs a class of devices of which the volume has none any more.
+//! A policy that needs a class of devices missing from the volume.
 
 use crate::rig::life::{LAST, addition, disk, open, wait_until_removed};
 use crate::rig::{Rig, filled, options, sound, sound_one};
@@ -9,8 +9,8 @@ use braid_format::superblock::{self, DeviceTable, Header, Layout};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, World};
 
-/// The only SSD could be removed under these policies, or it left under another one and the policy was
-/// changed back. The volume was not opened again, though nothing was lacking but a device for new copies.
+/// The only SSD could be removed under these policies, or the SSD left under another policy and the policy
+/// was changed back. The volume did not open again, though only a device for new copies was missing.
 #[test]
 fn a_volume_opens_under_a_policy_whose_ssd_was_removed_and_uses_the_next_one() {
     for (policy, copies) in [
@@ -63,7 +63,7 @@ fn a_volume_opens_under_a_policy_whose_ssd_was_removed_and_uses_the_next_one() {
             volume.flush().await.unwrap();
             for at in 0..2 {
                 volume.write(MIB * at, &filled(&arena, MIB, 7), Durability::Fua).await.unwrap();
-                // What is longer goes past a cache.
+                // Longer writes bypass a cache.
                 volume.write(MIB * at, &filled(&arena, KIB * 4, 7), Durability::Fua).await.unwrap();
             }
             assert!(
@@ -89,7 +89,7 @@ async fn has(volume: &Rig, arena: &Arena, at: u64, value: u8) -> bool {
     buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == value))
 }
 
-/// The superblocks of a disk say that the volume was left with this policy.
+/// Makes the superblocks of a disk name this policy.
 fn leave_with(disk: &Disk, policy: &str) {
     let mut bytes = vec![0; superblock::SIZE.as_usize()];
     disk.peek_durable(Bytes::ZERO, &mut bytes);

@@ -1,4 +1,4 @@
-//! What a policy has learned survives a restart, and costs nothing but itself if it is lost.
+//! Learned state of a policy survives a restart; a loss of the state costs nothing else.
 
 use crate::rig::{self, sound};
 use braid_base::{KIB, MIB, Nanos, Rng};
@@ -17,8 +17,8 @@ struct Rig {
     rng: Rng,
 }
 
-/// The share that `wardrop` wants each device to have, then the response time of each that it remembers; −1
-/// if it knows none.
+/// The share of each device that `wardrop` wants, then the response time of each device that `wardrop`
+/// remembers; −1 if unknown.
 type Learned = Vec<f64>;
 
 impl Rig {
@@ -40,7 +40,7 @@ impl Rig {
         Rig { disks, rng: Rng::new(1) }
     }
 
-    /// Opens the volume in a new world and does something with it. The disks are left as they are then.
+    /// Opens the volume in a new world and runs `life`. The disks keep their final state.
     fn life<T: 'static>(&mut self, life: impl AsyncFnOnce(World, Sim) -> T + 'static) -> T {
         self.life_until_cut(life).expect("nothing cuts the power")
     }
@@ -65,7 +65,7 @@ impl Rig {
         self.disks.iter().for_each(|disk| disk.power_cut(&mut self.rng));
     }
 
-    /// The halves of a device's region as they are on it: which sequence each has, if it is valid.
+    /// The halves of a device's region on the device: the sequence of each, if valid.
     fn sequences(&mut self, device: usize) -> [Option<u64>; 2] {
         let disk = self.disks[device].clone();
         let regions = self.life(async |_, volume| volume.superblock().regions);
@@ -98,7 +98,7 @@ fn learned(volume: &Sim) -> Learned {
     figures("target_share").chain(figures("response_ms")).collect()
 }
 
-/// Equal, as far as what is saved is precise.
+/// True if equal within the precision of the saved state.
 fn alike(a: &Learned, b: &Learned) -> bool {
     a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6)
 }
@@ -127,7 +127,7 @@ async fn heat_and_close(rt: World, volume: Sim) -> Learned {
     learned(&volume)
 }
 
-/// What the policy knows when the volume has just been opened.
+/// The knowledge of the policy right after an opening.
 async fn found(_: World, volume: Sim) -> Learned {
     learned(&volume)
 }
@@ -204,7 +204,7 @@ fn a_rotten_half_leaves_the_other_one_and_two_leave_a_volume_that_opens() {
     assert!(alike(&rig.life(found), &first));
     rig.rot(1);
     assert!(alike(&rig.life(found), &fresh));
-    // What is written next takes the place of the rotten ones.
+    // The next state takes the place of the rotten halves.
     let third = rig.life(heat_and_close);
     assert!(alike(&rig.life(found), &third));
 }

@@ -1,4 +1,4 @@
-//! Extra copies of what guests have just read.
+//! Extra copies of blocks that guests have just read.
 
 use crate::rig::cached::{Cache, HDD, bench, caching};
 use crate::rig::{Bench, Rig, filled, holds, make};
@@ -12,7 +12,7 @@ const SIZE: Bytes = Bytes(2 << 20);
 const BLOCK: Bytes = Bytes(4 << 10);
 const BLOCKS: u64 = SIZE.0 / BLOCK.0;
 
-/// Runs a test on a volume that holds 1 on the disk, and whose reads are admitted.
+/// Runs a test on a volume filled with 1 on the disk, with admission of reads.
 fn on_cold(test: impl AsyncFn(&Bench, &Rig) + 'static) {
     let bench = bench(7, MIB * 8, MIB * 8);
     let world = bench.world.clone();
@@ -32,7 +32,7 @@ fn on_cold(test: impl AsyncFn(&Bench, &Rig) + 'static) {
     });
 }
 
-/// Begins to read a block; whether that has ended.
+/// Begins to read a block; the cell is true once the read has ended.
 fn read(bench: &Bench, volume: &Rig, block: u64) -> Rc<Cell<bool>> {
     let (into, volume, done) = (filled(&bench.arena, BLOCK, 0), volume.clone(), Rc::new(Cell::new(false)));
     let told = done.clone();
@@ -43,7 +43,8 @@ fn read(bench: &Bench, volume: &Rig, block: u64) -> Rc<Cell<bool>> {
     done
 }
 
-/// One after the other, random reads of a hot extent took twice as long as from a disk without a cache.
+/// Random reads of a hot extent went one after the other, and took twice as long as from a disk without a
+/// cache.
 #[test]
 fn reads_of_one_extent_that_are_admitted_are_at_the_disk_together() {
     on_cold(async |bench, volume| {
@@ -63,7 +64,7 @@ fn what_is_written_while_it_is_read_gets_no_older_copy() {
     on_cold(async |bench, volume| {
         for block in 0..BLOCKS {
             let bytes = filled(&bench.arena, BLOCK, 5);
-            // Of the two, now one begins first and now the other, and more or less later.
+            // The two begin in alternating order, with growing distance.
             let first = (block % 2 == 0).then(|| read(bench, volume, block));
             let after = Nanos::from_micros(25 * (block / 2));
             if first.is_some() {

@@ -1,8 +1,7 @@
-//! A volume that has lost its SSD goes on with the disk at once, with guests at work: whenever the power
-//! fails, and however often, each sector is as it was flushed last, or as it was written later, or as the
-//! disk alone was if nobody has written it since. If places of the journal cannot be read, a sector of which
-//! such a segment had something may be an error instead, until all of its extent has been written: never
-//! anything else.
+//! A volume that has lost its SSD continues on the disk at once, with guests at work. After any number of
+//! power cuts, each sector holds its last flushed value, a later written value, or, if unwritten since the
+//! loss, the value of the disk alone. If places of the journal are unreadable, a sector named in such a
+//! segment may be an error instead, until its whole extent has been written. No other content is legal.
 
 use crate::epochs::{
     BLOCK, EXTENT, Guests, History, SIZE, SSD, check, disks, epochs, recovered, sound, wait_for_image,
@@ -22,12 +21,12 @@ use std::rc::Rc;
 
 pub const SECTOR: Bytes = Bytes(512);
 
-/// What a sector may be after a power cut.
+/// Legal contents of a sector after a power cut.
 #[derive(Clone)]
 struct Sector {
-    /// What it was flushed as, and all that was written since, the newest last.
+    /// The flushed value and all later written values, the newest last.
     allowed: Vec<u8>,
-    /// A power cut has left parts of several writes, and nobody has written it since.
+    /// True if a power cut has left parts of several writes, and no write followed.
     is_torn: bool,
 }
 
@@ -57,19 +56,19 @@ impl Sectors {
         }
     }
 
-    /// A change of a range has failed: it may have been made anywhere, or nowhere.
+    /// A change of a range has failed: any part of the range may have changed.
     pub fn doubt(&mut self, range: &Range<Bytes>) {
         self.within(range).iter_mut().for_each(|sector| sector.is_torn = true);
     }
 
-    /// What was written to a range is durable.
+    /// Makes the writes to a range durable.
     fn flush(&mut self, range: &Range<Bytes>) {
         for Sector { allowed, .. } in self.within(range).iter_mut().filter(|sector| !sector.is_torn) {
             drop(allowed.drain(..allowed.len() - 1));
         }
     }
 
-    /// Where a block is not what it may be; it may be nothing if that is allowed.
+    /// Returns a block with illegal content; unreadable blocks are legal if `may_fail` allows.
     fn wrong(&self, content: &[Option<Vec<u8>>], may_fail: impl Fn(Bytes) -> bool) -> Option<Bytes> {
         let blocks = (0..).map(|i| BLOCK * i).zip(content).zip(self.0.chunks((BLOCK / SECTOR) as usize));
         let is_wrong = |((at, block), sectors): &((Bytes, &Option<Vec<u8>>), &[Sector])| match block {
@@ -82,7 +81,7 @@ impl Sectors {
         blocks.into_iter().find(is_wrong).map(|((at, _), _)| at)
     }
 
-    /// What they are after an opening that found this; what could not be read stays what it was.
+    /// Returns the sectors after an opening that found this content; unreadable sectors keep their state.
     fn after(mut self, content: &[Option<Vec<u8>>]) -> Sectors {
         for (i, block) in content.iter().enumerate() {
             let start = BLOCK * i as u64;
@@ -94,7 +93,7 @@ impl Sectors {
         self
     }
 
-    /// Whether bytes are what was written last.
+    /// True if the bytes are the latest written values.
     fn is_now(&self, range: &Range<Bytes>, content: &[u8]) -> bool {
         let sectors = &self.0[(range.start / SECTOR) as usize..(range.end / SECTOR) as usize];
         let mut sectors = content.chunks(SECTOR.as_usize()).zip(sectors);
@@ -103,7 +102,7 @@ impl Sectors {
     }
 }
 
-/// A guest of a volume that has just been recovered, with a part of its own.
+/// A guest of a recovered volume, with a part of its own.
 struct Guest {
     volume: Rig,
     part: Range<Bytes>,
@@ -202,17 +201,17 @@ pub fn alone(options: &mut OpenOptions) {
     (options.distrust, options.recover) = (vec![SSD], true);
 }
 
-/// A volume that has been recovered before: asked for again, or served like any other.
+/// Opens a volume that was recovered before: with another request for recovery, or as an ordinary volume.
 async fn open_again(world: &World, left: &Left, faults: &Faults, asked: bool) -> Rig {
     let devices = || left.devices(world, faults);
     if asked && let Ok((volume, _)) = open_with(world.clone(), devices(), alone).await {
         return volume;
     }
-    // All of the journal has been applied.
+    // The whole journal has been applied.
     open(world.clone(), devices()).await.expect("the disk has all")
 }
 
-/// All blocks of a volume that can be read.
+/// Reads all blocks of a volume; `None` for unreadable blocks.
 pub async fn readable(volume: &Rig) -> Vec<Option<Vec<u8>>> {
     let (arena, mut blocks) = (Arena::new(MIB), Vec::new());
     for i in 0..SIZE / BLOCK {
@@ -223,16 +222,16 @@ pub async fn readable(volume: &Rig) -> Vec<Option<Vec<u8>>> {
     blocks
 }
 
-/// What is left of a volume without its SSD.
+/// The remainder of a volume without its SSD.
 #[derive(Clone)]
 struct Left {
     disk: Disk,
-    /// Another disk, on which nothing lay.
+    /// Another disk, without extents.
     other: Option<Disk>,
 }
 
 impl Left {
-    /// At this instant; the others go on.
+    /// A copy at this instant; the originals continue.
     fn fork(&self, world: &World) -> Left {
         Left { disk: self.disk.fork(world), other: self.other.as_ref().map(|other| other.fork(world)) }
     }
@@ -252,10 +251,10 @@ impl Left {
     }
 }
 
-/// A disk whose SSD is lost.
+/// A disk after the loss of its SSD.
 pub struct Lost {
     pub disk: Disk,
-    /// All of the volume as the disk is once its journal has been applied.
+    /// Content of the volume once the disk's journal has been applied.
     pub base: Vec<u8>,
     pub superblock: Superblock,
 }
@@ -297,8 +296,8 @@ async fn lose_ssd_of(world: &World, other: Option<Disk>, seed: u64, rng: &mut Rn
     (Lost { disk: lost.disk.clone(), base: bytes, superblock: volume.superblock() }, lost)
 }
 
-/// The SSD is lost, and guests go on with the disk at once, with or without another one, through a few power
-/// cuts.
+/// The SSD is lost, and guests continue on the disk at once, with or without another disk, through a few
+/// power cuts.
 pub fn recover_at_work(seed: u64) {
     recover(seed, 0.0);
 }
@@ -330,7 +329,7 @@ fn recover(seed: u64, often: f64) {
                 if rng.chance(0.8) {
                     left.power_cut(&mut rng);
                 }
-                // Guests go on while what is left is looked at.
+                // Guests continue while the remainder is inspected.
                 let (at_cut, changed) = (now.borrow().clone(), damage.borrow().changed.clone());
                 let left = left.restart(&world);
                 let asked = rng.chance(0.3);
@@ -345,7 +344,7 @@ fn recover(seed: u64, often: f64) {
                     opened.close().await.expect("the disk is sound");
                 }
                 if rng.chance(often / 4.0) {
-                    // While guests are at work. What was bad may be good again.
+                    // While guests work. Bad places may be good again.
                     let mut known = damage.borrow().clone();
                     go_bad(&faults, &mut known, (&here.disk, &superblock), &mut rng).await;
                     damage.borrow_mut().blocks = known.blocks;
@@ -366,7 +365,7 @@ fn recover(seed: u64, often: f64) {
     });
 }
 
-/// Waits for the end of a recovery, after guests have written all of the extents of which something is lost.
+/// Waits for the end of a recovery, after guests have written all damaged extents.
 async fn end_recovery(volume: &Rig, damage: &Damage, seed: u64) {
     let before = readable(volume).await;
     let ended = volume.complete_recovery().await;
@@ -393,8 +392,8 @@ async fn end_recovery(volume: &Rig, damage: &Damage, seed: u64) {
     assert_eq!(volume.superblock().features.incompat & Features::UNAPPLIED, 0);
 }
 
-/// Another disk is used like any other once the recovery has ended, and then the volume needs it if something
-/// lies there alone.
+/// Another disk is an ordinary disk once the recovery has ended. From then on the volume needs the other
+/// disk if data lies there alone.
 async fn go_on_with_other(world: &World, volume: &Rig, here: &Left, rng: &mut Rng) {
     for _ in 0..100_000 {
         if volume.status().devices[2].state != DeviceState::Active {

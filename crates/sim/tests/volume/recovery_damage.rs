@@ -1,4 +1,4 @@
-//! Bad places in the journal of a disk that keeps epochs, and what they may cost.
+//! Bad places in the journal of a disk that keeps epochs, and their legal cost.
 
 use crate::epochs::{BLOCK, EXTENT, SIZE};
 use crate::recovery_campaign::{SECTOR, Sectors};
@@ -13,16 +13,16 @@ use braid_sim::{Disk, FaultPlan, Faults, World};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Blocks that may be errors, because a segment that cannot be read had something of them.
+/// Blocks that may be errors, because an unreadable segment names the blocks.
 #[derive(Clone, Default)]
 pub struct Damage {
     pub blocks: BTreeSet<Bytes>,
-    /// Extents that guests have changed: nothing of the journal is needed of these.
+    /// Extents that guests have changed: these extents need nothing of the journal.
     pub changed: BTreeSet<Bytes>,
 }
 
 impl Damage {
-    /// That of a place of the disk which cannot be read.
+    /// Adds the damage of an unreadable place of the disk.
     fn add(&mut self, segments: &[Segment], bad: &Range<Bytes>) {
         let is_bad = |segment: &&Segment| segment.lies.start < bad.end && bad.start < segment.lies.end;
         for Entry { range, .. } in segments.iter().filter(is_bad).flat_map(|segment| &segment.entries) {
@@ -38,7 +38,7 @@ impl Damage {
         self.blocks.range(range.start.align_down(BLOCK)..range.end).any(|block| self.may_fail(*block))
     }
 
-    /// A guest has changed some extents, or could not.
+    /// Notes a guest's change of some extents, or its failure.
     pub fn note(&mut self, sectors: &mut Sectors, range: &Range<Bytes>, changed: Result<()>) {
         let extents = range.start.align_down(EXTENT)..range.end.align_up(EXTENT);
         match changed {
@@ -53,13 +53,13 @@ impl Damage {
 
 /// A segment of the journal on a disk.
 pub struct Segment {
-    /// Its bytes, behind its index page, as bytes of the disk.
+    /// Place of the segment's bytes on the disk, behind the segment's index page.
     pub lies: Range<Bytes>,
-    /// What it has.
+    /// Ranges in the segment.
     pub entries: Vec<Entry>,
 }
 
-/// The state page of a disk that keeps epochs, and the segments of its run, the oldest first.
+/// Reads the state page of a disk that keeps epochs, and the segments of its run, the oldest first.
 pub async fn journal_of(disk: &Disk, superblock: &Superblock) -> (StatePage, Vec<Segment>) {
     let region = superblock.region(RegionKind::EpochJournal, 0).expect("it has a journal of epochs");
     let (volume, ring, arena) = (superblock.volume, region.offset + SEGMENTS, Arena::new(MIB));
@@ -78,7 +78,7 @@ pub async fn journal_of(disk: &Disk, superblock: &Superblock) -> (StatePage, Vec
     (state, segments)
 }
 
-/// A place that one of the segments lies in, if there is one.
+/// Draws a place within one of the segments, if there is a segment.
 fn bad_place(segments: &[Segment], rng: &mut Rng) -> Option<Range<Bytes>> {
     let segments: Vec<&Segment> =
         segments.iter().filter(|segment| segment.lies.start < segment.lies.end).collect();
@@ -89,14 +89,14 @@ fn bad_place(segments: &[Segment], rng: &mut Rng) -> Option<Range<Bytes>> {
     Some(lies.start + SECTOR * start..lies.start + SECTOR * (start + len))
 }
 
-/// A disk, some place of which may be bad, and what that may cost.
+/// A disk with a possible bad place, and the legal cost of the place.
 pub struct Bad {
     pub faults: Faults,
     pub damage: Damage,
 }
 
 impl Bad {
-    /// As likely as `often` says, of what is left of a disk after guests have changed some extents.
+    /// Draws a bad place with probability `often`, on a disk after guests have changed some extents.
     pub async fn draw(
         world: &World,
         (disk, superblock): (&Disk, &Superblock),
@@ -112,7 +112,7 @@ impl Bad {
     }
 }
 
-/// A place of a journal goes bad.
+/// Makes a place of a journal bad.
 pub async fn go_bad(
     faults: &Faults,
     damage: &mut Damage,
@@ -121,7 +121,7 @@ pub async fn go_bad(
 ) {
     let (state, segments) = journal_of(disk, superblock).await;
     if state.state == State::Recovered && rng.chance(0.2) {
-        // One of the two that say what has been applied.
+        // One of the two state pages with the progress of the recovery.
         let region = superblock.region(RegionKind::EpochJournal, 0).expect("it has a journal of epochs");
         let page = region.offset + PAGE * rng.below(2);
         faults.set(FaultPlan { bad_reads: Some(page..page + SECTOR), ..FaultPlan::default() });

@@ -1,4 +1,4 @@
-//! Devices that leave a volume although they are lost, or are lost while they leave.
+//! Lost devices that leave a volume, and devices lost while they leave.
 
 use crate::deadlines::{mirror, no_faults};
 use crate::rig::busy::{busy, end};
@@ -10,8 +10,8 @@ use braid_format::superblock::DeviceState;
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, Faults, Faulty, World};
 
-/// A device failed while it drained, or was gone at the next opening: its removal was forgotten, and the
-/// administrator had to ask for it again. Once it is found again it does not come back, either.
+/// A device failed while draining, or was missing at the next opening: its removal was forgotten, and the
+/// administrator had to request the removal again. A device found later does not return, either.
 #[test]
 fn the_removal_of_a_device_goes_on_if_it_is_lost_meanwhile() {
     for (seed, crash) in (0..3).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -38,8 +38,8 @@ fn the_removal_of_a_device_goes_on_if_it_is_lost_meanwhile() {
     }
 }
 
-/// The device was given up while another change of the superblocks kept its removal waiting. The removal was
-/// acknowledged, and the superblocks did not say so: after a crash it was forgotten.
+/// A device was failed while its removal waited for another change of the superblocks. The removal was
+/// acknowledged, but the superblocks did not record the removal: after a crash the removal was forgotten.
 #[test]
 fn the_removal_of_a_device_goes_on_if_it_is_given_up_before_it_is_recorded() {
     let world = World::new(630);
@@ -70,8 +70,8 @@ fn the_removal_of_a_device_goes_on_if_it_is_given_up_before_it_is_recorded() {
     world.halt();
 }
 
-/// What could not move was recorded as changing all the same, every second: a crash made an idle volume copy
-/// all of it.
+/// Extents that could not move were recorded as changing all the same, every second: after a crash an idle
+/// volume copied all of its data.
 #[test]
 fn a_drain_that_can_move_nothing_leaves_no_span_in_doubt() {
     let world = World::new(640);
@@ -88,11 +88,11 @@ fn a_drain_that_can_move_nothing_leaves_no_span_in_doubt() {
             volume.write(MIB * at, &bytes, Durability::Fua).await.unwrap();
         }
         rt.sleep(Nanos::from_secs(60)).await;
-        // With this write the volume looks whether another daemon has the devices. The removal does not wait
-        // for a look then, so the drain has moved nothing when the other device fails.
+        // This write makes the volume check whether another daemon has the devices. The removal does not
+        // wait for a check then, so the drain has moved nothing when the other device fails.
         volume.write(Bytes::ZERO, &crate::rig::filled(&arena, KIB * 4, 1), Durability::Fua).await.unwrap();
         volume.remove_device(LAST).await.unwrap();
-        // Only the first one is left, which has a copy of what they shared.
+        // Only the first device is left, with a copy of the extents that both others held.
         volume.fail_device(DeviceId(1)).await.unwrap();
         rt.sleep(Nanos::from_secs(60)).await;
         assert_eq!((state(&volume, LAST), volume.status().spans), (DeviceState::Draining, (0, 0)));
@@ -100,7 +100,7 @@ fn a_drain_that_can_move_nothing_leaves_no_span_in_doubt() {
     world.halt();
 }
 
-/// What a lost device held gets its second copy elsewhere, and nothing is degraded any more.
+/// Extents of a lost device receive a second copy elsewhere, and no extent stays degraded.
 #[test]
 fn a_device_that_is_lost_is_removed_and_all_has_two_copies_again() {
     for seed in 0..4 {
@@ -118,7 +118,7 @@ fn a_device_that_is_lost_is_removed_and_all_has_two_copies_again() {
             let status = busy.volume.status();
             assert_eq!(status.devices[2].state, DeviceState::Removed, "{:?}", status.devices[2].drain);
             assert_eq!(busy.volume.status().behind, Bytes::ZERO);
-            // Either of the others can go now.
+            // Either remaining device can go now.
             busy.faults[seed as usize % 2].vanish();
             rt.sleep(Nanos::from_secs(30)).await;
             end(&rt, busy, &[1 - seed as usize % 2]).await;
@@ -127,9 +127,9 @@ fn a_device_that_is_lost_is_removed_and_all_has_two_copies_again() {
     }
 }
 
-/// A device was taken out of use and was to be removed, and the machine crashed. The device was still there,
-/// so the next opening took it back and brought it up to date: it never left, and the device that was to take
-/// its place stayed empty.
+/// A device was taken out of use and was to be removed, and the machine crashed. The device was still
+/// present, so the next opening resynchronised the device: the device never left, and its replacement stayed
+/// empty.
 #[test]
 fn a_device_out_of_use_leaves_after_a_crash_too_though_it_is_there() {
     let world = World::new(610);
@@ -162,8 +162,8 @@ fn a_device_out_of_use_leaves_after_a_crash_too_though_it_is_there() {
     world.halt();
 }
 
-/// What a device that is dead held alone, with one copy, is lost by name: the device can be removed all the
-/// same, with the journal on it.
+/// With one copy, data on a dead device alone is lost by name: the device can be removed all the same, with
+/// its journal.
 #[test]
 fn a_dead_device_leaves_a_volume_of_one_copy_once_it_is_given_up() {
     for dead in [0, 1, 2] {

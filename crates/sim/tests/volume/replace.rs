@@ -1,4 +1,4 @@
-//! A new device in the place of one that is gone.
+//! A new device in the place of a lost device.
 
 use crate::rig::{Bench, bench, bench_in, filled, holds, make, open, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
@@ -25,7 +25,7 @@ pub fn replacement(device: u16) -> Replacement {
     }
 }
 
-/// A device of the class of one of the two, with something else on it.
+/// A new device of the same class as the device in `place`, with other content.
 fn new_disk(world: &World, place: usize, size: Bytes) -> Disk {
     let options = if place == 0 { DiskOptions::ssd(size) } else { DiskOptions::hdd(size) };
     Disk::new(world, options.with_blank(Blank::Garbage(99)))
@@ -39,8 +39,8 @@ fn new_device(bench: &Bench, place: usize, size: Bytes) -> Faulty<Disk> {
     sound(&bench.world, new_disk(&bench.world, place, size))
 }
 
-/// After a shutdown and after a crash, whichever device goes, whatever its layout: once the new one is up to
-/// date, it serves alone.
+/// After a shutdown and after a crash, whichever device is lost, whatever its layout: once the new device
+/// has been rebuilt, it serves alone.
 #[test]
 fn a_new_device_gets_all_copies_and_then_serves_alone() {
     for (place, layout, closes) in
@@ -48,7 +48,7 @@ fn a_new_device_gets_all_copies_and_then_serves_alone() {
     {
         let bench = bench(1);
         let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
-        // A little larger than the old one.
+        // Slightly larger than the old device.
         let new = new_device(&bench, place, MIB * 8 + KIB * 100);
         let disks = bench.disks.clone();
         bench.run(async move {
@@ -58,12 +58,12 @@ fn a_new_device_gets_all_copies_and_then_serves_alone() {
             if closes {
                 volume.close().await.unwrap();
             }
-            // What the software had given to the devices when it was killed.
+            // The disks with all writes of the software at its kill.
             let all: Vec<_> = disks.iter().map(|disk| sound(&world, disk.fork(&world))).collect();
             let rest = vec![all[1 - place].clone()];
             let names = ["the survivor".to_owned()];
             replace(&world, rest.clone(), &names, &new, &replacement(place as u16)).await.unwrap();
-            // The old one is none of the volume's any more.
+            // The old device is no longer a member of the volume.
             let error = refused(open(world.clone(), all.clone()).await);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
             let both = vec![rest[0].clone(), new.clone()];
@@ -82,7 +82,8 @@ fn a_new_device_gets_all_copies_and_then_serves_alone() {
     }
 }
 
-/// The SSD alone holds what `pass` has not copied yet: a new device must not make that loss final unasked.
+/// The SSD alone holds data that `pass` has not copied yet: a new device must not make the loss final
+/// without a request.
 #[test]
 fn a_device_that_alone_holds_something_is_not_replaced_until_it_is_given_up() {
     let bench = bench(2);
@@ -139,7 +140,7 @@ fn a_device_that_does_not_fit_is_refused_and_nothing_changes() {
     });
 }
 
-/// With one copy there is nothing that a new device could get its copies from.
+/// With one copy, a new device has no source for its copies.
 #[test]
 fn a_volume_with_one_copy_says_that_it_cannot() {
     let bench = bench(4);
@@ -153,8 +154,8 @@ fn a_volume_with_one_copy_says_that_it_cannot() {
     });
 }
 
-/// A power cut at any moment: the volume opens without the new device and with it, and the replacement can be
-/// done again.
+/// A power cut at any moment: the volume opens without the new device and with the new device, and the
+/// replacement can be repeated.
 #[test]
 fn a_replacement_that_is_interrupted_can_be_done_again() {
     for cut in (1..90).step_by(2) {
@@ -186,7 +187,7 @@ fn a_replacement_that_is_interrupted_can_be_done_again() {
             let rt = world.clone();
             world.block_on(async move {
                 let names = ["the survivor".to_owned(), "the new disk".to_owned()];
-                // Without a superblock of its own, the new device belongs to nothing yet.
+                // Without a superblock of its own, the new device belongs to no volume yet.
                 let belongs = braid_engine::identify(&rt, std::rc::Rc::new(new.clone()), "it").await.is_ok();
                 let given = match with_new && belongs {
                     true => vec![survivor.clone(), new.clone()],
@@ -213,7 +214,7 @@ fn a_replacement_that_is_interrupted_can_be_done_again() {
     }
 }
 
-/// Taken out of use by hand: the rest goes on at once, and nothing is taken that alone holds something.
+/// Taken out of use by hand: the other device continues at once. A device with an only copy is not taken.
 #[test]
 fn a_device_is_taken_out_of_use_only_if_all_of_it_is_elsewhere() {
     let bench = bench(5);
@@ -233,7 +234,7 @@ fn a_device_is_taken_out_of_use_only_if_all_of_it_is_elsewhere() {
         volume.write(MIB, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
         assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 1).await.unwrap());
         assert_eq!(refused(volume.fail_device(DeviceId(0)).await).kind(), ErrorKind::Invalid);
-        // The software is killed: the other one knows that it is alone.
+        // The software is killed: the other device knows that it is alone.
         let killed: Vec<_> = disks.iter().map(|disk| sound(&world, disk.fork(&world))).collect();
         let alone = open(world.clone(), vec![sound(&world, disks[1].fork(&world))]).await.unwrap();
         assert!(holds(&alone, &arena, MIB, MIB, 2).await.unwrap());
@@ -246,8 +247,8 @@ fn a_device_is_taken_out_of_use_only_if_all_of_it_is_elsewhere() {
     });
 }
 
-/// A lost device was to be removed, and got a successor instead: that was taken for the old one, stayed out
-/// of use, and was removed.
+/// A lost device was to be removed, but was replaced instead. The new device was taken for the old, stayed
+/// out of use, and was removed.
 #[test]
 fn the_successor_of_a_device_that_was_to_be_removed_is_used() {
     let bench = bench(6);

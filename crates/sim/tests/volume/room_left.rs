@@ -1,5 +1,4 @@
-//! The size of a volume that was given none: what it leaves for other policies, and that these fit as was
-//! said.
+//! The default size of a volume: the room for other policies, and whether these policies fit as promised.
 
 use crate::rig::{Rig, open, options, refused, sound};
 use braid_base::{Bytes, MIB};
@@ -39,7 +38,7 @@ async fn made(world: &World, mix: Mix, options: &CreateOptions) -> (Vec<Disk>, S
     (disks, superblock)
 }
 
-/// The size of a volume on devices, and the slots of these.
+/// The size of a volume on devices, and the slots of the devices.
 fn size(mix: Mix, options: CreateOptions) -> (Bytes, Vec<u64>) {
     let world = World::new(1);
     world.clone().block_on(async move {
@@ -49,7 +48,7 @@ fn size(mix: Mix, options: CreateOptions) -> (Bytes, Vec<u64>) {
     })
 }
 
-/// Slots of a device that extents may have, beside those kept for moves.
+/// Slots of a device for extents, without the slots kept for moves.
 fn usable(slots: u64) -> u64 {
     slots - (slots / 100).max(4)
 }
@@ -83,7 +82,7 @@ fn nothing_is_left_by_mirrors_on_one_class_of_devices_or_under_a_size() {
         let all = CreateOptions { left: Left::Nothing, ..options.clone() };
         assert_eq!(size(mix, options), size(mix, all), "{policy}");
     }
-    // Policies that use one class leave it whole, as the other class is free.
+    // A policy that uses one class leaves no room in the class, as the other class is free.
     let (found, slots) = size(PAIR, of("ssd-only", 1));
     assert_eq!(found, EXTENT * usable(slots[0]));
     let (found, slots) = size(PAIR, of("hdd-only", 1));

@@ -1,5 +1,5 @@
-//! Neighbouring blocks with extra copies are one request: to the SSD, if they lie side by side there, and to
-//! the disk across clean ones.
+//! Neighbouring blocks with extra copies are one request: to the SSD, if the blocks are neighbours there,
+//! and to the disk across clean blocks.
 
 use crate::rig::cached::{HDD, SSD, bench, caching};
 use crate::rig::{Bench, Rig, filled, holds, open_with};
@@ -14,8 +14,8 @@ const BLOCK: Bytes = Bytes(4 << 10);
 const EXTENT: Bytes = Bytes(128 << 10);
 const SIZE: Bytes = Bytes(2 << 20);
 
-/// Writes and reads go where the test says; notes what guests' requests are to the devices, and how long
-/// those are that copy what they read.
+/// A policy that directs writes and reads as the test says. Records guests' requests to the devices, and the
+/// lengths of requests that copy read blocks.
 #[derive(Clone, Default)]
 struct Told {
     to_extra: Rc<Cell<bool>>,
@@ -68,7 +68,7 @@ struct Case {
     told: Told,
 }
 
-/// Runs a test on a volume that lies on the disk, holds 1 and has no memory cache.
+/// Runs a test on a volume on the disk, filled with 1, without a memory cache.
 fn on_disk(test: impl AsyncFn(&Case) + Copy + 'static) {
     for seed in 0..8 {
         let bench = bench(seed, MIB * 8, MIB * 8);
@@ -121,8 +121,8 @@ impl Case {
     }
 }
 
-/// Under PostMark hystor took 1.8 times as long as the disk alone: each block of a write was a request to the
-/// SSD, one after the other.
+/// Under PostMark hystor took 1.8 times as long as the disk alone: each block of a write was a separate
+/// request to the SSD.
 #[test]
 fn a_write_to_new_extra_copies_is_one_request_and_so_is_a_read_of_them() {
     on_disk(async |case| {
@@ -131,7 +131,7 @@ fn a_write_to_new_extra_copies_is_one_request_and_so_is_a_read_of_them() {
         assert_eq!(case.volume.status().extra_blocks, (32, 32));
         assert!(case.holds(EXTENT * 3, EXTENT, 2).await);
         assert_eq!(case.requests(), [(SSD, Direction::Read, EXTENT)]);
-        // Over what is there, and beyond it.
+        // Over existing copies, and beyond.
         case.write_extra(EXTENT * 3 + BLOCK * 4, BLOCK * 6, 3).await;
         assert_eq!(case.requests(), [(SSD, Direction::Write, BLOCK * 6)]);
         case.admit(EXTENT * 5, EXTENT).await;
@@ -146,8 +146,8 @@ fn a_write_to_new_extra_copies_is_one_request_and_so_is_a_read_of_them() {
     });
 }
 
-/// The disk had a request for what lies before a clean copy, and one for what lies behind it, with a turn of
-/// the disk between them.
+/// The disk received a request for the blocks before a clean copy, and another for the blocks behind, with a
+/// turn of the disk in between.
 #[test]
 fn a_read_takes_clean_copies_from_the_disk_that_lie_between_what_it_alone_has() {
     on_disk(async |case| {
@@ -158,7 +158,7 @@ fn a_read_takes_clean_copies_from_the_disk_that_lie_between_what_it_alone_has() 
         assert!(case.holds(Bytes::ZERO, EXTENT, 1).await);
         let expected = [(SSD, Direction::Read, BLOCK), (HDD, Direction::Read, BLOCK * 31)];
         assert_eq!(case.requests(), expected, "the first block does not lie between");
-        // A dirty one is newer than what the disk has.
+        // A dirty copy is newer than the disk.
         case.write_extra(BLOCK * 10, BLOCK, 2).await;
         case.told.requests.take();
         assert!(case.holds(BLOCK, BLOCK * 9, 1).await && case.holds(BLOCK * 11, BLOCK * 21, 1).await);
@@ -169,7 +169,7 @@ fn a_read_takes_clean_copies_from_the_disk_that_lie_between_what_it_alone_has() 
         assert_eq!(case.requests(), expected.map(|(device, len)| (device, Direction::Read, len)));
         let values: Vec<u8> = whole.with_bytes(|bytes| bytes.iter().step_by(4096).copied().collect());
         assert!(values.iter().enumerate().all(|(block, &value)| value == if block == 10 { 2 } else { 1 }));
-        // Nor is a long one passed over: 17 blocks of 4 KiB.
+        // Nor is a long clean run read over: 17 blocks of 4 KiB.
         case.admit(EXTENT * 2 + BLOCK * 4, BLOCK * 17).await;
         case.told.requests.take();
         assert!(case.holds(EXTENT * 2, EXTENT, 1).await);
@@ -194,11 +194,11 @@ fn blocks_that_a_write_covers_in_part_keep_the_rest_of_what_they_held() {
     });
 }
 
-/// The block slots of what goes to make room must not be those of what is being written.
+/// Eviction must not take the block slots of the blocks being written.
 #[test]
 fn a_write_in_a_full_cache_keeps_the_copies_of_what_it_writes() {
     on_disk(async |case| {
-        // Clean copies of everything: as many as there is room for.
+        // Clean copies of everything, as far as there is room.
         for extent in 0..16 {
             case.admit(EXTENT * extent, EXTENT).await;
         }

@@ -1,4 +1,4 @@
-//! Requests at any byte, of any length, with their bytes anywhere in memory, on devices that want aligned
+//! Requests at any byte, of any length, with bytes anywhere in memory, on devices that require aligned
 //! requests and buffers.
 
 use crate::adopted;
@@ -9,17 +9,17 @@ use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::{Arena, Buf, Device, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 
-/// What the page of a buffer has before the bytes of a request.
+/// Bytes of a buffer's page before the bytes of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lead {
-    /// Nothing: as a guest's buffer began before.
+    /// None: like the earlier buffers of guests.
     Nothing,
-    /// As much as the page of the volume: as frontends have it.
+    /// As many as in the page of the volume: as with frontends.
     Same,
     Any,
 }
 
-/// Of offsets and lengths, and of addresses.
+/// Alignments of offsets and lengths, and of addresses.
 const ALIGNMENTS: [(u64, u64); 4] = [(512, 512), (4096, 512), (512, 4096), (4096, 4096)];
 
 fn aligned(mut options: DiskOptions, (alignment, memory_alignment): (u64, u64)) -> DiskOptions {
@@ -43,11 +43,11 @@ fn place(arena: &Arena, rng: &mut Rng, lead: Lead, at: Bytes, len: Bytes) -> Buf
     arena.try_alloc(lead + len).expect("the arena is large enough").slice(lead..lead + len)
 }
 
-/// Requests of guests with sectors of 512 B, and of any bytes at all; then what the volume holds.
+/// Makes requests with sectors of 512 B, and at any bytes; then checks the content of the volume.
 async fn any_shape<D: Device>(volume: &Volume<World, D>, world: &World, lead: Lead, what: &str) {
     let (mut rng, arena, size) = (world.fork_rng(), Arena::new(MIB * 2), volume.size());
     let mut expected = vec![0; size.as_usize()];
-    // Over extents, and within one; those of the bug first.
+    // Across extents, and within an extent; the requests of the bug first.
     let known = [(512, 300_032), (1, 300_000), (4_097, 9_000), (131_073, 300_001), (size.0 - 1, 1)];
     for round in 0..60 {
         let (at, len) = known.get(round).copied().unwrap_or_else(|| {
@@ -89,9 +89,9 @@ async fn any_shape<D: Device>(volume: &Volume<World, D>, world: &World, lead: Le
     volume.audit().await.unwrap_or_else(|error| panic!("{what}: {error}"));
 }
 
-/// A guest's buffer began at a page, whatever the offset was. A piece that begins at an extent was aligned on
-/// the device, and began anywhere in memory: direct I/O refused it. All guests with sectors of 512 B met that
-/// where files want pages (btrfs, tmpfs), and with it EIO; a mirror became degraded.
+/// A guest's buffer began at a page, whatever the offset. A piece at the beginning of an extent was aligned
+/// on the device but not in memory: direct I/O refused the request. Guests with sectors of 512 B met EIO on
+/// files that require pages (btrfs, tmpfs); a mirror became degraded.
 #[test]
 fn requests_of_any_shape_reach_devices_that_want_aligned_memory() {
     let policies = [

@@ -1,4 +1,4 @@
-//! Writes to one block of a cache at the same time.
+//! Concurrent writes to one block of a cache.
 
 use crate::rig::cached::{HDD, SSD, bench, make_warm};
 use crate::rig::{Bench, Rig, filled, holds};
@@ -13,7 +13,7 @@ use std::rc::Rc;
 const BLOCK: Bytes = Bytes(4 << 10);
 const BLOCKS: u64 = 512;
 
-/// Of writes, those that begin with a block go to the extra copy, all others to the home.
+/// A policy: writes that begin with a block go to the extra copy, all others to the home.
 struct ByPlace;
 
 impl Policy for ByPlace {
@@ -41,7 +41,7 @@ impl Policy for ByPlace {
     }
 }
 
-/// Runs a test on a volume all of whose blocks have clean extra copies and hold 1.
+/// Runs a test on a volume filled with 1, with clean extra copies of all blocks.
 fn on_warm(test: impl AsyncFn(&Bench, &Rig) + 'static) {
     let bench = bench(3, MIB * 8, MIB * 8);
     let world = bench.world.clone();
@@ -54,7 +54,7 @@ fn on_warm(test: impl AsyncFn(&Bench, &Rig) + 'static) {
     });
 }
 
-/// Begins a write; what becomes of it, once it has ended.
+/// Begins a write; the cell holds the result once the write has ended.
 fn write(bench: &Bench, volume: &Rig, at: Bytes, value: u8) -> Rc<Cell<Option<bool>>> {
     let (bytes, volume, done) = (filled(&bench.arena, KIB, value), volume.clone(), Rc::new(Cell::new(None)));
     let told = done.clone();
@@ -71,7 +71,7 @@ async fn ended(bench: &Bench, done: &Cell<Option<bool>>) -> bool {
     done.get().expect("it has ended")
 }
 
-/// A stream of requests that begin and end within blocks went to the disk as one request after the other.
+/// Requests that begin and end within blocks went to the disk one after the other.
 #[test]
 fn writes_that_share_a_block_and_no_sector_do_not_wait_for_each_other() {
     on_warm(async |bench, volume| {
@@ -92,8 +92,8 @@ fn writes_that_share_a_block_and_no_sector_do_not_wait_for_each_other() {
     });
 }
 
-/// The SSD does not take what a write to the home brings up to date there, and meanwhile another write makes
-/// that copy dirty.
+/// The SSD rejects the update of an extra copy by a write to the home, and meanwhile another write makes the
+/// copy dirty.
 #[test]
 fn a_copy_that_missed_a_write_and_became_dirty_gets_it() {
     on_warm(async |bench, volume| {

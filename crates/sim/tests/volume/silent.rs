@@ -1,5 +1,5 @@
-//! Disks that fall silent and are given up for that, durably: what guests see, what a power cut finds, and
-//! how they come back.
+//! Disks that fall silent and are failed for their silence, durably: the view of guests, the state after a
+//! power cut, and the return of the disks.
 
 use crate::deadlines::{hang, mirror, no_faults, parts, recover, state, timed, write};
 use crate::rig::life::addition;
@@ -10,9 +10,9 @@ use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::Runtime;
 use braid_sim::{Disk, DiskOptions, Faulty};
 
-/// While nobody wrote, a disk that hung stayed `slow` for as long as it hung: the volume had one copy left,
-/// and no record said so. It is given up after a minute, durably, whoever asked it: guests that read, or the
-/// watchdog.
+/// Without writes, a hung disk stayed `slow` as long as the hang lasted: the volume had one copy left, and
+/// no record said so. The disk is failed after a minute, durably, whether guests read or only the watchdog
+/// asked.
 #[test]
 fn a_device_that_answers_no_read_for_a_minute_is_given_up() {
     for (seed, reads) in [(21, true), (22, false), (23, true)] {
@@ -22,7 +22,7 @@ fn a_device_that_answers_no_read_for_a_minute_is_given_up() {
             bench.run(async move {
                 let volume = make(world.clone(), all.clone(), &mirror(3)).await;
                 volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
-                // Nothing is left to be written.
+                // All pending writes are done.
                 world.sleep(Nanos::from_secs(60)).await;
                 hang(&disks[hung]);
                 for second in 0..90 {
@@ -40,7 +40,7 @@ fn a_device_that_answers_no_read_for_a_minute_is_given_up() {
                 let write = write(&volume, Bytes::ZERO, filled(&arena, KIB * 64, 2), Durability::Fua);
                 let (took, written) = timed(&world, write).await;
                 assert!(written.is_ok() && took < Nanos::from_secs(1), "{took}");
-                // It answers what it was asked long ago. It is stale, and comes back as such.
+                // The disk answers its old requests. The disk is stale, and returns as stale.
                 recover(&disks[hung]);
                 world.sleep(Nanos::from_secs(5)).await;
                 assert_eq!(state(&volume, hung), DeviceState::Failed);
@@ -63,8 +63,8 @@ fn a_device_that_answers_no_read_for_a_minute_is_given_up() {
     }
 }
 
-/// The disk hangs while the window is on its way to it, and guests write beyond the bound, or wait for
-/// flushes. Then the power fails, and it is found stale.
+/// The disk hangs while the window is on its way to the disk, and guests write beyond the bound, or wait for
+/// flushes. Then the power fails, and the disk is found stale.
 #[test]
 fn guests_of_pass_go_on_without_a_disk_that_hangs() {
     for (seed, policy) in [
@@ -109,8 +109,8 @@ fn guests_of_pass_go_on_without_a_disk_that_hangs() {
     }
 }
 
-/// Each device counted its own seconds. One that came later never counted as one that had answered since, and
-/// a device that hung was not given up.
+/// Each device's silence was timed separately. A device that fell silent later never counted as having
+/// answered since, so a hung device was not failed.
 #[test]
 fn a_device_that_hangs_is_given_up_beside_one_that_came_late() {
     for hung in [0, 1, 2] {

@@ -1,4 +1,4 @@
-//! Devices that fail slowly: they answer every request, ten times later than they used to.
+//! Devices that fail slowly: every request is answered, ten times later than before.
 
 use crate::deadlines::no_faults;
 use crate::rig::cached::make_warm;
@@ -15,7 +15,7 @@ fn parts(bench: &Bench) -> (World, Arena, Vec<Disk>) {
     (bench.world.clone(), bench.arena.clone(), bench.disks.clone())
 }
 
-/// What a disk is asked from now on takes so much longer.
+/// From now on each operation of a disk takes this much longer.
 fn slow_down(disk: &Disk, millis: u64) {
     let stall = Nanos::from_millis(millis)..Nanos::from_millis(millis) + Nanos(1);
     disk.faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
@@ -25,7 +25,7 @@ fn recover(disk: &Disk) {
     disk.faults().set(FaultPlan::default());
 }
 
-/// A guest reads and writes for so long.
+/// A guest reads and writes for this long.
 async fn work(world: &World, volume: &Rig, arena: &Arena, seconds: u64) {
     let (end, mut at) = (world.now() + Nanos::from_secs(seconds), Bytes::ZERO);
     while world.now() < end {
@@ -36,7 +36,7 @@ async fn work(world: &World, volume: &Rig, arena: &Arena, seconds: u64) {
     }
 }
 
-/// `pass` reads from the SSD, however long that takes; and nobody asks a device for anything that is avoided.
+/// `pass` reads from the SSD, however slow; and an avoided device receives no requests of its own.
 #[test]
 fn a_device_ten_times_slower_than_its_history_is_not_read_until_it_recovers() {
     for seed in 0..4 {
@@ -56,7 +56,7 @@ fn a_device_ten_times_slower_than_its_history_is_not_read_until_it_recovers() {
             assert_eq!(status.devices[SSD].state, DeviceState::Slow);
             assert!(status.devices[SSD].times_slower.is_some_and(|times| times > 100.0));
             assert_eq!(state(1), DeviceState::Active);
-            // What was written last lies on the SSD alone; all else is read from the disk.
+            // The newest writes lie on the SSD alone; everything else is read from the disk.
             world.sleep(Nanos::from_secs(5)).await;
             let before = volume.status().devices[SSD].stats.guest_reads;
             for block in 0..256 {
@@ -100,8 +100,8 @@ fn new_extents_do_not_go_to_a_slow_device_as_long_as_another_has_room() {
     });
 }
 
-/// The home of a new extent was to be on the SSD, which was slow: it went to a disk, and its second copy, on
-/// another one, was left behind all the same. What had been flushed to that disk alone was lost with it.
+/// The home of a new extent was meant for the slow SSD, but went to a disk. Its second copy, on another
+/// disk, was left stale all the same. A loss of the first disk lost the flushed data there.
 #[test]
 fn a_new_extent_that_does_not_get_the_home_it_should_have_is_not_behind() {
     let bench = bench(8);

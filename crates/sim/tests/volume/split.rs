@@ -1,4 +1,4 @@
-//! The SSD split between tier and cache, and split anew while the volume runs.
+//! The SSD split between tier and cache, and split again while the volume runs.
 
 use super::rig::cached::{HDD, SSD, all_hold, bench};
 use super::rig::{Rig, filled, open_with, options};
@@ -22,8 +22,8 @@ fn homes_on_disk(volume: &Rig) -> usize {
     extents.filter(|&at| home(at) == Some(HDD)).count()
 }
 
-/// A volume of which half lies on the SSD tier, and whose cache is full of blocks of the other half; `dirty`
-/// if these were written.
+/// A volume with half of its extents on the SSD tier, and a cache full of blocks of the other half; `dirty`
+/// if these blocks were written.
 async fn in_use(world: &World, volume: &Rig, arena: &Arena, dirty: bool) {
     let all = (0..SIZE / MIB).map(|i| MIB * i);
     for at in all.clone() {

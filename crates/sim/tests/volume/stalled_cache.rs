@@ -1,5 +1,5 @@
-//! An SSD that stops answering before a disk that is well: what lies on the disk is read all the same, though
-//! the SSD has dirty blocks, and so cannot be given up.
+//! An SSD that stops answering before a sound disk: data on the disk is read all the same, though the SSD
+//! has dirty blocks, and so cannot be failed.
 
 use crate::deadlines::{hang, recover, timed};
 use crate::rig::cached::{HDD, SSD, bench, caching};
@@ -15,11 +15,11 @@ use std::rc::Rc;
 const SIZE: Bytes = Bytes(4 << 20);
 const EXTENT: Bytes = Bytes(128 << 10);
 const BLOCK: Bytes = Bytes(4 << 10);
-/// A deadline, and a tick of the watchdog before and after that.
+/// A deadline, and a tick of the watchdog before and after.
 const LONGEST: Nanos = Nanos::from_secs(8);
 
-/// Every read makes an extra copy. Writes to the first eighth of each extent are dirty, others go to the
-/// disk. Plans promote and write back.
+/// A policy with an extra copy for every read. Writes to the first eighth of each extent are dirty, others
+/// go to the disk. Plans promote and write back.
 struct Warm {
     rng: Rng,
     plans: bool,
@@ -63,7 +63,7 @@ fn is_dirtied(at: Bytes) -> bool {
     at % EXTENT < EXTENT / 8
 }
 
-/// A volume on the disk, in which the first eighth of each extent is dirty on the SSD.
+/// A volume on the disk, with the first eighth of each extent dirty on the SSD.
 async fn half_dirty(bench: &Bench, plans: bool, cache_extents: usize) -> Rig {
     let made = caching(1, SIZE);
     braid_engine::create(&bench.devices(), &made).await.expect("the devices are fit");
@@ -88,9 +88,9 @@ async fn half_dirty(bench: &Bench, plans: bool, cache_extents: usize) -> Rig {
     volume
 }
 
-/// A read of an untouched block began to make an extra copy of it on an SSD that had stopped answering, with
-/// the lock of its extent. Other reads of the extent, which lies on a disk that was well, waited for a
-/// minute, and then, as the next copy was begun, for another one.
+/// A read of an untouched block began to make an extra copy on an SSD that had stopped answering, under the
+/// lock of the block's extent. Other reads of the extent, on a sound disk, waited for a minute. As the next
+/// copy began, the reads waited for another minute.
 #[test]
 fn an_extra_copy_on_a_stalled_ssd_keeps_no_guest_from_the_disk() {
     let bench = bench(1, MIB * 16, MIB * 16);
@@ -98,7 +98,7 @@ fn an_extra_copy_on_a_stalled_ssd_keeps_no_guest_from_the_disk() {
     world.clone().block_on(async move {
         let volume = half_dirty(&bench, false, 0).await;
         hang(&bench.disks[SSD.index()]);
-        // Untouched, the same again, the next one of its extent, and others.
+        // An untouched block, the same block again, the next block of its extent, and others.
         for at in [MIB, MIB, MIB + BLOCK, MIB * 2, MIB * 2, MIB + BLOCK * 2, MIB * 3].map(|at| at + KIB * 64)
         {
             let into = filled(&bench.arena, BLOCK, 0);
@@ -106,7 +106,7 @@ fn an_extra_copy_on_a_stalled_ssd_keeps_no_guest_from_the_disk() {
             assert!(read.is_ok() && took < LONGEST, "{took} at {at}: {read:?}");
             assert!(into.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 1)));
         }
-        // What the SSD alone has is an error, in time.
+        // Data on the SSD alone is an error, in time.
         let into = filled(&bench.arena, BLOCK, 0);
         let (took, read) = timed(&world, volume.read(MIB, &into)).await;
         assert!(read.is_err() && took < Nanos::from_secs(62), "{took}: {read:?}");
@@ -118,17 +118,16 @@ fn an_extra_copy_on_a_stalled_ssd_keeps_no_guest_from_the_disk() {
     });
 }
 
-/// Guests that read what lies on the disk, here and there, while the SSD stalls for some seconds now and
-/// then.
+/// Guests that read data on the disk, in many places, while the SSD stalls for some seconds now and then.
 async fn read_on(world: World, volume: Rig, seed: u64, longest: Rc<Cell<Nanos>>, ended: Rc<Cell<u32>>) {
     let (mut rng, arena) = (Rng::new(seed), Arena::new(MIB));
     for _ in 0..400 {
-        // A write may have to wait for the journal, which lies on the SSD, with its extent: those that are
-        // written are not read.
+        // A write may wait for the journal on the SSD, and its extent waits, too: written extents are not
+        // read.
         let write = rng.chance(0.1);
         let extents = if write { 24..SIZE / EXTENT } else { 0..24 };
         let at = EXTENT * rng.between(extents.start, extents.end) + BLOCK * rng.between(8, EXTENT / BLOCK);
-        // One whose device is late may be filled later: never used again.
+        // A late device may fill the buffer later: the buffer is never used again.
         let into = Arena::new(BLOCK).alloc(BLOCK).await;
         let (took, done) = timed(&world, async {
             match write {
@@ -170,7 +169,7 @@ fn reads_of_a_healthy_disk_wait_no_longer_than_deadlines_though_the_ssd_stalls()
                 world.sleep(Nanos::from_millis(rng.below(stall))).await;
                 recover(&ssd);
             }
-            // At most behind a task that has the extent's lock and one that waits for it, each with a
+            // At most behind a task with the extent's lock and a task waiting for the lock, each with a
             // deadline.
             assert!(longest.get() < LONGEST * 2, "seed {seed}: {}", longest.get());
             world.sleep(Nanos::from_secs(10)).await;

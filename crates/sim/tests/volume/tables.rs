@@ -1,4 +1,4 @@
-//! Devices that have no table of devices of their own, or one that cannot be read.
+//! Devices without a table of devices, or with an unreadable table.
 
 use crate::apart::interrupted;
 use crate::device_returns::{plugged_in, state, wait_until_active};
@@ -15,12 +15,12 @@ use braid_sim::{Disk, Faulty, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// An SSD and a disk with tables, and a disk without one.
+/// An SSD and a disk with tables, and a disk without a table.
 const SSD: usize = 0;
 const WITH: usize = 1;
 const WITHOUT: usize = 2;
 
-/// A volume of these, with something in each MiB, shut down. All homes are on the SSD.
+/// A volume of these disks, with data in each MiB, shut down. All homes are on the SSD.
 async fn made(world: &World, arena: &Arena) -> Vec<Disk> {
     let disks = vec![disk(world, true), disk(world, false), disk(world, false)];
     let devices = disks.iter().map(|disk| sound(disk, world)).collect();
@@ -50,9 +50,9 @@ async fn all_hold(volume: &Rig, arena: &Arena, value: u8) -> bool {
     true
 }
 
-/// An opening beside the SSD was interrupted, and another one, of the same number, was without it. The disk
-/// that was in both has no table that tells of the second one: what was written then was copied over, or
-/// read, as it came.
+/// An opening with the SSD was interrupted, and another opening of the same number was without the SSD. The
+/// disk of both openings has no table to reveal the second opening: its data was overwritten, or read, by
+/// chance.
 #[test]
 fn a_device_without_a_table_that_was_used_apart_is_refused() {
     let bench = bench(30);
@@ -88,8 +88,8 @@ fn a_device_without_a_table_that_was_used_apart_is_refused() {
     });
 }
 
-/// The table of an opening that was interrupted was on the SSD alone, which then was gone for good. The disks
-/// hold everything, and were refused for ever.
+/// The table of an interrupted opening was on the SSD alone, which was then lost for good. The disks hold
+/// everything, and were refused for ever.
 #[test]
 fn an_interrupted_opening_whose_table_is_gone_keeps_nobody_out() {
     let bench = bench(31);
@@ -110,7 +110,7 @@ fn an_interrupted_opening_whose_table_is_gone_keeps_nobody_out() {
     });
 }
 
-/// The same, but the other disk had been given up while the volume was open: what it holds is older.
+/// The same, but the other disk had been failed while the volume was open: its data is older.
 #[test]
 fn an_interrupted_opening_brings_no_device_back_that_was_given_up_before() {
     let bench = bench(32);
@@ -130,8 +130,8 @@ fn an_interrupted_opening_brings_no_device_back_that_was_given_up_before() {
     });
 }
 
-/// One half went on without the other, and then the other without the first one. Only the first one's table
-/// tells, and that cannot be read.
+/// One half was used without the other, and then the other without the first. Only the table of the first
+/// half knows, and this table is unreadable.
 #[test]
 fn a_half_whose_table_cannot_be_read_is_brought_up_to_date_only_if_it_is_given_up() {
     let bench = bench(33);
@@ -162,8 +162,8 @@ fn a_half_whose_table_cannot_be_read_is_brought_up_to_date_only_if_it_is_given_u
     });
 }
 
-/// A half that was given up while the volume was open, and was not used since, is made anew though its table
-/// cannot be read: those that gave it up know all.
+/// A half was failed while the volume was open, and was not used since. This half is rebuilt though its
+/// table is unreadable: the devices that failed the half know everything.
 #[test]
 fn a_half_that_failed_and_whose_table_cannot_be_read_keeps_nobody_out() {
     let bench = bench(38);
@@ -185,8 +185,8 @@ fn a_half_that_failed_and_whose_table_cannot_be_read_keeps_nobody_out() {
     });
 }
 
-/// A half failed just as the other one had been brought up to date from it: its table calls that one
-/// returning, without which it never went on.
+/// A half failed just after the other had been resynchronised from it: its table calls the other half
+/// returning, though the failed half never continued alone.
 #[test]
 fn a_half_that_failed_when_the_other_was_up_to_date_again_is_no_half_used_apart() {
     let bench = bench(34);
@@ -216,8 +216,8 @@ fn a_half_that_failed_when_the_other_was_up_to_date_again_is_no_half_used_apart(
     });
 }
 
-/// Each half was about to be opened alone, one of them more often: the numbers of that one were to be higher
-/// than those of the volume that it was to come back to.
+/// Each half was about to be opened alone, one of them more often, so that its numbers exceed the numbers of
+/// the volume to which the half is to return.
 #[test]
 fn a_device_with_higher_numbers_does_not_come_back_to_an_open_volume() {
     let mut refusals = 0;
@@ -249,7 +249,8 @@ fn a_device_with_higher_numbers_does_not_come_back_to_an_open_volume() {
     assert!(refusals > 0);
 }
 
-/// The new device's superblock was written before any table that knows it: with it, the volume was refused.
+/// The superblock of a new device was written before any table with the device: with the device, the volume
+/// was refused.
 #[test]
 fn a_replacement_that_was_interrupted_leaves_a_volume_that_opens() {
     let bench = bench(36);
@@ -288,7 +289,7 @@ fn a_replacement_that_was_interrupted_leaves_a_volume_that_opens() {
     });
 }
 
-/// A table whose sum is right, and that says of a device that it had no room for superblocks.
+/// A table with a correct checksum, and with a device that has no room for superblocks.
 #[test]
 fn a_table_with_a_device_that_is_too_small_ends_no_opening_early() {
     let bench = bench(37);

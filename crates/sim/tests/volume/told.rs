@@ -1,4 +1,4 @@
-//! A policy that places extents all over the devices, and moves what it is told to.
+//! A policy with extents spread over all devices, and with moves at a test's request.
 
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_policy::{DeviceView, Home, Move, Occasion, Placement, Plan, Policy, Second, View};

@@ -15,10 +15,10 @@ const JOURNAL: DeviceId = DeviceId(0);
 const PIECE: Bytes = Bytes(16 << 10);
 const SIZE: Bytes = Bytes(4 << 20);
 const PIECES: u64 = SIZE.0 / PIECE.0;
-/// How long after its flush what lies on the other SSD needs the journal.
+/// Time after its flush for which data on the other SSD needs the journal.
 const OLDEST: Nanos = Nanos::from_secs(5);
 
-/// Homes are on the disk. Writes to `on` go to that SSD alone, others to the home.
+/// A policy with homes on the disk. Writes to `on` go to this SSD alone, others to the home.
 struct Cache {
     disk: DeviceId,
     on: Option<DeviceId>,
@@ -50,7 +50,7 @@ impl Policy for Cache {
     }
 }
 
-/// Where the second SSD and the disk are. The witness is on the second device.
+/// Places of the second SSD and the disk. The witness is on the second device.
 #[derive(Clone, Copy)]
 struct Order {
     ssd: DeviceId,
@@ -75,7 +75,7 @@ fn run(seed: u64, test: impl AsyncFnOnce(World) + 'static) {
     world.halt();
 }
 
-/// A volume of which all pieces are 1 at their homes, and 2 on the second SSD, as of a checkpoint.
+/// A volume with all pieces 1 at their homes, and 2 on the second SSD, as of a checkpoint.
 async fn made_dirty(world: &World, disks: &[Disk], order: Order) -> Rig {
     let how = CreateOptions { policy: "hdd-only".to_owned(), size: Some(SIZE), ..options(84) };
     let (volume, arena) = (make(world.clone(), sound(disks), &how).await, Arena::new(MIB));
@@ -100,7 +100,7 @@ async fn put(volume: &Rig, arena: &Arena, pieces: std::ops::Range<u64>, value: u
     volume.flush().await.unwrap();
 }
 
-/// Whether a piece has this value; none if it reads as an error.
+/// True if a piece has this value; `None` if a read fails.
 async fn reads(volume: &Rig, arena: &Arena, piece: u64, value: u8) -> Option<bool> {
     holds(volume, arena, PIECE * piece, PIECE, value).await.ok()
 }
@@ -116,7 +116,7 @@ fn give_up(o: &mut OpenOptions) {
     o.distrust = vec![JOURNAL];
 }
 
-/// The devices without the SSD that has the journal, as a power cut leaves them.
+/// The devices without the SSD with the journal, after a power cut.
 fn left(world: &World, disks: &[Disk]) -> Vec<Disk> {
     let left: Vec<Disk> = disks[1..].iter().map(|disk| disk.fork(world)).collect();
     left.iter().for_each(Disk::lose_cache);
@@ -158,8 +158,8 @@ fn what_was_written_back_and_overwritten_since_does_not_become_older() {
     }
 }
 
-/// Blocks became dirty on the second SSD after the last checkpoint. Only the journal knew, and without it
-/// they read as the disk's older bytes, though the SSD was there.
+/// Blocks became dirty on the second SSD after the last checkpoint. Only the journal knew these blocks.
+/// Without the journal the blocks read as the disk's older bytes, though the SSD was there.
 #[test]
 fn what_became_dirty_since_is_whole() {
     for order in ORDERS {
@@ -183,8 +183,8 @@ fn what_became_dirty_since_is_whole() {
     }
 }
 
-/// A block that was written back long ago left the cache, and the guest wrote to the disk past it: no record
-/// of the flush that followed spoke of the block.
+/// A block that was written back long ago left the cache, and the guest's write bypassed the cache: no
+/// record of the next flush named the block.
 #[test]
 fn a_clean_copy_that_goes_is_listed_before_the_disk_is_newer() {
     for order in ORDERS {
@@ -205,7 +205,7 @@ fn a_clean_copy_that_goes_is_listed_before_the_disk_is_newer() {
     }
 }
 
-/// The list of recent entries cannot be read: what was dirty on the second SSD reads as errors, and is named.
+/// The list of recent entries is unreadable: dirty blocks on the second SSD read as errors, and are named.
 #[test]
 fn without_the_list_dirty_blocks_read_as_errors() {
     run(4, async |world| {
@@ -234,9 +234,9 @@ fn without_the_list_dirty_blocks_read_as_errors() {
     });
 }
 
-/// A place of the witness is bad. What left the second cache is listed in the other place. Without the SSD
-/// with the journal the bad place may have been the newer one: that is refused, and after a repair no block
-/// is older.
+/// A place of the witness is bad. Blocks that left the second cache are listed in the other place. Without
+/// the SSD with the journal, the bad place may have been the newer: the opening is refused, and after a
+/// repair no block is older.
 #[test]
 fn what_left_the_cache_is_listed_beside_a_bad_place() {
     for (order, bad) in ORDERS.into_iter().flat_map(|order| [(order, 0), (order, 1)]) {
@@ -275,19 +275,19 @@ fn what_left_the_cache_is_listed_beside_a_bad_place() {
     }
 }
 
-/// What is known of a piece: the newest value, when it was flushed, and whether it may lie on the lost SSD
-/// alone.
+/// Knowledge about a piece: the newest value, the time of its flush, and whether the piece may lie on the
+/// lost SSD alone.
 #[derive(Clone, Copy, Default)]
 struct Known {
     value: u8,
     at: Nanos,
     on_lost: bool,
-    /// It was written to an SSD: 5 s later that is known without the journal.
+    /// True if written to an SSD: after 5 s the write is known without the journal.
     on_ssd: bool,
 }
 
-/// Draws a life, a power cut, and the loss of the SSD with the journal. What was flushed 5 s before, or lies
-/// on the disk, is not older than that.
+/// Draws a life, a power cut, and the loss of the SSD with the journal. Data flushed 5 s earlier, or on the
+/// disk, is not older than its flush.
 pub fn lives_end_with_one_of_two_ssds(seed: u64) -> (usize, usize) {
     let world = World::new(seed);
     let rt = world.clone();

@@ -1,5 +1,4 @@
-//! What was flushed to two copies, one of which has a single fault, while another device is lost, slow or
-//! silent.
+//! Data flushed to two copies, one with a single fault, while another device is lost, slow or silent.
 
 use crate::deadlines::hang;
 use crate::rig::{Rig, filled, open, options, sound};
@@ -15,12 +14,13 @@ use braid_sim::{Bad, Disk, DiskOptions, FaultPlan, StoredDisk, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Homes on device 0, second copies on device 1, but for those of the first extents: these lie on device 2.
+/// A policy with homes on device 0 and second copies on device 1; second copies of the first extents are on
+/// device 2.
 #[derive(Clone, Default)]
 struct Placed {
-    /// So many extents have their second copies on device 2.
+    /// Number of extents with second copies on device 2.
     on_third: u32,
-    /// So much the second copies may lack.
+    /// Maximum lag of the second copies.
     behind: Option<Bytes>,
 }
 
@@ -55,7 +55,7 @@ impl Policy for Placed {
     }
 }
 
-/// When the third device goes, on which no copy of anything lies.
+/// Time of the loss of the third device, which holds no copy.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Goes {
     /// Never.
@@ -68,8 +68,8 @@ enum Goes {
     AtOpening,
 }
 
-/// One bad place of a home; its second copy is sound, and was flushed. A third device is lost. Gives what a
-/// guest reads at once, and after ten minutes.
+/// A home has one bad place; its second copy is sound, and was flushed. A third device is lost. Returns a
+/// guest's reads at once, and after ten minutes.
 fn a_third_device(goes: Goes) -> [Result<u8, String>; 2] {
     run(1, async move |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
@@ -112,8 +112,8 @@ fn a_third_device_that_holds_no_copy_is_no_reason_to_lose_a_place_that_the_secon
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// As [`a_third_device`], but then the device of the homes is lost, whose second copies are sound, and were
-/// flushed. Gives what a guest reads after that.
+/// As [`a_third_device`], but then the device of the homes is lost, with sound, flushed second copies
+/// elsewhere. Returns a guest's read afterwards.
 fn a_third_device_and_then_a_home(goes: Goes, stops: bool) -> Result<u8, String> {
     run(6, async move |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
@@ -156,7 +156,7 @@ fn a_third_device_and_then_a_home(goes: Goes, stops: bool) -> Result<u8, String>
 fn a_third_device_that_holds_no_copy_is_no_reason_why_a_volume_cannot_do_without_a_home() {
     let mut wrong = Vec::new();
     for goes in [Goes::No, Goes::BesideUndecided, Goes::LongAfter, Goes::AtOpening] {
-        // A volume of three devices is not served from one, if it was served from all before.
+        // A volume of three devices is not served from one device if all devices served before.
         for stops in [false, true].into_iter().filter(|stops| !(*stops && goes == Goes::No)) {
             let read = a_third_device_and_then_a_home(goes, stops);
             wrong.extend((read != Ok(value(5))).then_some((goes, stops, read)));
@@ -166,7 +166,7 @@ fn a_third_device_that_holds_no_copy_is_no_reason_why_a_volume_cannot_do_without
 }
 
 /// A bad place of a home, in a span in which the second copy of another extent missed a write. A guest can
-/// read it; then the volume is stopped, and served again.
+/// read the place; then the volume is stopped, and served again.
 #[test]
 fn a_stop_costs_nothing_that_could_be_read_before_it() {
     let mut read = Vec::new();
@@ -192,8 +192,8 @@ fn a_stop_costs_nothing_that_could_be_read_before_it() {
     assert_eq!(read, [Ok(value(5)), Ok(value(5))]);
 }
 
-/// A mirror after a crash of its daemon, all of which is undecided, or behind where that was recorded. Block
-/// `i` of an extent holds `value(i)`.
+/// A mirror after a crash of its daemon: everything is undecided, or stale if recorded as stale. Block `i`
+/// of an extent holds `value(i)`.
 async fn made(
     world: &World,
     arena: &Arena,
@@ -222,8 +222,8 @@ async fn made(
     (volume, disks)
 }
 
-/// As [`a_stop_costs_nothing_that_could_be_read_before_it`], of an extent whose second copy becomes the home
-/// at the stop, since the device of the home lacks something in the span: the bad place is in the second
+/// As [`a_stop_costs_nothing_that_could_be_read_before_it`], but the second copy of the extent becomes the
+/// home at the stop, since the device of the home lacks a write in the span. The bad place is in the second
 /// copy.
 #[test]
 fn a_stop_makes_no_home_of_a_second_copy_that_cannot_be_read() {
@@ -237,7 +237,7 @@ fn a_stop_makes_no_home_of_a_second_copy_that_cannot_be_read() {
                 let placed = volume.explain(KIB * 128 * extent).expect("it is sound");
                 (placed.home.expect("it has one"), placed.second.expect("it has one"))
             };
-            // Both lie in the last span.
+            // Both extents lie in the last span.
             let (missing, crossed) = (480, 484);
             let (home, second) = (places(missing), places(crossed));
             assert_eq!([home.0.0, home.1.0], [DeviceId(0), DeviceId(1)]);
@@ -260,8 +260,8 @@ fn a_stop_makes_no_home_of_a_second_copy_that_cannot_be_read() {
     assert_eq!(read, [Ok(value(5)), Ok(value(5))]);
 }
 
-/// Blocks of 64 KiB. A home has a bad place in one sector, and a guest writes another one of the same block,
-/// of which the second copy has nothing yet.
+/// Blocks of 64 KiB. A home has a bad place in one sector, and a guest writes another sector of the same
+/// block. The second copy has nothing of the block yet.
 fn beside_a_bad_place(block_size: Bytes, behind: Option<Bytes>) -> Result<u8, String> {
     run(2, async move |world| {
         let arena = Arena::new(MIB * 4);
@@ -296,7 +296,7 @@ fn a_write_to_a_sector_of_a_block_is_no_reason_to_lose_another_sector_that_the_s
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The first MiB of an extent is decided, and both copies are alike there; then the home does not answer.
+/// The first MiB of an extent is decided, and both copies are alike there; then the home falls silent.
 #[test]
 fn a_guest_gets_what_both_copies_have_though_the_home_is_silent_and_the_extent_is_undecided_elsewhere() {
     let read = run(3, async |world| {
@@ -309,8 +309,8 @@ fn a_guest_gets_what_both_copies_have_though_the_home_is_silent_and_the_extent_i
     assert_eq!(read, [Ok(value(3)), Ok(value(3)), Ok(value(4))]);
 }
 
-/// The second device is slow. A guest writes a whole block that the home cannot read any more, and the power
-/// fails before it is told of success. What was flushed there before is in the second copy.
+/// The second device is slow. A guest writes a whole block that is unreadable in the home, and the power
+/// fails before the acknowledgement. The block's flushed content is in the second copy.
 #[test]
 fn a_write_under_way_costs_nothing_that_was_flushed_to_a_slow_device() {
     let mut lost = Vec::new();
@@ -359,12 +359,12 @@ fn cut(disks: &[Disk], rng: &mut Rng) -> Vec<StoredDisk> {
         .collect()
 }
 
-/// The second copies of so many extents miss writes.
+/// Number of extents whose second copies miss writes.
 const MISSED: u32 = 8;
 
-/// The second copies of some extents, on this disk, missed writes that were flushed. The resync copies them,
-/// and the home's device is given up before this disk was flushed. Then the power fails. Gives how many power
-/// cuts were tried, and after which of them an extent was older.
+/// The second copies of some extents, on this disk, missed flushed writes. The resync copies the writes, and
+/// the home's device is failed before this disk was flushed. Then the power fails. Returns the number of
+/// power cuts, and the cuts after which an extent was older.
 fn given_up_before_the_target_is_flushed(on: usize, seed: u64) -> (usize, Vec<(u64, u32, u8)>) {
     run(seed, async move |world| {
         let arena = Arena::new(MIB * 4);
@@ -386,13 +386,13 @@ fn given_up_before_the_target_is_flushed(on: usize, seed: u64) -> (usize, Vec<(u
             assert_eq!(volume.outdated_devices(), []);
         };
         let (volume, disks) = made(&world, &arena, (how, policy), missed).await;
-        // The resync of the first span has to wait for a flush of all.
+        // The resync of the first span has to wait for a flush of all devices.
         disks[on].faults().set(slowly(900));
         let last = MIB * 64 - KIB * 128;
         volume.write(last, &filled(&arena, BLOCK, 9), Durability::Fua).await.expect("the disks are sound");
         disks[1].faults().set(slowly(if on == 1 { 300 } else { 1500 }));
         disks[2].faults().set(FaultPlan::default());
-        // The first span has been copied, and another one is being copied.
+        // The first span has been copied, and the copy of another span is in progress.
         while volume.status().behind > MIB * 58 {
             world.sleep(Nanos::from_millis(50)).await;
         }
@@ -443,8 +443,8 @@ fn what_a_resync_copied_is_durable_before_the_device_that_it_came_from_is_given_
     }
 }
 
-/// The journal of a device cannot be written for a moment, and the other device does not answer for a while,
-/// which has a journal, too. Nothing is lost. Both devices are well again, and the volume is served anew.
+/// The journal of one device is unwritable for a moment, and the other device, with the other journal, is
+/// silent for a while. Nothing is lost. Both devices recover, and the volume is opened again.
 fn journals_of_both(fails: bool, hangs: bool, rest: u64) -> Result<u8, String> {
     run(8, async move |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;

@@ -1,6 +1,6 @@
-//! Mirrors between a crash and the end of its resync: either device may be lost then, while the volume is
-//! served, by another crash, or after a shutdown. What was flushed is there, and what a guest has read and
-//! flushed since stays what it was.
+//! Mirrors between a crash and the end of the resync. Either device may be lost then: while the volume is
+//! served, by another crash, or after a shutdown. All flushed data is there, and blocks that a guest has
+//! read and flushed since the crash do not change.
 
 use crate::rig::{Rig, open, options, sound};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
@@ -12,12 +12,12 @@ use std::rc::Rc;
 
 const BLOCK: Bytes = Bytes(4 << 10);
 
-/// What a guest knows of a block.
+/// Knowledge of a guest about a block.
 #[derive(Clone, Default)]
 struct Known {
-    /// What a crash may leave: what was flushed last, and what was there or was written since.
+    /// Contents that a crash may leave: the last flushed content, the content before, and later writes.
     legal: Vec<Vec<u8>>,
-    /// What it is, since the guest has written or read it.
+    /// Present content, once the guest has written or read the block.
     now: Option<Vec<u8>>,
 }
 
@@ -27,7 +27,7 @@ impl Known {
     fn is_legal(&self, bytes: &[u8]) -> bool {
         match &self.now {
             Some(now) => now == bytes,
-            // A write under way may be torn anywhere.
+            // A write in flight may be torn anywhere.
             None => bytes.iter().enumerate().all(|(i, byte)| self.legal.iter().any(|l| l[i] == *byte)),
         }
     }
@@ -37,7 +37,7 @@ impl Known {
     }
 }
 
-/// One volume, the guest that knows it, and a drawn life.
+/// One volume, the guest with its knowledge, and a random life.
 struct Life {
     rt: World,
     rng: Rng,
@@ -52,25 +52,25 @@ struct Life {
     crashes: u32,
 }
 
-/// What is drawn beside reads and writes.
+/// Random events besides reads and writes.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Variant {
     discards: bool,
     /// Policies that defer, and changes of the policy.
     defers: bool,
-    /// Bad places on the device that is lost.
+    /// Number of the lost device, with bad places.
     bad: Option<usize>,
-    /// Single requests to that device fail.
+    /// Number of the lost device, with single failing requests.
     faults: Option<usize>,
     three: bool,
     /// Devices are drained.
     drains: bool,
-    /// Flushes of that device fail now and then, and lose what they should have made durable.
+    /// Number of the device whose flushes fail now and then, and lose the writes that they cover.
     flushes: Option<usize>,
 }
 
 impl Variant {
-    /// Whether the loss of a device may be refused.
+    /// True if the loss of a device may be refused.
     fn may_refuse(&self) -> bool {
         self.defers || self.bad.is_some() || self.faults.is_some() || self.flushes.is_some() || self.drains
     }
@@ -120,13 +120,13 @@ impl Life {
         }
     }
 
-    /// After another crash all of a span is behind in which a bad place kept copies from being alike: then
-    /// the first copies alone count, with the bad places that they have.
+    /// If a bad place kept copies from being alike, another crash leaves all of the span stale: then the
+    /// first copies alone count, with their bad places.
     fn may_lack(&self) -> bool {
         self.variant.bad.is_some() && self.crashes > 1
     }
 
-    /// Writes a few blocks to their end, or leaves the write under way.
+    /// Writes a few blocks to their end, or leaves the write in flight.
     async fn write(&mut self, is_left: bool) {
         let count = 1 + self.rng.below(16) as usize;
         let first = self.rng.below((self.blocks.borrow().len() - count) as u64) as usize;
@@ -196,7 +196,7 @@ impl Life {
         }
     }
 
-    /// A guest works for a while: so many of ten requests are reads.
+    /// A guest works for a while: `reads` of ten requests are reads.
     async fn work(&mut self, steps: u64, reads: u64) {
         for _ in 0..steps {
             if let Some(at) =
@@ -256,7 +256,7 @@ impl Life {
         }
     }
 
-    /// A block, mostly one in which copies may differ.
+    /// A block, mostly a block with possibly different copies.
     fn drawn_block(&mut self) -> usize {
         let blocks = self.blocks.borrow();
         let unknown = |known: &Known| known.now.is_none() && known.legal.len() > 1;
@@ -267,7 +267,7 @@ impl Life {
         }
     }
 
-    /// Ends the volume in the middle of its work, and gives what its disks hold then.
+    /// Ends the volume in the middle of its work, and returns the content of its disks.
     async fn crash(&mut self) -> Vec<StoredDisk> {
         self.crashes += 1;
         let (daemon_alone, left) = (self.rng.chance(0.3), self.rng.below(4));
@@ -289,8 +289,7 @@ impl Life {
         stored
     }
 
-    /// Serves the volume from these of its disks, all of which answer slowly, so that a resync takes its
-    /// time.
+    /// Serves the volume from these disks. All disks answer slowly, so that a resync takes its time.
     async fn open(&mut self, stored: Vec<StoredDisk>) {
         self.broken = false;
         self.disks = stored.into_iter().map(|disk| disk.attach(&self.rt)).collect();
@@ -301,13 +300,13 @@ impl Life {
         self.disks.iter().for_each(|disk| disk.faults().set(plan.clone()));
     }
 
-    /// Whether the volume can be served from these.
+    /// True if the volume can be served from these disks.
     async fn opens(&self, stored: &[StoredDisk]) -> bool {
         let disks: Vec<Disk> = stored.iter().map(|disk| disk.clone().attach(&self.rt)).collect();
         open(self.rt.clone(), sound(&disks)).await.is_ok()
     }
 
-    /// Shuts the volume down, and gives what its disks hold then.
+    /// Shuts the volume down, and returns the content of its disks.
     async fn close(&mut self) -> Vec<StoredDisk> {
         self.disks.iter().for_each(|disk| disk.faults().set(FaultPlan::default()));
         if let Err(error) = self.volume.close().await {
@@ -325,8 +324,8 @@ impl Life {
     }
 }
 
-/// A mirror that crashes, loses one of its devices before or after the end of the resync, and gets it back.
-/// Whether it was before.
+/// A mirror crashes, loses one of its devices before or after the end of the resync, and receives the device
+/// back. True if the loss came before the end.
 pub fn loses_a_device(seed: u64, variant: Variant) -> bool {
     let world = World::new(seed);
     let rt = world.clone();
@@ -378,16 +377,16 @@ pub fn loses_a_device(seed: u64, variant: Variant) -> bool {
     was_behind
 }
 
-/// How many of `usual` lives, or as many as are asked for, lose a device before the end of a resync; and all
-/// there are.
+/// Returns the number of lives that lose a device before the end of a resync, and the number of all lives:
+/// `usual`, or as many as requested.
 fn lives(usual: u64, variant: impl Fn(u64) -> Variant) -> (u64, u64) {
     let seeds =
         std::env::var("BRAID_CRASH_SEEDS").map_or(usual, |count| count.parse().expect("a number of seeds"));
     ((0..seeds).map(|seed| u64::from(loses_a_device(seed, variant(seed)))).sum(), seeds)
 }
 
-/// With the journal calling such spans behind, the loss of the device with the homes was refused without
-/// `--distrust`, though both had all that was flushed.
+/// When the journal still called such spans behind, the loss of the device with the homes was refused
+/// without `--distrust`, though both devices had all flushed data.
 #[test]
 fn either_device_may_be_lost_before_the_resync_after_a_crash_has_ended() {
     let (met, seeds) = lives(60, |_| Variant::default());

@@ -1,5 +1,5 @@
-//! Attacks on what a crash leaves undecided: copies that are chosen twice, places that nobody can read though
-//! a sound copy is there, and a resync that does not end.
+//! Attacks on undecided spans after a crash: copies that are chosen twice, unreadable places despite a sound
+//! copy, and a resync that does not end.
 
 use crate::deadlines::hang;
 use crate::rig::{Rig, filled, open, options, sound};
@@ -12,7 +12,8 @@ use braid_sim::{Bad, Disk, DiskOptions, FaultPlan, World};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Homes on device 0, or on device 1 in every second extent, and the second copies on the other one.
+/// A policy with homes on device 0, or on device 1 for every second extent, and the second copies on the
+/// other device.
 #[derive(Clone, Default)]
 struct Told {
     alternates: bool,
@@ -45,14 +46,14 @@ impl Policy for Told {
     }
 }
 
-/// A mirror after a crash of its daemon, all of which is undecided.
+/// A mirror after a crash of its daemon: everything is undecided.
 pub struct Crashed {
     pub volume: Rig,
     pub disks: Vec<Disk>,
     told: Told,
     pub arena: Arena,
     world: World,
-    /// Where its last extent begins, and where the copies of that lie.
+    /// Start of the last extent, and the places of its copies.
     pub last: Bytes,
     pub home: Bytes,
     pub second: Bytes,
@@ -60,7 +61,7 @@ pub struct Crashed {
 
 const SIZE: Bytes = Bytes(64 << 20);
 
-/// What block `i` of the last extent holds.
+/// Content of block `i` of the last extent.
 pub fn value(i: u64) -> u8 {
     1 + (i % 200) as u8
 }
@@ -141,14 +142,14 @@ pub fn run<T: 'static>(seed: u64, test: impl AsyncFnOnce(World) -> T + 'static) 
     result
 }
 
-/// An extent moves while a guest reads a block of it that the home cannot give any more: the guest gets what
-/// the second copy has, and flushes. The move has copied what the home had.
+/// An extent moves while a guest reads a block that is unreadable in the home: the guest receives the second
+/// copy, and flushes. The move has copied the content of the home.
 #[test]
 fn what_a_guest_was_given_stays_though_the_home_was_copied_before() {
     let (read, after) = run(1, async |world| {
         let torn = |disk: &Disk, home: Bytes| disk.poke(home + BLOCK * 5, &[222; 4096]);
         let it = crashed(&world, KIB * 128, false, torn).await;
-        // The resync does not come to the last extent yet, and the move takes its time.
+        // The resync does not reach the last extent yet, and the move takes its time.
         it.disks[1].faults().set(slowly(4000));
         it.disks[2].faults().set(slowly(2000));
         let extent = ExtentId((it.last / (KIB * 128)) as u32);
@@ -165,7 +166,7 @@ fn what_a_guest_was_given_stays_though_the_home_was_copied_before() {
     assert_eq!(after, read, "nobody wrote there");
 }
 
-/// One bad place on each device, in different blocks of one extent: each block can be read somewhere.
+/// One bad place on each device, in different blocks of one extent: each block is readable on some device.
 fn two_bad_places(
     (home, how_home): (u64, Bad),
     (second, how_second): (u64, Bad),
@@ -200,8 +201,8 @@ fn a_home_that_cannot_be_written_in_one_block_still_has_the_others() {
     assert_eq!(two_bad_places((10, Bad::ForEver), (20, Bad::UntilWritten), 10), []);
 }
 
-/// The second device does not answer for some seconds, while a guest reads a sound block of an extent in
-/// which the home has a bad place elsewhere.
+/// The second device is silent for some seconds, while a guest reads a sound block of an extent. The home
+/// has a bad place elsewhere in the extent.
 #[test]
 fn a_device_that_does_not_answer_for_a_while_is_no_reason_to_lose_a_block_of_it() {
     let mut lost = Vec::new();
@@ -210,7 +211,7 @@ fn a_device_that_does_not_answer_for_a_while_is_no_reason_to_lose_a_block_of_it(
             let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
             it.disks[1].faults().set(slowly(1000));
             it.disks[0].spoil(it.home + BLOCK * 20..it.home + BLOCK * 21, Bad::UntilWritten);
-            // The volume cannot do without it.
+            // The volume cannot do without the device.
             let (_, first) = it.volume.explain(Bytes::ZERO).expect("it is sound").home.expect("it is sound");
             let bad = FaultPlan { bad_writes: Some(first..first + BLOCK), ..FaultPlan::default() };
             it.disks[0].faults().set(bad);
@@ -228,7 +229,7 @@ fn a_device_that_does_not_answer_for_a_while_is_no_reason_to_lose_a_block_of_it(
     assert!(lost.is_empty(), "{lost:?}");
 }
 
-/// A block that the second copy missed lies beside what is undecided, where the home has a bad place.
+/// A block that the second copy missed lies beside undecided blocks, and the home has a bad place there.
 #[test]
 fn a_resync_ends_where_what_is_behind_lies_beside_a_bad_place_of_what_is_undecided() {
     let (behind, read) = run(4, async |world| {
@@ -248,14 +249,15 @@ fn a_resync_ends_where_what_is_behind_lies_beside_a_bad_place_of_what_is_undecid
     assert_eq!((behind, read), (Bytes::ZERO, Ok(value(256 + 16))));
 }
 
-/// How a volume goes on without a device.
+/// Ways in which a volume loses a device and continues.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
     Live,
     AfterStop,
 }
 
-/// The device that missed a write is lost; the other one has all. In the same span homes lie on both.
+/// The device that missed a write is lost; the other device has everything. In the same span, homes lie on
+/// both devices.
 #[test]
 fn the_device_that_missed_a_write_may_be_lost() {
     let mut refused = Vec::new();
@@ -287,8 +289,8 @@ fn the_device_that_missed_a_write_may_be_lost() {
     assert!(refused.is_empty(), "{refused:?}");
 }
 
-/// A guest's write that one copy missed, without FUA, and then a flush. What is said of it: the value that
-/// another opening reads, without the home or with a home that has a bad place there.
+/// A guest's write without FUA that one copy missed, and then a flush. Returns the value that another
+/// opening reads, without the home or with a home that has a bad place there.
 fn missed(flushes: bool, has_power: bool, alone: bool) -> Result<u8, ErrorKind> {
     run(6, async move |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
@@ -319,14 +321,14 @@ fn missed(flushes: bool, has_power: bool, alone: bool) -> Result<u8, ErrorKind> 
     })
 }
 
-/// The flush does not record that a copy is behind: the write did so before its end. Without that record the
-/// span is dirty, hence undecided after the crash, and the older copy passes for the flushed one.
+/// The flush does not record the stale copy: the write did so before its end. Without the record the span is
+/// dirty, and so undecided after the crash, and the older copy passes for the flushed copy.
 #[test]
 fn a_write_that_one_copy_missed_and_that_was_flushed_is_not_taken_back() {
     is_not_taken_back(&[(true, false), (true, true)]);
 }
 
-/// As above without a flush: what was acknowledged outlives the daemon while the machine has power.
+/// As above without a flush: acknowledged writes outlive the daemon while the machine has power.
 #[test]
 fn a_write_that_one_copy_missed_outlives_the_daemon() {
     is_not_taken_back(&[(false, true)]);
@@ -344,8 +346,8 @@ fn is_not_taken_back(cases: &[(bool, bool)]) {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// Nothing is copied any more while a volume closes, so a guest that reads what is undecided is refused: the
-/// next opening, on either device, could have something else.
+/// No copies are made while a volume closes, so a guest's read of an undecided block is refused: the next
+/// opening, on either device, could find other content.
 #[test]
 fn what_is_undecided_is_not_read_while_a_volume_closes() {
     let (refused, read, after) = run(8, async |world| {
@@ -372,8 +374,8 @@ fn what_is_undecided_is_not_read_while_a_volume_closes() {
     assert_eq!((refused, after), (Err(ErrorKind::Io), read));
 }
 
-/// A write that both copies fail, the home in part, and a guest that waits for it with its read. Then a
-/// flush, and the loss of the home. Gives what was read before and after that.
+/// A write fails on both copies, on the home in part, and a guest's read waits for the write. Then come a
+/// flush, and the loss of the home. Returns the values read before and after the loss.
 fn read_beside_a_write_that_fails(seed: u64, waits: bool) -> Option<(u8, u8)> {
     run(seed, async move |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
@@ -387,7 +389,7 @@ fn read_beside_a_write_that_fails(seed: u64, waits: bool) -> Option<(u8, u8)> {
             let bytes = filled(&arena, BLOCK * 8, 222);
             volume.write(at, &bytes, Durability::Volatile).await.expect_err("no device takes it");
         });
-        // The write takes 6 s, for the journal says first that it begins.
+        // The write takes 6 s, because the journal first records the beginning of the write.
         it.sleep(if waits { 4500 } else { 20_000 }).await;
         let read = it.read(0).await.expect("it is sound");
         it.be_sound();
@@ -415,7 +417,8 @@ fn what_is_read_beside_a_write_that_fails_and_then_flushed_does_not_change() {
     }
 }
 
-/// A device is lost at any time in which guests decide what a block is; the other one loses power then.
+/// A device is lost at any time at which guests decide the content of a block; the other device then loses
+/// power.
 #[test]
 fn what_guests_read_while_a_device_is_lost_does_not_change() {
     let mut changed = Vec::new();

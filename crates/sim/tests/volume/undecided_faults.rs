@@ -1,4 +1,4 @@
-//! What a crash left undecided, and faults of devices before the resync has ended.
+//! Undecided spans after a crash, and faults of devices before the end of the resync.
 
 use crate::deadlines::hang;
 use crate::rig::{Rig, bench, filled, holds, open, options, sound};
@@ -11,7 +11,7 @@ use braid_sim::{Bad, Disk, DiskOptions, FaultPlan, World};
 pub const EXTENT: Bytes = Bytes(128 << 10);
 pub const BLOCK: Bytes = Bytes(4 << 10);
 
-/// A mirror whose span of four extents was written to when its daemon died, and its disks after that.
+/// A mirror with writes to a span of four extents at the death of its daemon, and its disks afterwards.
 async fn crashed(rt: &World, arena: &Arena, disks: &[Disk], policy: &str) -> (Rig, Vec<Disk>) {
     crashed_with(
         rt,
@@ -51,14 +51,14 @@ pub fn made() -> CreateOptions {
     CreateOptions { policy: "ssd-first".to_owned(), extent_size: KIB * 16, span_size: MIB * 4, ..options(7) }
 }
 
-/// Reads one block, and gives its value.
+/// Reads one block, and returns its value.
 pub async fn value_of(volume: &Rig, arena: &Arena, at: Bytes) -> braid_engine::Result<u8> {
     let buf = filled(arena, BLOCK, 77);
     volume.read(at, &buf).await?;
     Ok(buf.with_bytes(|bytes| bytes[0]))
 }
 
-/// How a device dies.
+/// Kind of a device's death.
 #[derive(Clone, Copy, Debug)]
 enum Death {
     Gone,
@@ -108,7 +108,7 @@ fn dies(how: Death, is_home: bool, reads: bool, millis: u64) {
     });
 }
 
-/// As `create` makes spans and extents, of 64 MiB.
+/// With the spans and extents that `create` makes, of 64 MiB.
 #[test]
 fn the_home_dies_in_a_volume_as_create_makes_it() {
     for reads in [true, false] {
@@ -148,7 +148,7 @@ fn the_home_dies_in_a_volume_as_create_makes_it() {
     }
 }
 
-/// The first copy that failed put all of its span behind, and then the volume could not do without the dying
+/// The first failing copy made its whole span stale, and then the volume could not do without the dying
 /// device.
 #[test]
 fn the_death_of_either_device_costs_nothing() {
@@ -160,7 +160,7 @@ fn the_death_of_either_device_costs_nothing() {
     }
 }
 
-/// Each copy has a bad place, at different blocks of one extent.
+/// Each copy has a bad place, in different blocks of one extent.
 #[test]
 fn two_bad_places_in_different_blocks_cost_nothing() {
     let bench = bench(82);
@@ -196,7 +196,7 @@ fn two_bad_places_of_one_device_cost_nothing() {
     });
 }
 
-/// After one bad place of a home, is either device still one that may be lost?
+/// After one bad place of a home, either device may still be lost.
 #[test]
 fn after_one_bad_place_either_device_may_be_lost() {
     for which in 0..2 {
@@ -212,7 +212,7 @@ fn after_one_bad_place_either_device_may_be_lost() {
     }
 }
 
-/// A place of the home that cannot be read: the other copy is as good, and answers.
+/// A place of the home is unreadable: the other copy is as good, and answers.
 #[test]
 fn a_bad_place_of_a_home_costs_nothing_before_the_resync_has_ended() {
     for bad in [Bad::UntilWritten, Bad::ForEver] {
@@ -240,7 +240,7 @@ fn a_bad_place_of_a_home_costs_nothing_before_the_resync_has_ended() {
     }
 }
 
-/// Reads of the home do not wait again and again for a second copy whose device does not answer.
+/// Reads of the home do not wait again and again for a second copy on a silent device.
 #[test]
 fn a_device_that_does_not_answer_holds_up_reads_of_the_other_one_once() {
     let bench = bench(72);
@@ -262,8 +262,8 @@ fn a_device_that_does_not_answer_holds_up_reads_of_the_other_one_once() {
     });
 }
 
-/// What a shutdown leaves undecided no older version takes for alike, and the next shutdown after the resync
-/// calls all alike.
+/// No older version takes undecided spans after a shutdown for alike. The next shutdown after the resync
+/// calls all spans alike.
 #[test]
 fn a_shutdown_before_the_end_of_a_resync_is_told_to_older_versions() {
     let bench = bench(73);

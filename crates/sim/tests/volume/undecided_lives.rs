@@ -1,5 +1,5 @@
-//! Drawn lives of mirrors in which now one device fails and now another one, in overlapping ranges of few
-//! extents. Requests may fail; what is read may not be older than what was flushed, and stays what it is.
+//! Random lives of mirrors in which different devices fail in turn, in overlapping ranges of few extents.
+//! Requests may fail. Data read must not be older than flushed data, and does not change.
 
 use crate::rig::{Rig, open, options, sound, sound_one};
 use crate::told::Told;
@@ -17,9 +17,9 @@ const SECTOR: Bytes = Bytes(512);
 struct Known {
     legal: Vec<u16>,
     now: Option<u16>,
-    /// Counts changes: a read beside one proves nothing.
+    /// Counts changes: a read beside a change proves nothing.
     changes: u32,
-    /// Writes under way.
+    /// Number of writes in flight.
     writing: u32,
 }
 
@@ -151,7 +151,7 @@ impl Life {
             ));
             let is_done = done.is_ok();
             for (known, before) in sectors.borrow_mut()[first..first + count].iter_mut().zip(before) {
-                // Beside another one, which of them comes last is not known.
+                // Beside another write, the order of the two is unknown.
                 let is_alone = known.changes == before && known.writing == 1;
                 known.changes += 1;
                 known.writing -= 1;
@@ -335,7 +335,7 @@ impl Life {
                     join_all(all.into_iter()).await;
                 }
                 14 => {
-                    // Requests side by side.
+                    // Concurrent requests.
                     let rest = Nanos(self.rng.below(30_000_000));
                     let (one, two) = (self.write(), self.write());
                     let (three, rt) = (self.read(), self.rt.clone());
@@ -402,7 +402,7 @@ impl Life {
                 false => disk.power_cut(&mut self.rng),
             }
         }
-        // The host knows which devices were given up, and does not serve these alone.
+        // The host knows the failed devices, and does not serve these devices alone.
         let outdated = self.volume.outdated_devices();
         let without = self.rng.chance(0.5).then(|| self.rng.below(stored.len() as u64) as usize);
         let without = without.filter(|gone| outdated.iter().all(|device| device.index() == *gone));
@@ -412,7 +412,7 @@ impl Life {
             let left: Vec<Disk> =
                 (0..stored.len()).filter(|i| *i != gone).map(|i| stored[i].attach(&self.rt)).collect();
             if let Ok(volume) = open(self.rt.clone(), sound(&left)).await {
-                // Looked at, and no more: the oracle goes on with all.
+                // Only inspected: the oracle continues with all devices.
                 let (kept, disks) = (self.sectors.borrow().clone(), std::mem::replace(&mut self.disks, left));
                 self.volume = volume;
                 self.note("without it".to_owned());

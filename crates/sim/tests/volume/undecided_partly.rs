@@ -1,5 +1,4 @@
-//! Extents of which a part is undecided, since they are longer than what is decided at a time, and homes with
-//! bad places.
+//! Partly undecided extents, longer than the unit of decisions, and homes with bad places.
 
 use crate::deadlines::hang;
 use crate::rig::{Rig, bench, filled, open, options, sound};
@@ -10,11 +9,11 @@ use braid_policy::{DeviceView, Home, Occasion, Placement, Plan, Policy, Second, 
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Bad, Disk, DiskOptions, FaultPlan, World};
 
-/// The last extent, of 2 MiB: a resync comes to it last.
+/// The last extent, of 2 MiB, and the last in a resync.
 const LAST: Bytes = Bytes(62 << 20);
 
-/// Homes on one device, second copies on the other one; these are written at once, or later: so much may be
-/// `behind`.
+/// A policy with homes on one device, and second copies on the other. Second copies are written at once, or
+/// later, with a lag of at most `behind`.
 struct Fixed {
     home: u16,
     behind: Option<Bytes>,
@@ -67,13 +66,13 @@ fn slowly(millis: u64) -> FaultPlan {
     }
 }
 
-/// What block `i` of the last MiB holds.
+/// Content of block `i` of the last MiB.
 fn value(i: usize) -> u8 {
     64 + (i % 150) as u8
 }
 
-/// A mirror with extents of 2 MiB, MiB n of n + 1, after a crash of its daemon. Gives where the copies of the
-/// last extent lie.
+/// A mirror with extents of 2 MiB, after a crash of its daemon; MiB n is full of n + 1. Returns the places
+/// of the copies of the last extent.
 async fn crashed(rt: &World, arena: &Arena, policy: Fixed) -> (Rig, Vec<Disk>, (Bytes, Bytes)) {
     let how = CreateOptions {
         copies: 2,
@@ -87,7 +86,7 @@ async fn crashed(rt: &World, arena: &Arena, policy: Fixed) -> (Rig, Vec<Disk>, (
     create(&sound(&disks), &how).await.expect("the disks are fit");
     let volume = open(rt.clone(), sound(&disks)).await.expect("it is new");
     for at in 0..64 {
-        // The first span has its homes on the other device.
+        // The homes of the first span are on the other device.
         volume.replace_policy(Box::new(Fixed { home: u16::from(at < 4), behind: None }));
         let bytes = filled(arena, MIB, 1 + at as u8);
         if at == 63 {
@@ -107,8 +106,8 @@ async fn crashed(rt: &World, arena: &Arena, policy: Fixed) -> (Rig, Vec<Disk>, (
     (volume, disks, (at, other))
 }
 
-/// A block whose second copy missed a write, and that was flushed, in an extent that is undecided elsewhere.
-/// There the home cannot be read.
+/// A flushed block whose second copy missed a write, in an extent that is undecided elsewhere. The home is
+/// unreadable or slow elsewhere.
 fn a_home_gives_way(is_late: bool) -> u8 {
     let bench = bench(801);
     let (world, arena) = (bench.world.clone(), bench.arena.clone());
@@ -142,8 +141,8 @@ fn a_home_that_is_late_does_not_give_way_to_a_copy_that_lacks_what_was_flushed()
     assert_eq!(a_home_gives_way(true), 200);
 }
 
-/// A write that the second copy may have later, and that the home cannot take, in an extent that is undecided
-/// elsewhere.
+/// A write that the second copy may receive later, and that fails on the home, in an extent that is
+/// undecided elsewhere.
 #[test]
 fn a_deferred_write_that_a_home_cannot_take_goes_to_the_other_copy() {
     for (extent, behind) in [(0, MIB * 256), (0, Bytes(0))] {
@@ -164,8 +163,8 @@ fn a_deferred_write_that_a_home_cannot_take_goes_to_the_other_copy() {
     }
 }
 
-/// A home has one bad place, and the other device hangs: good sectors of the home are read without a wait for
-/// each sector.
+/// A home has one bad place, and the other device hangs: good sectors of the home are read without a wait
+/// for each sector.
 #[test]
 fn a_bad_place_beside_a_device_that_hangs_does_not_hold_up_a_guest_for_each_sector() {
     for hangs in [0, 200, 1000] {
@@ -190,8 +189,8 @@ fn a_bad_place_beside_a_device_that_hangs_does_not_hold_up_a_guest_for_each_sect
     }
 }
 
-/// One bad place for ever of a home, a request to it, and a crash at any time after that. The other device is
-/// sound. Gives the crashes after which the place cannot be read any more.
+/// A home has one permanently bad place, a request meets the place, and a crash follows at any time. The
+/// other device is sound. Returns the crashes after which the place is unreadable.
 fn lost_by_a_crash(is_write: bool, waits: bool) -> Vec<(u64, String)> {
     let mut lost = Vec::new();
     for step in 0..25 {
@@ -249,7 +248,7 @@ fn a_crash_while_a_home_gives_way_to_a_write_long_after_another_crash_costs_noth
     assert_eq!(lost_by_a_crash(true, true), []);
 }
 
-/// What is undecided is not behind: one bad place of a second copy is no reason to give its device up.
+/// Undecided spans are not stale: one bad place of a second copy must not make its device fail.
 #[test]
 fn what_is_undecided_counts_for_no_bound_of_what_is_behind() {
     let bench = bench(805);
@@ -264,8 +263,8 @@ fn what_is_undecided_counts_for_no_bound_of_what_is_behind() {
     });
 }
 
-/// A copy of one sector is late: what is read for the next one must not land in its place. The device without
-/// which the volume cannot do answers again, the daemon dies, and the other device, which has a bad place, is
+/// The copy of one sector is late: bytes read for the next sector must not land in its place. The
+/// indispensable device answers again, the daemon dies, and the other device, which has a bad place, is
 /// lost.
 #[test]
 fn a_copy_of_a_sector_that_is_late_does_not_become_the_copy_of_another_one() {
@@ -294,7 +293,7 @@ fn a_copy_of_a_sector_that_is_late_does_not_become_the_copy_of_another_one() {
             disks[1].faults().set(FaultPlan::default());
             world.sleep(Nanos::from_millis(30)).await;
             let left = disks[1].fork(&world);
-            // What was too late is behind, and the volume may be refused without the home.
+            // Late copies are recorded as behind, and the volume may be refused without the home.
             let volume = match open(world.clone(), sound(&[left])).await {
                 Ok(volume) => volume,
                 Err(error) => {
@@ -332,7 +331,7 @@ fn a_read_after_a_stop_writes_nothing() {
     });
 }
 
-/// What the last extent holds without the other device.
+/// Value of the last extent without the other device.
 async fn alone(rt: &World, arena: &Arena, disk: &Disk) -> u8 {
     let volume = open(rt.clone(), sound(&[disk.fork(rt)])).await.expect("it has everything");
     value_of(&volume, arena, LAST).await.expect("it is sound")

@@ -1,5 +1,5 @@
-//! What guests read before the resync after a crash has ended: it stays what it was, whatever moves, begins
-//! or is lost meanwhile.
+//! Reads of guests before the end of the resync after a crash: the content read does not change, whatever
+//! moves, begins or is lost meanwhile.
 
 use crate::rig::{Rig, bench, filled, open, options, sound};
 use crate::undecided_faults::{BLOCK, EXTENT, made, value_of};
@@ -11,9 +11,9 @@ use braid_sim::{Bad, Disk, DiskOptions, FaultPlan, World};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Two disks of which the one with the homes has newer bytes in one block of an extent than the other one,
-/// which were never flushed: a crash of the machine in the middle of a write. Gives the disks, and which of
-/// them has the homes.
+/// Two disks after a crash of the machine in the middle of a write. In one block of an extent, the disk with
+/// the homes has newer bytes, never flushed, than the other disk. Returns the disks, and the index of the
+/// disk with the homes.
 async fn torn(
     rt: &World,
     arena: &Arena,
@@ -41,8 +41,8 @@ fn slow(disk: &Disk, millis: u64) {
     disk.faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
 }
 
-/// The value of extent 31 after a power cut, on a volume that has this disk alone. None if the volume is
-/// refused, or the extent cannot be read.
+/// The value of extent 31 after a power cut, on a volume with this disk alone. `None` if the volume is
+/// refused, or the extent is unreadable.
 async fn value_on(world: &World, arena: &Arena, disk: &Disk, seed: u64) -> Option<u8> {
     let mut stored = disk.store();
     stored.power_cut(&mut Rng::new(seed));
@@ -50,8 +50,8 @@ async fn value_on(world: &World, arena: &Arena, disk: &Disk, seed: u64) -> Optio
     value_of(&volume, arena, EXTENT * 31).await.ok()
 }
 
-/// One request cannot copy, and has the journal say that the span is behind. Before the journal has it,
-/// another one reads what is in no second copy, and a flush promises that.
+/// A request cannot copy, and asks the journal to record the span as behind. Before the record is durable,
+/// another request reads bytes without a second copy, and a flush promises these bytes.
 #[test]
 fn what_is_read_while_a_span_comes_to_be_behind_survives_the_home() {
     let mut changed = Vec::new();
@@ -69,7 +69,7 @@ fn what_is_read_while_a_span_comes_to_be_behind_survives_the_home() {
             world.spawn(async move {
                 let _read = value_of(&first.0, &first.1, EXTENT * 30).await;
             });
-            // The copy has failed by then, and the journal is being written.
+            // The copy has failed by then, and the journal write is in progress.
             world.sleep(Nanos::from_millis(600 + seed * 20)).await;
             let read = value_of(&volume, &arena, EXTENT * 31).await.expect("it is sound");
             volume.flush().await.expect("it is sound");
@@ -150,7 +150,7 @@ fn what_is_read_after_an_opening_has_begun_epochs_survives_the_home() {
             };
             let (disks, home) = torn(&world, &arena, &disks, how, 31).await;
             {
-                // The daemon dies when it has just been told to keep epochs.
+                // The daemon dies right after the request to keep epochs.
                 let volume = open(world.clone(), sound(&disks)).await.expect("it is sound");
                 disks.iter().for_each(|disk| slow(disk, 300));
                 volume.set_policy(&by_epochs).await.expect("it is sound");
@@ -173,7 +173,7 @@ fn what_is_read_after_an_opening_has_begun_epochs_survives_the_home() {
     assert!(changed.is_empty(), "{changed:?}");
 }
 
-/// Three disks; the second half of the volume's homes moves to the last one by word of the test.
+/// Three disks; the second half of the volume's homes moves to the last disk at the test's request.
 #[derive(Clone, Default)]
 struct Told {
     moves: Rc<RefCell<Vec<Move>>>,
@@ -207,8 +207,8 @@ impl Policy for Told {
     }
 }
 
-/// The home of an extent that is undecided has moved, and its new device loses what it was given while a
-/// guest's read copies it.
+/// The home of an undecided extent has moved, and its new device loses its writes while a guest's read
+/// copies the home.
 #[test]
 fn what_a_home_that_has_moved_lost_does_not_reach_a_copy_that_is_undecided() {
     let mut wrong = Vec::new();
@@ -263,8 +263,8 @@ fn what_a_home_that_has_moved_lost_does_not_reach_a_copy_that_is_undecided() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// Three sound disks of which the first one has the homes and the second one the other copies, after a crash
-/// that tore a write to extent 31.
+/// Three sound disks after a crash that tore a write to extent 31: the first disk has the homes, the second
+/// the other copies.
 async fn crashed_of_three(rt: &World, arena: &Arena) -> (Rig, Vec<Disk>, Told) {
     let kinds = [DiskOptions::ssd(MIB * 16), DiskOptions::hdd(MIB * 16), DiskOptions::hdd(MIB * 16)];
     let disks = kinds.map(|o| Disk::new(rt, o)).to_vec();
@@ -286,8 +286,8 @@ async fn crashed_of_three(rt: &World, arena: &Arena) -> (Rig, Vec<Disk>, Told) {
     (volume, disks, told)
 }
 
-/// A guest reads an extent that has just moved, while nothing is wrong with any device: the other ones of its
-/// span are undecided still.
+/// A guest reads an extent that has just moved, while all devices are sound: the other extents of its span
+/// are still undecided.
 #[test]
 fn a_read_of_what_has_just_moved_keeps_no_device_from_being_lost() {
     a_read_keeps_no_device_from_being_lost(true);
@@ -328,8 +328,8 @@ fn a_read_keeps_no_device_from_being_lost(moves: bool) {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// A device that has neither copy of an extent is lost, and a guest reads the extent. The journal goes on
-/// calling it dirty.
+/// A device without a copy of an extent is lost, and a guest reads the extent. The journal still calls the
+/// extent dirty.
 #[test]
 fn what_is_read_after_the_loss_of_a_third_device_does_not_change() {
     let mut changed = Vec::new();
@@ -352,8 +352,8 @@ fn what_is_read_after_the_loss_of_a_third_device_does_not_change() {
     assert!(changed.is_empty(), "{changed:?}");
 }
 
-/// An extra copy was made of what is undecided, when a home that cannot take a write elsewhere gives way to
-/// the other copy.
+/// An extra copy was made of an undecided block. Then the home cannot take a write elsewhere, and gives way
+/// to the other copy.
 #[test]
 fn what_an_extra_copy_has_of_a_home_that_gives_way_does_not_change_without_a_write() {
     const LAST: Bytes = Bytes(62 << 20);
@@ -401,7 +401,7 @@ fn what_an_extra_copy_has_of_a_home_that_gives_way_does_not_change_without_a_wri
     });
 }
 
-/// A copy to a second copy is late, and must not land on what was written after it.
+/// A late copy to a second copy must not overwrite newer writes.
 #[test]
 fn a_copy_that_is_late_lands_on_nothing_newer() {
     for seed in 0..40 {
@@ -431,7 +431,7 @@ fn a_copy_that_is_late_lands_on_nothing_newer() {
             assert!(*done.borrow());
             volume.flush().await.expect("it is sound");
             if volume.status().behind > Bytes::ZERO {
-                // It was given up.
+                // The device was failed.
                 assert_eq!(volume.outdated_devices().len(), 1);
                 return;
             }

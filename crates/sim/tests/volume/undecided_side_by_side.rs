@@ -1,6 +1,6 @@
-//! Drawn lives of mirrors that crash, with all that moves, copies and caches beside what is undecided: guests
-//! that read at the same time, sectors of 512 bytes, memory, extra copies, moves, bad places, and devices
-//! that go and come back.
+//! Random lives of mirrors that crash, with moves, copies and caches beside undecided spans: concurrent
+//! readers, sectors of 512 bytes, memory, extra copies, moves, bad places, and devices that leave and
+//! return.
 
 use crate::rig::{Rig, open_with, options, sound, sound_one};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos, Rng};
@@ -15,12 +15,12 @@ const SECTOR: Bytes = Bytes(512);
 
 type Content = Rc<[u8]>;
 
-/// What guests know of a sector.
+/// Knowledge of guests about a sector.
 #[derive(Clone)]
 struct Known {
-    /// What a crash may leave.
+    /// Contents that a crash may leave.
     legal: Vec<Content>,
-    /// What it is, since a guest has read or written it.
+    /// Present content, once a guest has read or written the sector.
     now: Option<Content>,
 }
 
@@ -85,7 +85,7 @@ struct Life {
     what: String,
     variant: Variant,
     extent_size: Bytes,
-    /// The device that is lost, and that has bad places.
+    /// The device that is lost, and has bad places.
     weak: usize,
     refused: u64,
 }
@@ -142,7 +142,7 @@ impl Life {
         self.sectors.borrow().len()
     }
 
-    /// A sector, mostly one in which copies may differ.
+    /// A sector, mostly a sector with possibly different copies.
     fn drawn(&mut self) -> usize {
         let from = self.rng.below(self.len() as u64) as usize;
         if self.rng.chance(0.2) {
@@ -199,7 +199,7 @@ impl Life {
             done.unwrap_or_else(|error| panic!("{what}: write: {error}"));
             for known in &mut sectors.borrow_mut()[first..first + count] {
                 known.now = Some(new.clone());
-                // Beside others, which of them comes last is not known.
+                // Beside other writes, the order is unknown.
                 if fua == Durability::Fua && kind > 0 && !is_left {
                     known.legal = vec![new.clone()];
                 }
@@ -211,7 +211,7 @@ impl Life {
         }
     }
 
-    /// Several guests read at the same time, mostly the same.
+    /// Several guests read concurrently, mostly the same range.
     async fn read(&mut self) {
         let (first, count) = self.range(32);
         let tasks = 1 + self.rng.below(4);
@@ -365,7 +365,7 @@ impl Life {
         self.rt.sleep(Nanos::from_secs(100)).await;
         assert_eq!(self.volume.status().behind, Bytes::ZERO, "{}: the resync does not end", self.what);
         let audited = self.volume.audit().await;
-        // A bad place that nobody has met is no fault.
+        // A bad place that no request has met is no fault.
         let is_met = |error: &braid_engine::Error| !self.variant.bad || error.kind() == ErrorKind::Corrupt;
         if let Some(error) = audited.err().filter(is_met) {
             panic!("{}: audit: {error}", self.what);
@@ -373,7 +373,8 @@ impl Life {
     }
 }
 
-/// Gives how often the loss of the device was refused, and whether that was before the end of a resync.
+/// Returns the number of refused losses of the device, and the number of refusals before the end of a
+/// resync.
 fn live(seed: u64, variant: Variant) -> (u64, u64) {
     let world = World::new(seed);
     let rt = world.clone();

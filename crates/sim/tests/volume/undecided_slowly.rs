@@ -1,5 +1,5 @@
-//! Attacks on how undecided copies are decided past bad places, beside a device that is slow or late, and
-//! while a volume closes: places that nobody can read though a copy has them, and guests that are refused.
+//! Attacks on the choice between undecided copies with bad places, beside a slow or late device, and while a
+//! volume closes: unreadable places despite a good copy, and guests that are refused.
 
 use crate::deadlines::hang;
 use crate::rig::{filled, open, open_with, sound};
@@ -27,7 +27,7 @@ async fn with_a_slow_second(world: &World) -> Crashed {
     it
 }
 
-/// The second device is slow, and has what the home cannot give any more.
+/// The second device is slow, and has a block that is unreadable in the home.
 #[test]
 fn a_guest_gets_from_a_slow_device_what_the_home_cannot_give() {
     let read = run(1, async |world| {
@@ -55,14 +55,14 @@ fn a_write_goes_to_a_slow_device_alone_where_the_home_cannot_take_it() {
     assert_eq!((written, read), (Ok(()), Ok(222)));
 }
 
-/// The second device does not answer; the home takes eight seconds, less than the minute that a device has on
-/// which something lies alone.
+/// The second device is silent. The home takes eight seconds, less than the minute allowed to a device with
+/// an only copy.
 #[test]
 fn a_guest_waits_for_the_only_device_that_answers() {
     let read = run(3, async |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
         it.disks[1].faults().set(slowly(1000));
-        // The volume cannot do without it.
+        // The volume cannot do without the device.
         let (_, first) = it.volume.explain(Bytes::ZERO).expect("it is sound").home.expect("it is sound");
         let bad = FaultPlan { bad_writes: Some(first..first + BLOCK), ..FaultPlan::default() };
         it.disks[0].faults().set(bad);
@@ -76,7 +76,7 @@ fn a_guest_waits_for_the_only_device_that_answers() {
     assert_eq!(read, Ok(value(3)));
 }
 
-/// The home does not answer, and is not given up, since it alone has a write. The second device is sound.
+/// The home is silent, and is not failed, because it alone has a write. The second device is sound.
 #[test]
 fn a_guest_gets_from_the_second_device_what_a_silent_home_does_not_give() {
     let read = run(12, async |world| {
@@ -95,7 +95,7 @@ fn a_guest_gets_from_the_second_device_what_a_silent_home_does_not_give() {
     assert_eq!(read, Ok(value(3)));
 }
 
-/// The second device fails one read, of a block that the guest did not ask for, and the home has a bad place
+/// The second device fails one read, of a block outside the guest's request, and the home has a bad place
 /// there.
 #[test]
 fn a_read_that_fails_once_is_no_reason_to_lose_a_block_that_nobody_asked_for() {
@@ -118,7 +118,7 @@ fn a_home_that_cannot_give_way_yet_is_no_reason_to_lose_a_block_that_nobody_aske
     let (first, read) = run(5, async |world| {
         let it = crashed(&world, MIB * 2, false, |_, _| ()).await;
         it.disks[1].faults().set(slowly(1000));
-        // The first MiB is decided, and of that a block is missed; the second one is undecided.
+        // The first MiB is decided, with one missed block; the second MiB is undecided.
         assert_eq!(it.read(0).await, Ok(value(0)));
         let bad = Some(it.second + BLOCK..it.second + BLOCK * 2);
         it.disks[1].faults().set(FaultPlan { bad_writes: bad, ..slowly(1000) });
@@ -133,7 +133,8 @@ fn a_home_that_cannot_give_way_yet_is_no_reason_to_lose_a_block_that_nobody_aske
     assert_eq!((first, read), (Ok(value(260)), Ok(value(300))));
 }
 
-/// A block of the home can neither be read nor written; guests read it, and then it with its neighbours.
+/// A block of the home is neither readable nor writable; guests read the block alone, and then with its
+/// neighbours.
 #[test]
 fn a_guest_gets_a_block_that_was_decided_together_with_one_that_was_not() {
     let read = run(13, async |world| {
@@ -158,8 +159,8 @@ fn a_guest_gets_a_block_that_was_decided_together_with_one_that_was_not() {
     assert_eq!(read, [both(9), both(10), both(9), both(10)]);
 }
 
-/// Memory holds an extent as the home had it, with blocks that are undecided still, when the home gives way
-/// to the second copy, which has something else there.
+/// Memory holds an extent as in the home, with blocks still undecided. Then the home gives way to the second
+/// copy, which has other content there.
 #[test]
 fn memory_keeps_nothing_of_a_home_that_gave_way_to_a_write() {
     let (read, after) = run(14, async |world| {
@@ -187,8 +188,8 @@ fn memory_keeps_nothing_of_a_home_that_gave_way_to_a_write() {
     assert_eq!(after, read);
 }
 
-/// Each device has a place that can neither be read nor written, in different blocks of one extent: the guest
-/// asks for the block that the home has.
+/// Each device has a place that is neither readable nor writable, in different blocks of one extent: the
+/// guest asks for the block that the home has.
 #[test]
 fn a_guest_gets_what_the_home_has_though_another_block_of_it_is_bad() {
     let read = run(6, async |world| {
@@ -201,7 +202,7 @@ fn a_guest_gets_what_the_home_has_though_another_block_of_it_is_bad() {
     assert_eq!(read, Ok(value(20)));
 }
 
-/// Two guests go on reading while the volume closes, each from one block to the next.
+/// Two guests keep reading while the volume closes, each from one block to the next.
 #[test]
 fn guests_that_go_on_reading_do_not_keep_a_volume_from_closing() {
     let closed = run(7, async |world| {
@@ -216,7 +217,7 @@ fn guests_that_go_on_reading_do_not_keep_a_volume_from_closing() {
                 while !is_over.get() {
                     let _refused_in_the_end = value_of(&it.volume, &it.arena, at).await;
                     at = (at + KIB * 128) % (MIB * 64);
-                    // Nothing else lets time pass once nothing is undecided.
+                    // Without undecided blocks, nothing else lets time pass.
                     clock.sleep(Nanos::from_millis(10)).await;
                 }
             });
@@ -229,8 +230,8 @@ fn guests_that_go_on_reading_do_not_keep_a_volume_from_closing() {
     assert_eq!(closed, Ok(()));
 }
 
-/// Half of the home's extent is bad, and the home takes two seconds to say so of each sector. The guest asks
-/// for a block that both copies have.
+/// Half of the home's extent is bad, and the home takes two seconds to report each bad sector. The guest
+/// asks for a block that both copies have.
 #[test]
 fn a_guest_does_not_wait_for_all_bad_sectors_around_what_it_asks_for() {
     let read = run(9, async |world| {
@@ -254,15 +255,15 @@ fn a_guest_does_not_wait_for_all_bad_sectors_around_what_it_asks_for() {
     assert_eq!(read, Some(Ok(value(0))));
 }
 
-/// What is read of the last extent after a crash now, without device 0.
+/// The read of the last extent after a crash now, without device 0.
 async fn left_without_the_first(it: &Crashed, world: &World) -> Result<u8, String> {
     let left: Vec<Disk> = it.disks[1..].iter().map(|disk| disk.fork(world)).collect();
     let volume = open(world.clone(), sound(&left)).await.map_err(|error| error.to_string())?;
     value_of(&volume, &it.arena, it.last).await.map_err(|error| error.to_string())
 }
 
-/// The device of the homes falls silent, and is given up. The daemon dies at any time in between. All was
-/// flushed, and is on the other device. Guests begin to write in other spans from then on, so many.
+/// The device of the homes falls silent, and is failed. The daemon dies at any time in between. All data was
+/// flushed, and is on the other device. From then on, `guests` guests begin to write in other spans.
 fn silent_first_device(is_undecided: bool, guests: u64) {
     let mut lost = Vec::new();
     for millis in (4000..9000).step_by(250) {
@@ -309,9 +310,9 @@ fn a_silent_device_may_be_lost_while_guests_write_where_copies_are_alike() {
     silent_first_device(false, 7);
 }
 
-/// The home cannot take a write, and gives way. Other guests begin to write in other spans before that is
-/// durable, so the journal says of the first one that a copy is behind. Then the daemon dies, and the former
-/// home is gone. An extent is a span: nothing else lies beside it.
+/// The home cannot take a write, and gives way. Before the exchange is durable, other guests begin to write
+/// in other spans, so the journal records that a copy in the first span is behind. Then the daemon dies, and
+/// the former home is lost. An extent is a span, without neighbours.
 #[test]
 fn the_journal_does_not_say_behind_before_it_says_which_home_gave_way() {
     let mut lost = Vec::new();

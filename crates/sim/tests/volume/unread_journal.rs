@@ -1,5 +1,5 @@
-//! A journal that cannot be read on one disk of a mirror, for one opening. A batch may be there alone. The
-//! opening does not know of the batch, and serves the volume without it: no later opening may find the batch.
+//! An unreadable journal on one disk of a mirror, for one opening. A batch may be on this disk alone. The
+//! opening does not know the batch, and serves the volume without it: no later opening may find the batch.
 
 use crate::rig::life::{disk, names};
 use crate::rig::{Rig, options, sound};
@@ -14,7 +14,7 @@ use std::rc::Rc;
 const EXTENT: Bytes = Bytes(16 << 10);
 /// Longer than a span must be idle to be called clean.
 const IDLE: Nanos = Nanos::from_secs(30);
-/// States of the disks that are looked at, and power cuts of each.
+/// Number of inspected states of the disks, and power cuts of each state.
 const MOMENTS: u64 = 10;
 const OUTCOMES: u64 = 3;
 
@@ -40,7 +40,7 @@ async fn read_all(volume: &Rig) -> Vec<u8> {
 }
 
 /// Guests discard extents of an idle mirror, and the power fails. The next opening cannot read one of the
-/// journals. What that opening reads, the one after it reads, too.
+/// journals. Later openings must read the same bytes as this opening.
 pub fn one_journal_is_not_read(seed: u64) {
     let world = World::new(seed);
     let rt = world.clone();
@@ -90,7 +90,7 @@ pub fn one_journal_is_not_read(seed: u64) {
     world.halt();
 }
 
-/// The disks, and one of them with a journal that cannot be read.
+/// The disks, with an unreadable journal on disk `unread`.
 fn hide_journal(disks: &[Disk; 2], regions: &[Region], unread: usize) -> Vec<Faulty<Disk>> {
     let is_hidden = |region: &&Region| region.kind == RegionKind::Journal && region.device.index() == unread;
     let journal = regions.iter().find(is_hidden).expect("a mirror has two journals");
@@ -101,7 +101,7 @@ fn hide_journal(disks: &[Disk; 2], regions: &[Region], unread: usize) -> Vec<Fau
     devices
 }
 
-/// A guest that discards one extent after the other, and flushes each time.
+/// Starts a guest with a discard and a flush of extent after extent.
 fn begin_discards(rt: &World, volume: &Rig, mut rng: Rng, stop: &Rc<Cell<bool>>) {
     let (rt, volume, stop) = (rt.clone(), volume.clone(), stop.clone());
     rt.clone().spawn(async move {
@@ -114,9 +114,9 @@ fn begin_discards(rt: &World, volume: &Rig, mut rng: Rng, stop: &Rc<Cell<bool>>)
     });
 }
 
-/// A batch lay on one disk alone when the power failed, and the next opening could not read the batch there.
-/// Extents that were discarded in the batch had their bytes again. The opening after that found the batch,
-/// and the same extents read as zeros.
+/// A batch lay on one disk alone when the power failed, and the next opening could not read the batch.
+/// Extents discarded in the batch had their old bytes again. The following opening found the batch, and the
+/// same extents read as zeros.
 #[test]
 fn what_one_opening_has_read_the_next_one_reads_too() {
     let seeds = std::env::var("BRAID_CRASH_SEEDS").map_or(4, |count| count.parse().unwrap());

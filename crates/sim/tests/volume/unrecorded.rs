@@ -1,6 +1,5 @@
-//! What the journal of a mirror must say before anything depends on it: that a copy missed a write, before a
-//! guest hears of success; and nothing of spans whose device was lost by the flush that was to make them
-//! clean.
+//! Required journal records of a mirror. A missed write of a copy is recorded before the guest's write
+//! succeeds. Spans are not recorded as clean if the flush that was to make them clean lost their device.
 
 use crate::rig::life::{disk, open, state};
 use crate::rig::{Rig, options, sound};
@@ -56,7 +55,7 @@ impl Mirror {
         self.volume.write(EXTENT * extent, &bytes, durability).await.expect("one disk is enough");
     }
 
-    /// Where an extent lies on the disk that fails.
+    /// Place of an extent on the failing disk.
     fn place(&self, extent: u64) -> Bytes {
         let places = self.volume.explain(EXTENT * extent).expect("it is there");
         let second = places.second.map(|(device, at, _)| (device, at));
@@ -65,7 +64,7 @@ impl Mirror {
         on.expect("each disk has a copy").1
     }
 
-    /// The disks as a power cut leaves them.
+    /// The disks after a power cut.
     fn cut(&mut self) -> [Disk; 2] {
         [0, 1].map(|i| {
             let mut stored = self.disks[i].store();
@@ -75,8 +74,8 @@ impl Mirror {
     }
 }
 
-/// One copy of an extent misses a write that is flushed, then the power fails, and the disk with the other
-/// copy is gone.
+/// One copy of an extent misses a flushed write, then the power fails, and the disk with the other copy is
+/// lost.
 pub fn a_copy_misses_a_write(seed: u64) {
     let world = World::new(seed);
     let rt = world.clone();
@@ -108,8 +107,8 @@ pub fn a_copy_misses_a_write(seed: u64) {
     world.halt();
 }
 
-/// Spans that guests leave alone are about to be called clean when a disk loses by that flush what they
-/// wrote.
+/// Idle spans are about to be called clean when the preceding flush fails, and a disk loses the spans'
+/// writes.
 pub fn a_flush_loses_idle_spans(seed: u64) {
     let world = World::new(seed);
     let rt = world.clone();

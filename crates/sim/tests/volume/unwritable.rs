@@ -1,7 +1,9 @@
-//! A device that can be read and not written when the volume is opened, as an SSD at the end of its life.
+//! A device that is readable but not writable when the volume is opened, as an SSD at the end of its life.
 //!
 //! The story: one page of the first device's table of devices was bad. Each `serve` of a healthy mirror was
-//! refused, and so was each repair: "the superblock could not be written to d0", without a remedy. The second
+//! refused, and so was each repair: "the superblock could not be written to d0", without a remedy. The
+//! second device had the same table, and all data. While the volume was open, the same error cost the device
+//! alone.
 //! device had the same table, and all data. While the volume was open, the same error cost the device alone.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
@@ -21,13 +23,13 @@ use std::rc::Rc;
 pub const EXTENT: Bytes = Bytes(128 << 10);
 pub const EXTENTS: u64 = 12;
 
-/// What of a device cannot be written.
+/// The unwritable part of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bad {
     Table,
     Superblocks,
     All,
-    /// Nor can the device flush.
+    /// Everything is unwritable, and flushes fail.
     AllAndFlushes,
     Flushes,
 }
@@ -49,7 +51,7 @@ pub fn plan(bad: Bad, superblock: &Superblock, device: usize) -> FaultPlan {
     FaultPlan { bad_writes, flushes, ..FaultPlan::default() }
 }
 
-/// The disks as they are now, one of them with a fault.
+/// Copies of the disks in their present state, one of them with a fault.
 pub fn with(world: &World, disks: &[Disk], device: usize, plan: &FaultPlan) -> Vec<Faulty<Disk>> {
     let plan = |at| if at == device { plan.clone() } else { FaultPlan::default() };
     let faults = |at| Faults::new(plan(at), world.fork_rng());
@@ -78,19 +80,20 @@ pub fn states(volume: &Rig) -> Vec<DeviceState> {
     volume.status().devices.iter().map(|device| device.state).collect()
 }
 
-/// Whether a device is left out. An opening that was about to bring it up to date calls it failed.
+/// True if a device is left out. An opening that was about to resynchronise the device calls the device
+/// failed.
 fn is_out(state: DeviceState) -> bool {
     matches!(state, DeviceState::Missing | DeviceState::Failed)
 }
 
-/// Until all devices are current.
+/// Waits until all devices are current.
 async fn wait_until_active(world: &World, volume: &Rig) {
     while states(volume).iter().any(|state| *state != DeviceState::Active) {
         world.sleep(Nanos::from_millis(100)).await;
     }
 }
 
-/// All that may be asked of an opening of a mirror whose device cannot be written.
+/// Makes all checks of openings of a mirror with an unwritable device.
 async fn try_mirror(bench: &Bench, device: usize, bad: Bad, how: CreateOptions, closes: bool) {
     let (world, arena) = (&bench.world, &bench.arena);
     let what = format!("d{device}, {bad:?}, {}, closed: {closes}", how.policy);
@@ -123,12 +126,12 @@ async fn try_mirror(bench: &Bench, device: usize, bad: Bad, how: CreateOptions, 
             .await
             .unwrap_or_else(|e| panic!("{what}: {e}"));
         if changed == 3 {
-            // It dies instead.
+            // The volume dies instead of closing.
             drop(volume);
         } else {
             volume.close().await.unwrap_or_else(|e| panic!("{what}, {changed}: {e}"));
         }
-        // The same once more, then with a sound device.
+        // The same again, then with a sound device.
         let disks = forks(world, &disks);
         let again = open(world.clone(), with(world, &disks, device, &plan)).await;
         let again = again.unwrap_or_else(|e| panic!("{what}, {changed}, again: {e}"));
@@ -144,7 +147,7 @@ async fn try_mirror(bench: &Bench, device: usize, bad: Bad, how: CreateOptions, 
         assert!(holds(&volume, arena, EXTENT * EXTENTS, EXTENT, 77).await.unwrap(), "{what}");
         volume.audit().await.unwrap_or_else(|e| panic!("{what}, {changed}: {e}"));
         volume.close().await.unwrap();
-        // The device that was out of use alone has all, too.
+        // The device that was out of use has all data, too, and serves alone.
         let alone = vec![bench.sound(disks[device].clone())];
         let alone = open(world.clone(), alone).await.unwrap_or_else(|e| panic!("{what}, {changed}: {e}"));
         check_filled(&alone, arena, &what).await;
@@ -180,8 +183,8 @@ fn a_volume_that_writes_behind_opens_without_a_device_that_cannot_be_written() {
     }
 }
 
-/// Only the copies on the fast device are the newest: the other one is behind. Going on without the fast
-/// device would lose flushed writes.
+/// Only the copies on the fast device are the newest: the other device is stale. Without the fast device,
+/// flushed writes would be lost.
 #[test]
 fn the_only_current_copies_are_not_left_out() {
     for bad in EACH {
@@ -219,7 +222,7 @@ fn a_bad_table_of_a_volume_with_one_copy_is_spared() {
             let volume = make(world.clone(), all, &options(1)).await;
             fill(&volume, &arena).await;
             let plan = plan(Bad::Table, &volume.superblock(), device);
-            // Also while it is open.
+            // Also while the volume is open.
             faults[device].set(plan.clone());
             volume.set_policy("stripe").await.unwrap();
             for crashes in [true, false, true] {
@@ -296,8 +299,8 @@ fn a_volume_with_epochs_opens_without_a_device_that_cannot_be_written() {
     }
 }
 
-/// The second device has gone on alone, and cannot be written now. The superblock of the first one, which is
-/// older, does not know that: the first one was served, without what had been flushed since.
+/// The second device was used alone, and is unwritable now. The superblock of the first, older device does
+/// not know of this use: the first device was served, without later flushed data.
 #[test]
 fn an_older_device_is_not_served_instead_of_a_newer_one_that_cannot_be_written() {
     for device in 0..2 {
@@ -325,8 +328,8 @@ fn an_older_device_is_not_served_instead_of_a_newer_one_that_cannot_be_written()
     }
 }
 
-/// The map on the second device is damaged, and the first one can be read. A repair without the first device
-/// would give up all that the damaged pages named.
+/// The map on the second device is damaged, and the first device is readable. A repair without the first
+/// device would give up all extents of the damaged pages.
 #[test]
 fn a_repair_gives_up_nothing_that_a_device_which_cannot_be_written_still_has() {
     let bench = bench(240);
@@ -353,9 +356,9 @@ fn a_repair_gives_up_nothing_that_a_device_which_cannot_be_written_still_has() {
     });
 }
 
-/// What was acknowledged and not flushed outlives the daemon, and the device that the next one cannot flush:
-/// the other device has all of it. If that opening dies before the loss of the device is recorded, the log
-/// is in doubt.
+/// Acknowledged but unflushed writes outlive the daemon, and a device that the next daemon cannot flush: the
+/// other device has all of these writes. If the next opening dies before the loss of the device is recorded,
+/// the log is in doubt.
 #[test]
 fn the_pending_log_counts_without_a_device_that_cannot_flush() {
     for device in 0..2 {

@@ -1,4 +1,4 @@
-//! Lives of volumes with two copies, of which a device goes bad between two openings, or is good again.
+//! Lives of volumes with two copies. A device goes bad between two openings, or is good again.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -14,7 +14,7 @@ use braid_sim::{Disk, FaultPlan, World};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What each extent holds: what was flushed, and what is being written.
+/// Contents of each extent: the flushed value, and the value in flight.
 type Known = Rc<RefCell<Vec<(u8, u8)>>>;
 
 async fn guest(world: World, volume: Rig, arena: Arena, known: Known, ends: Nanos) {
@@ -33,10 +33,9 @@ async fn guest(world: World, volume: Rig, arena: Arena, known: Known, ends: Nano
     }
 }
 
-/// A device goes bad between two openings, or is good again, for lives that end in a power cut, a death of
-/// the daemon, or a clean stop, also while the volume is opened. An opening may be refused if the other
-/// device had not all; once the device is good again it must succeed, and nothing that was flushed may be
-/// lost.
+/// A device goes bad between two openings, or is good again. Lives end in a power cut, a death of the
+/// daemon, or a clean stop, also during an opening. An opening may be refused if the other device lacked
+/// data. Once the device is good again an opening must succeed, and no flushed data may be lost.
 #[test]
 fn devices_that_go_bad_between_two_openings_lose_nothing_that_was_flushed() {
     for seed in 0..60 {
@@ -107,7 +106,7 @@ fn campaign(seed: u64) {
                 is_in_step = false;
             }
             disks = end(&world, &disks, &mut rng);
-            // What the dead volume goes on with does not count.
+            // Later work of the dead volume does not count.
             let now = known.borrow().clone();
             known = Rc::new(RefCell::new(now));
         }

@@ -1,5 +1,5 @@
-//! Devices that vanish, so that every request fails: guests meet no error while a copy is left, and it is
-//! noticed though nobody asks.
+//! Devices that vanish, so that every request fails: guests meet no error while a copy is left, and the loss
+//! is noticed even without requests.
 
 use crate::rig::busy::{busy_under, end};
 use crate::rig::life::names;
@@ -10,8 +10,8 @@ use braid_format::superblock::DeviceState;
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 
-/// A write whose block had a clean extra copy on the SSD failed with the SSD, though both required copies had
-/// been written.
+/// A write to a block with a clean extra copy on the SSD failed with the SSD, though both required copies
+/// had been written.
 #[test]
 fn a_cache_that_vanishes_costs_no_guest_an_error() {
     for seed in 0..12 {
@@ -30,7 +30,7 @@ fn a_cache_that_vanishes_costs_no_guest_an_error() {
     }
 }
 
-/// Three disks with two copies of 4 MiB, and nobody who asks for anything.
+/// Three disks with two copies of 4 MiB, without any requests.
 async fn idle(world: &World) -> (Volume<World, Faulty<Disk>>, Vec<Faults>) {
     let disks = [MIB * 8, MIB * 10, MIB * 10].map(|size| Disk::new(world, DiskOptions::hdd(size)));
     let faults = disks.each_ref().map(|_| Faults::new(FaultPlan::default(), world.fork_rng()));
@@ -49,7 +49,7 @@ fn states(volume: &Volume<World, Faulty<Disk>>) -> Vec<DeviceState> {
     volume.status().devices.iter().map(|device| device.state).collect()
 }
 
-/// It was noticed when something was written next, the state of the policy or a checkpoint: minutes later.
+/// The loss was noticed at the next write, of the policy's state or of a checkpoint: minutes later.
 #[test]
 fn a_device_that_nobody_asks_is_missed_within_ten_seconds() {
     for gone in 0..3 {
@@ -66,8 +66,8 @@ fn a_device_that_nobody_asks_is_missed_within_ten_seconds() {
     }
 }
 
-/// A bad sector where one superblock copy lies is no reason to give a device up, and what takes all devices
-/// away is none to give one up.
+/// A bad sector in one superblock copy is no reason to fail a device. A cause that takes all devices away is
+/// no reason to fail a single device.
 #[test]
 fn a_quiet_device_is_given_up_only_if_it_alone_answers_nothing() {
     let world = World::new(831);

@@ -1,5 +1,5 @@
-//! A region of metadata that was given up on one half of a mirror, while the other half is brought up to
-//! date, or is lost next: the map must lie on a device that counts at every instant.
+//! A region of metadata is void on one half of a mirror, while the other half is being rebuilt, or is lost
+//! next: the map must lie on a device that counts at every instant.
 
 use crate::bad_regions::for_each;
 use crate::rig::{Rig, filled, holds, open, open_with, options};
@@ -11,7 +11,7 @@ use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
 use std::ops::Range;
 
 const EXTENT: Bytes = Bytes(128 << 10);
-/// Of a device, and what superblocks take at its end.
+/// Size of a device, and room for the superblocks at its end.
 const SIZE: Bytes = Bytes(8 << 20);
 const SUPERBLOCKS: Bytes = Bytes(128 << 10);
 
@@ -20,8 +20,8 @@ fn mirror() -> CreateOptions {
     CreateOptions { policy: "raid1".to_owned(), copies: 2, size: None, ..options(1) }
 }
 
-/// The disks as they are now, with all writes that one has taken. The region cannot be written, nor what lies
-/// behind `used` on its device: it finds no other place.
+/// Copies of the disks in their present state, with all of their writes. The region is unwritable, and so is
+/// everything behind `used` on its device: the region finds no other place.
 fn killed(world: &World, disks: &[Disk], bad: &Region, used: Bytes) -> (Vec<Disk>, Vec<Faulty<Disk>>) {
     let forks: Vec<Disk> = disks.iter().map(|disk| disk.fork(world)).collect();
     let plan = FaultPlan {
@@ -36,7 +36,7 @@ fn killed(world: &World, disks: &[Disk], bad: &Region, used: Bytes) -> (Vec<Disk
     (forks, handles)
 }
 
-/// From the first extent on a device to behind the last one.
+/// From the first extent on a device to the end of the last.
 fn slots(volume: &Rig, device: DeviceId) -> Range<Bytes> {
     let extents = 0..volume.size() / EXTENT;
     let places = extents.flat_map(|extent| {
@@ -48,7 +48,7 @@ fn slots(volume: &Rig, device: DeviceId) -> Range<Bytes> {
     *places.iter().min().unwrap_or(last)..*last + EXTENT
 }
 
-/// Behind the last extent on a device.
+/// End of the last extent on a device.
 fn used(volume: &Rig, device: DeviceId) -> Bytes {
     slots(volume, device).end
 }
@@ -58,7 +58,7 @@ async fn write(volume: &Rig, arena: &Arena, extent: u64, value: u8) -> bool {
     volume.write(EXTENT * extent, &bytes, Durability::Fua).await.is_ok()
 }
 
-/// The values that must be there; `None` where a write has failed.
+/// The required values; `None` after a failed write.
 async fn check_all(volume: &Rig, arena: &Arena, values: &[Option<u8>], what: &str) {
     for (extent, value) in (0..).zip(values) {
         if let Some(value) = *value {
@@ -68,7 +68,7 @@ async fn check_all(volume: &Rig, arena: &Arena, values: &[Option<u8>], what: &st
     }
 }
 
-/// The regions of either half.
+/// The regions of both halves.
 fn regions(superblock: &Superblock) -> Vec<Region> {
     let kinds = [
         RegionKind::Map,
@@ -80,9 +80,9 @@ fn regions(superblock: &Superblock) -> Vec<Region> {
     superblock.regions.iter().filter(|region| kinds.contains(&region.kind)).copied().collect()
 }
 
-/// One half was brought up to date, and a place of the journal could not be written on the other one: the
-/// ring there was given up, since the half that counted for nothing yet had one. Flushes went on, and after a
-/// crash neither ring was read: what had been flushed was gone, and the volume passed for clean.
+/// One half was being rebuilt, and a place of the journal was unwritable on the other half. The ring there
+/// was given up, because the half under rebuild had a ring. Flushes succeeded, and after a crash neither
+/// ring was read: flushed data was gone, and the volume passed for clean.
 #[test]
 fn a_region_is_not_given_up_for_one_on_a_device_that_is_being_brought_up_to_date() {
     for_each((80, mirror()), regions, async |bench, volume, region| {
@@ -98,7 +98,7 @@ fn a_region_is_not_given_up_for_one_on_a_device_that_is_being_brought_up_to_date
         volume.close().await.unwrap();
         let old = DeviceId(1 - region.device.0);
         let (disks, devices) = killed(world, &bench.disks, &region, used);
-        // Its bytes are no one's.
+        // Bytes that belong to no extent.
         disks[old.index()].poke(MIB * 4, &vec![0xee; MIB.as_usize()]);
         let opened = open_with(world.clone(), devices, |options| options.distrust = vec![old]).await;
         let Ok((volume, _)) = opened else { return };
@@ -106,7 +106,7 @@ fn a_region_is_not_given_up_for_one_on_a_device_that_is_being_brought_up_to_date
             let is_written = write(&volume, arena, extent, 100 + extent as u8).await;
             values[extent as usize] = is_written.then_some(100 + extent as u8);
             if extent == 2 {
-                // A checkpoint meets what a batch does not write.
+                // A checkpoint meets places that a batch does not write.
                 let _may_fail = volume.checkpoint().await;
             }
         }
@@ -121,9 +121,9 @@ fn a_region_is_not_given_up_for_one_on_a_device_that_is_being_brought_up_to_date
     });
 }
 
-/// A region of one half was given up after a crash, while both counted, and could not be made anew. Then the
-/// other half was taken out of use, with the only map, though a mirror survives the loss of either: the
-/// volume was closed without an error, and had no map.
+/// A region of one half became void after a crash, while both halves counted, and could not be reproduced.
+/// Then the other half was taken out of use, with the only map, though a mirror survives the loss of either
+/// half. The volume was closed without an error, and had no map.
 #[test]
 fn a_half_with_the_only_copy_of_a_region_is_not_taken_out_of_use() {
     let voids = for_each((80, mirror()), regions, async |bench, volume, region| {
@@ -137,7 +137,7 @@ fn a_half_with_the_only_copy_of_a_region_is_not_taken_out_of_use() {
             }
             let used = used(&volume, region.device);
             let other = 1 - region.device.index();
-            // The other half misses something, so that the volume cannot do without this one.
+            // The other half misses a write, so that the volume cannot do without this half.
             let full = slots(&volume, DeviceId(other as u16));
             bench.faults[other].set(FaultPlan { no_room: Some(full), ..FaultPlan::default() });
             for extent in 0..volume.size() / EXTENT {
@@ -169,12 +169,12 @@ fn a_half_with_the_only_copy_of_a_region_is_not_taken_out_of_use() {
             let is_closed = volume.close().await.is_ok();
             let outdated = volume.outdated_devices();
             let (disks, devices) = killed(world, &disks, &region, used);
-            // What is left serves all, or says that something is missing, and nothing is changed then.
+            // The remaining half serves everything, or reports a missing device without any change.
             if !fails || !outdated.is_empty() {
                 let left = vec![devices[region.device.index()].clone()];
                 match open(world.clone(), left).await {
                     Ok(alone) => check_all(&alone, arena, &values, &what).await,
-                    // The place may be met only now, when it is the only one of its kind.
+                    // Only now may an opening meet the place, as the only place of its kind.
                     Err(error) => {
                         assert!(
                             [ErrorKind::Degraded, ErrorKind::Io].contains(&error.kind()),
@@ -187,7 +187,7 @@ fn a_half_with_the_only_copy_of_a_region_is_not_taken_out_of_use() {
             let (_, devices) = killed(world, &disks, &region, used);
             match open(world.clone(), devices).await {
                 Ok(again) => check_all(&again, arena, &values, &what).await,
-                // Two faults: the other half is older, and the place is bad where the only map is.
+                // Two faults: the other half is older, and the place of the only map is bad.
                 Err(error) if !fails && !outdated.is_empty() => {
                     assert_eq!(error.kind(), ErrorKind::Io, "{what}")
                 }

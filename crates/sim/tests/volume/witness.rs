@@ -1,5 +1,5 @@
-//! SSDs that lie about flushes, or are lost with the journal, in volumes with one copy of everything: what
-//! the other device and the host know of it.
+//! SSDs that lie about flushes, or are lost with the journal, in volumes with one copy of everything: the
+//! other device and the host as witnesses.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -40,8 +40,8 @@ fn tells_of_lost_batches(error: &Error) -> bool {
     error.kind() == ErrorKind::Corrupt && text.contains("on d0 lacks") && text.contains("--repair")
 }
 
-/// The SSD lost its last acknowledged flushes, as consumers' SSDs do when power fails. The volume opened
-/// without a word, the check said that it was clean, and what guests had flushed was gone.
+/// The SSD lost its last acknowledged flushes, as consumer SSDs do at a power cut. The volume opened
+/// silently, the check said "clean", and guests' flushed data was gone.
 pub fn an_ssd_that_forgot_promised_batches_is_refused() {
     for (seed, policy) in ["hdd-only", "stripe", "ssd-first"].into_iter().enumerate() {
         let bench = bench(10 + seed as u64);
@@ -60,7 +60,7 @@ pub fn an_ssd_that_forgot_promised_batches_is_refused() {
             let names = ["ssd".to_owned(), "disk".to_owned()];
             let report = check_noted(&world, all(&world, &found), &names, None, None).await.unwrap();
             assert!(report.fatal.iter().any(|what| what.contains("lacks")), "{report:?}");
-            // Forced, the volume goes on with what is there, once and for all.
+            // If forced, the volume continues with the present data, once and for all.
             let (volume, recovery) =
                 open_with(world.clone(), all(&world, &found), |o| o.repair = true).await.unwrap();
             assert_eq!(recovery.warnings.len(), 1, "{recovery:?}");
@@ -83,8 +83,8 @@ fn an_ssd_whose_journal_ends_before_what_was_promised_is_refused_by_name() {
     an_ssd_that_forgot_promised_batches_is_refused();
 }
 
-/// The disk beside the SSD with the journal was restored to an older state of the same opening, or lied about
-/// flushes. The check said "clean", and what had been flushed to new extents read as zeros.
+/// The disk beside the SSD with the journal was restored to an older state of the same opening, or lied
+/// about flushes. The check said "clean", and flushed data in new extents read as zeros.
 #[test]
 fn a_disk_that_forgot_what_it_had_said_was_durable_is_refused_by_name() {
     for (seed, policy) in ["hdd-only", "stripe"].into_iter().enumerate() {
@@ -104,7 +104,7 @@ fn a_disk_that_forgot_what_it_had_said_was_durable_is_refused_by_name() {
             let names = ["ssd".to_owned(), "disk".to_owned()];
             let report = check_noted(&world, all(&world, &found), &names, None, None).await.unwrap();
             assert!(report.fatal.iter().any(|what| what.contains("d1 of volume")), "{report:?}");
-            // Forced, the volume goes on with what is there, once and for all.
+            // If forced, the volume continues with the present data, once and for all.
             let (volume, recovery) =
                 open_with(world.clone(), all(&world, &found), |o| o.repair = true).await.unwrap();
             assert_eq!(recovery.warnings.len(), 1, "{recovery:?}");
@@ -119,7 +119,7 @@ fn a_disk_that_forgot_what_it_had_said_was_durable_is_refused_by_name() {
     }
 }
 
-/// What a crash leaves at any instant accuses no disk, also if the power fails while pages are written.
+/// A crash at any instant accuses no disk, even if the power fails during a page write.
 #[test]
 fn a_power_cut_of_sound_disks_accuses_none_of_them() {
     for seed in 0..24 {
@@ -157,8 +157,8 @@ fn a_power_cut_of_sound_disks_accuses_none_of_them() {
     }
 }
 
-/// A disk that lies about flushes, until the power fails: what opens without a word has all batches that were
-/// noted.
+/// A disk that lies about flushes, until the power fails: a volume that opens silently has all noted
+/// batches.
 #[test]
 fn no_power_cut_of_a_disk_that_lies_hides_a_batch_that_was_noted() {
     let mut refusals = 0;
@@ -226,14 +226,14 @@ fn the_host_notices_that_all_devices_are_older_than_it_noted() {
         volume.close().await.unwrap();
         let (volume, _) = open_with(world.clone(), all(&world, &old), how).await.unwrap();
         assert_eq!(reads(&volume, &arena, 7, 1).await, Some(true));
-        // Without a note, a state of all devices that is consistent is a backup like any other.
+        // Without a note, a consistent state of all devices counts as a backup.
         let strange = |o: &mut OpenOptions| o.noted = Some(Noted::default());
         open_with(world.clone(), vec![sound(&world, disks[0].fork(&world))], strange).await.unwrap();
     });
 }
 
-/// The SSD died with the map of what lay on the disk: 32 MiB that guests had flushed read as zeros, without
-/// an error.
+/// The SSD died with the map of the disk's extents: 32 MiB of guests' flushed data read as zeros, without an
+/// error.
 pub fn what_was_flushed_to_the_disk_does_not_read_as_zeros_without_its_map() {
     for (seed, waits) in [(0u64, false), (1, true)] {
         for policy in ["hdd-only", "stripe", "ssd-only"] {
@@ -257,7 +257,8 @@ pub fn what_was_flushed_to_the_disk_does_not_read_as_zeros_without_its_map() {
                     let home = homes[extent as usize];
                     let value = 1 + u8::from(extent >= 6);
                     let read = reads(&volume, &arena, extent, value).await;
-                    // A commit that wrote to the lost SSD alone is not known to the disk at once.
+                    // After a commit that wrote to the lost SSD alone, the disk does not know of the commit
+                    // at once.
                     let is_known = waits || home == 1 && (policy == "hdd-only" || extent < 6);
                     match read {
                         Some(true) | None => {}
@@ -271,7 +272,7 @@ pub fn what_was_flushed_to_the_disk_does_not_read_as_zeros_without_its_map() {
                 for extent in (20..32).filter(|_| waits) {
                     assert_eq!(reads(&volume, &arena, extent, 0).await, Some(true), "it was never written");
                 }
-                // A guest makes it good again.
+                // A guest's write heals the extent.
                 write(&volume, &arena, 10..12, 4).await;
                 let killed = [rest[0].fork(&world)];
                 let again = open(world.clone(), all(&world, &killed)).await.unwrap();
@@ -293,8 +294,8 @@ fn an_extent_whose_map_was_lost_with_the_ssd_reads_as_an_error() {
     what_was_flushed_to_the_disk_does_not_read_as_zeros_without_its_map();
 }
 
-/// Of two pages that named the same batch, the one that listed less counted if the new extent had a lower
-/// number: the extent read as zeros.
+/// Two pages named the same batch. If the new extent had a lower number, the page with fewer extents
+/// counted: the extent read as zeros.
 #[test]
 fn an_extent_that_was_listed_last_is_not_forgotten() {
     let bench = bench(33);
@@ -313,7 +314,7 @@ fn an_extent_that_was_listed_last_is_not_forgotten() {
     });
 }
 
-/// After a clean shutdown the disk's image is complete: nothing is lost but what lay on the SSD.
+/// After a clean shutdown the disk's image is complete: nothing is lost except data on the SSD.
 #[test]
 fn after_a_clean_shutdown_the_loss_of_the_ssd_costs_nothing_that_lies_on_the_disk() {
     let bench = bench(40);
@@ -332,8 +333,8 @@ fn after_a_clean_shutdown_the_loss_of_the_ssd_costs_nothing_that_lies_on_the_dis
     });
 }
 
-/// The opening without the SSD is interrupted, at any step: what it gave up does not become zeros at the next
-/// one.
+/// The opening without the SSD is interrupted, at any step: extents given up do not become zeros at the next
+/// opening.
 #[test]
 fn an_interrupted_opening_without_the_ssd_forgets_nothing_of_what_is_lost() {
     for seed in 0..30 {

@@ -1,5 +1,5 @@
-//! The pages of the witness cannot be read or written. Without the SSD that has the journal, the witness says
-//! what the disk's image of the map lacks.
+//! Unreadable or unwritable pages of the witness. Without the SSD with the journal, the witness lists the
+//! changes that the disk's image of the map lacks.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -39,7 +39,7 @@ async fn reads(volume: &Rig, arena: &Arena, extent: u64, value: u8) -> Option<bo
     holds(volume, arena, EXTENT * extent, EXTENT, value).await.ok()
 }
 
-/// Where the two pages of the witness lie on the disk.
+/// Places of the two pages of the witness on the disk.
 fn places(volume: &Rig) -> [Bytes; 2] {
     let superblock = volume.superblock();
     let mut proofs = superblock.regions.iter().filter(|region| region.kind == RegionKind::Proof);
@@ -62,8 +62,8 @@ fn one(bench: &Bench, disk: &Disk) -> Vec<Faulty<Disk>> {
     vec![bench.sound(disk.clone())]
 }
 
-/// One read took both pages, and an error passed for a volume without a witness: eight extents that had been
-/// flushed to the disk read as zeros without the SSD.
+/// One read took both pages, and a read error passed for a volume without a witness: eight extents that had
+/// been flushed to the disk read as zeros without the SSD.
 #[test]
 fn without_the_ssd_a_witness_that_cannot_be_read_is_refused() {
     for spoils in [&[0usize][..], &[1], &[0, 1]] {
@@ -89,7 +89,7 @@ fn without_the_ssd_a_witness_that_cannot_be_read_is_refused() {
                 }
                 let opened = open_with(world.clone(), one(&bench, &rest.fork(&world)), give_up).await;
                 if rots && spoils.len() == 1 {
-                    // A torn page looks like that.
+                    // A torn page looks the same.
                     let (alone, _) = opened.unwrap();
                     assert_eq!(reads(&alone, &arena, 3, 1).await, Some(true));
                     return;
@@ -101,7 +101,7 @@ fn without_the_ssd_a_witness_that_cannot_be_read_is_refused() {
                     Ok(report) => assert!(!report.fatal.is_empty(), "the check says so"),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Io),
                 }
-                // Nothing was changed: with the SSD back, all is there. The SSD knows that a page was
+                // Nothing was changed: with the SSD back, all data is there. The SSD knows that a page was
                 // durable.
                 let both = vec![bench.sound(bench.disks[0].fork(&world)), bench.sound(rest.fork(&world))];
                 match open(world.clone(), both).await {
@@ -136,8 +136,8 @@ fn after_a_shutdown_no_opening_needs_the_witness() {
     });
 }
 
-/// A place of the witness could not be written. The flush was acknowledged, and nothing listed what it had
-/// placed on the disk: without the SSD that read as zeros.
+/// A place of the witness was unwritable. The flush was acknowledged, and no page listed the newly placed
+/// extents on the disk: without the SSD these extents read as zeros.
 #[test]
 fn a_page_that_cannot_be_written_goes_to_the_other_place() {
     for bad in 0..2 {
@@ -165,8 +165,8 @@ fn a_page_that_cannot_be_written_goes_to_the_other_place() {
     }
 }
 
-/// The disk can write neither place for a while. The witness is written once the disk can, though nothing
-/// changes any more.
+/// Both places are unwritable for a while. The witness is written once the disk accepts writes, even without
+/// further changes.
 #[test]
 fn a_witness_that_could_not_be_written_is_tried_again() {
     run(40, async move |bench| {

@@ -1,5 +1,5 @@
-//! The journal's proof names the newest durable page of the witness, and one place of the witness is bad:
-//! sound devices are accused of nothing, and a device that lost its flushes is refused all the same.
+//! The journal's proof names the newest durable page of the witness, and one place of the witness is bad.
+//! Sound devices are not accused, and a device that lost its flushes is refused all the same.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -30,7 +30,7 @@ async fn write(volume: &Rig, arena: &Arena, extents: Range<u64>, value: u8) {
     }
 }
 
-/// Where the two pages of the region lie on a device.
+/// Places of the two pages of the region on a device.
 fn places(volume: &Rig, device: u16) -> [Bytes; 2] {
     let superblock = volume.superblock();
     let mut proofs = superblock.regions.iter().filter(|region| region.kind == RegionKind::Proof);
@@ -59,16 +59,16 @@ fn forked(world: &World, disks: &[Disk]) -> [Disk; 2] {
     [disks[0].fork(world), disks[1].fork(world)]
 }
 
-/// How a place of the witness is bad.
+/// Kind of a bad place of the witness.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Wrong {
-    /// Neither read nor written.
+    /// Neither readable nor writable.
     Sector,
-    /// Not written: the older page stays.
+    /// Not writable: the older page stays.
     Writes,
 }
 
-/// A device of which one place is bad.
+/// A device with one bad place.
 fn with_bad(disk: &Disk, at: Bytes, wrong: Wrong) -> Faulty<Disk> {
     let place = at..at + KIB * 4;
     let bad_writes = (wrong == Wrong::Writes).then(|| place.clone());
@@ -78,8 +78,8 @@ fn with_bad(disk: &Disk, at: Bytes, wrong: Wrong) -> Faulty<Disk> {
     Faulty::new(disk.clone(), &Faults::new(FaultPlan { bad_writes, ..FaultPlan::default() }, Rng::new(1)))
 }
 
-/// Every page went to the one place that was left. The proof named the page, and a crash that tore the page
-/// after it left one that was older by more than one: that accused a sound disk.
+/// Every page went to the one remaining place. The proof named the page, and a crash that tore the next page
+/// left a page older by more than one: a sound disk was accused.
 #[test]
 fn a_page_in_the_other_place_satisfies_the_proof() {
     for (bad, wrong) in [(0, Wrong::Sector), (1, Wrong::Sector), (0, Wrong::Writes), (1, Wrong::Writes)] {
@@ -118,18 +118,19 @@ fn a_page_in_the_other_place_satisfies_the_proof() {
     }
 }
 
-/// What a life had when the power failed, or when it ended.
+/// State of a life at the power cut, or at its end.
 struct Life {
     disks: Vec<Disk>,
-    /// The cut points between which a place had turned bad.
+    /// Cut points between which a place became bad.
     points: Range<u64>,
     volume: Uuid,
-    /// The place that was left.
+    /// The remaining place.
     other: Bytes,
 }
 
-/// A place of the witness turns bad, and the volume changes before and after the proof knows that. `turn`
-/// counts from the place that is written next: a bad sector under the newest page is another matter.
+/// A place of the witness becomes bad, and the volume changes before and after the proof knows of the bad
+/// place. `turn` counts from the next place to be written: a bad sector under the newest page is another
+/// case.
 fn life(seed: u64, turn: usize, wrong: Wrong, cut: Option<u64>) -> Life {
     let (bench, known) = (bench(seed), Rc::new(Cell::new(None)));
     let (rt, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -159,7 +160,7 @@ fn life(seed: u64, turn: usize, wrong: Wrong, cut: Option<u64>) -> Life {
     Life { disks, points: start + 1..end, volume, other }
 }
 
-/// Power fails at any step, also while the page is written that goes over the only one: no sound disk is
+/// The power fails at any step, also during the write of a page over the only page: no sound disk is
 /// accused.
 #[test]
 fn a_power_cut_beside_a_worn_place_accuses_no_sound_disk() {
@@ -184,8 +185,8 @@ fn a_power_cut_beside_a_worn_place_accuses_no_sound_disk() {
     assert!(torn > 3, "{torn} power cuts tore the only page");
 }
 
-/// The disk was restored to an older state, and the place of its newest page, or both, could not be read, or
-/// had rotted: that passed for a device without a witness.
+/// The disk was restored to an older state, and one or both places of its newest page were unreadable or
+/// rotten: the disk passed for a device without a witness.
 #[test]
 fn an_unreadable_page_beside_an_older_one_is_refused() {
     let bench = bench(20);
@@ -234,7 +235,7 @@ fn an_unreadable_page_beside_an_older_one_is_refused() {
     });
 }
 
-/// A proof of an older version names no page: the volume opens as it did then.
+/// A proof of an older version names no page: the volume opens as under the older version.
 #[test]
 fn a_proof_that_names_no_page_refuses_no_witness() {
     let bench = bench(30);

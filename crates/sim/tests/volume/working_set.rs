@@ -1,4 +1,4 @@
-//! `working-set` on a whole volume: what is read often moves in the first pause, once, and what was learned
+//! `working-set` on a whole volume: often-read extents move in the first pause, once, and learned state
 //! survives a restart.
 
 use crate::rig::{Rig, sound};
@@ -16,8 +16,8 @@ async fn open(world: &World, disks: &[Disk]) -> Rig {
     Volume::open(world.clone(), sound(disks), options).await.expect("the devices are there").0
 }
 
-/// Runs `guest` on a volume with this policy, on an SSD and a disk large enough to keep what a policy has
-/// learned. All of it is written.
+/// Runs `guest` on a volume with this policy, on an SSD and a disk with room for learned state. All extents
+/// are written.
 fn run(policy: &str, guest: impl AsyncFnOnce(World, Vec<Disk>, Rig, Arena) + 'static) {
     let (world, arena, policy) = (World::new(4), Arena::new(MIB * 2), policy.to_owned());
     let disks =
@@ -65,7 +65,7 @@ fn what_is_read_often_moves_in_the_first_pause_and_only_then() {
         rt.sleep(Nanos::from_millis(900)).await;
         assert!(migrations(&volume) > 0, "it begins within a second");
         rt.sleep(Nanos::from_secs(5)).await;
-        // Of sixteen that are hot, eight lay on the disk.
+        // Of sixteen hot extents, eight lay on the disk.
         assert_eq!(migrations(&volume), 8);
         rt.sleep(Nanos::from_secs(600)).await;
         assert_eq!((migrations(&volume), volume.status().background.migrations_stopped), (8, 0));
@@ -75,7 +75,7 @@ fn what_is_read_often_moves_in_the_first_pause_and_only_then() {
         }
         assert_eq!(volume.status().devices[1].stats.guest_reads, on_disk);
         volume.close().await.expect("no disk fails");
-        // After a restart it knows what it had done.
+        // After a restart the policy knows its earlier moves.
         let volume = open(&rt, &disks).await;
         read(&volume, &arena, 3).await;
         rt.sleep(Nanos::from_secs(60)).await;
@@ -84,7 +84,7 @@ fn what_is_read_often_moves_in_the_first_pause_and_only_then() {
     });
 }
 
-/// The settings of the campaigns of power cuts: under them extents move in pauses of milliseconds.
+/// The settings of the power-cut campaigns: extents move in pauses of milliseconds.
 #[test]
 fn the_campaigns_have_something_to_move() {
     let policy = "working-set,stripe=even,window=200ms,threshold-h=1,threshold-l=1,water-mark=80%,idle=1ms,new-data=32KiB,change=1%";
@@ -104,7 +104,7 @@ fn the_campaigns_have_something_to_move() {
     });
 }
 
-/// A volume that looks at its devices, or plans, again and again keeps a processor and disks awake for
+/// A volume that checks its devices, or plans, again and again keeps a processor and disks awake for
 /// nothing.
 #[test]
 fn an_hour_of_idle_time_takes_few_turns_of_the_engine_once_nothing_is_worth_moving() {

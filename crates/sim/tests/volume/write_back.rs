@@ -16,7 +16,8 @@ const SIZE: Bytes = Bytes(2 << 20);
 const BLOCK: Bytes = Bytes(4 << 10);
 const BLOCKS: usize = (SIZE.0 / BLOCK.0) as usize;
 
-/// Writes go to extra copies. Moves what the test says, and notes what that writes to the disk.
+/// A policy with all writes to extra copies. Makes the moves of the test, and records their writes to the
+/// disk.
 #[derive(Clone, Default)]
 struct Told {
     moves: Rc<RefCell<Vec<Move>>>,
@@ -60,7 +61,7 @@ struct Case {
     told: Told,
 }
 
-/// Runs a test on a volume all of whose blocks are dirty and hold 2.
+/// Runs a test on a volume with all blocks dirty and filled with 2.
 fn on_dirty(test: impl AsyncFn(&Case) + Copy + 'static) {
     for seed in 0..8 {
         let bench = bench(seed, MIB * 8, MIB * 8);
@@ -156,8 +157,8 @@ fn what_lies_between_several_dirty_blocks_is_written_with_them_unless_the_disk_c
     }
 }
 
-/// A guest writes to blocks while they are on their way to the disk: the home has older bytes then, so the
-/// extra copies must stay dirty.
+/// A guest writes to blocks in flight to the disk: the home then has older bytes, so the extra copies must
+/// stay dirty.
 #[test]
 fn what_a_guest_writes_during_a_write_back_stays_dirty() {
     on_dirty(async |case| {
@@ -172,7 +173,7 @@ fn what_a_guest_writes_during_a_write_back_stays_dirty() {
         }
         case.sleep(500).await;
         assert!(overtaken > 0);
-        // The copies go; what reads is what the home has.
+        // After the copies are dropped, reads return the content of the home.
         case.begin(Move::Demote { range: all() });
         case.sleep(1_000).await;
         assert_eq!(case.volume.status().extra_blocks, (0, 0));

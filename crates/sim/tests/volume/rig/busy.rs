@@ -1,5 +1,4 @@
-//! Three disks with two copies of everything, each of which may be lost, and a guest at work that meets no
-//! error.
+//! Three disks with two copies of everything. Each disk may be lost, and a guest at work meets no error.
 
 use super::life::{Oracle, disk, names, open, work};
 use braid_base::{MIB, Nanos, Rng};
@@ -46,7 +45,7 @@ pub async fn busy_under(policy: &str, world: &World, seed: u64) -> Busy {
     Busy { volume, oracle, faults, disks, stop, arena }
 }
 
-/// The guest stops, and all is well; also after a crash, with these devices alone.
+/// Stops the guest, and checks the volume; also after a crash, with these devices alone.
 pub async fn end(world: &World, busy: Busy, left: &[usize]) {
     let Busy { volume, oracle, disks, stop, arena, .. } = busy;
     stop.set(true);

@@ -10,8 +10,8 @@ use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 pub const SSD: DeviceId = DeviceId(0);
 pub const HDD: DeviceId = DeviceId(1);
 
-/// Homes are on the disk; the SSD gets an extra copy of what is read, and of what is written if `writes` says
-/// so.
+/// A policy with homes on the disk. Reads make extra copies on the SSD, and so do writes if `writes` is
+/// true.
 pub struct Cache {
     pub writes: bool,
 }
@@ -76,7 +76,7 @@ pub async fn all_hold(volume: &Rig, arena: &Arena, size: Bytes, value: u8) -> bo
     true
 }
 
-/// A volume of 2 MiB on the disk, all of which has been read and so has clean extra copies.
+/// A volume of 2 MiB on the disk, entirely read and so with clean extra copies.
 pub async fn make_warm(world: &World, all: &[Faulty<Disk>], arena: &Arena, identity: u8) -> Rig {
     let volume = make(world.clone(), all.to_vec(), &caching(identity, MIB * 2)).await;
     volume.replace_policy(Box::new(Cache { writes: false }));

@@ -1,4 +1,4 @@
-//! Volumes with three disks, of which the last one comes or leaves, and a guest that knows what it wrote.
+//! Volumes with three disks, of which the last joins or leaves, and a guest that knows its writes.
 
 use super::{Rig, sound};
 use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
@@ -15,12 +15,12 @@ pub const SIZE: Bytes = Bytes(4 << 20);
 pub const BLOCK: Bytes = Bytes(4 << 10);
 pub const LAST: DeviceId = DeviceId(2);
 
-/// What blocks may hold: what was flushed last, or what was written since; and which blocks a write is under
-/// way to.
+/// Legal contents of blocks: the flushed value, or a later written value; and the blocks with a write in
+/// flight.
 #[derive(Clone)]
 pub struct Oracle(pub Rc<RefCell<Vec<Known>>>, pub Rc<RefCell<Range<usize>>>);
 
-/// A value that was flushed, and those that were written since.
+/// The flushed value, and the later written values.
 pub type Known = (u8, Vec<u8>);
 
 impl Oracle {
@@ -28,12 +28,12 @@ impl Oracle {
         Oracle::of(vec![(0, Vec::new()); (SIZE / BLOCK) as usize])
     }
 
-    /// One that knows so much, while no write is under way.
+    /// An oracle with this knowledge, without a write in flight.
     pub fn of(known: Vec<Known>) -> Oracle {
         Oracle(Rc::new(RefCell::new(known)), Rc::default())
     }
 
-    /// The software dies, and what it acknowledged is read again.
+    /// The software dies, and all acknowledged writes are read again.
     pub fn die(&self) {
         let under_way = self.1.borrow().clone();
         for (block, (kept, later)) in self.0.borrow_mut().iter_mut().enumerate() {
@@ -48,7 +48,7 @@ impl Oracle {
         }
     }
 
-    /// Whether nothing was written since the last flush.
+    /// True if nothing was written since the last flush.
     pub fn is_flushed(&self) -> bool {
         self.0.borrow().iter().all(|(_, later)| later.is_empty())
     }
@@ -66,7 +66,7 @@ impl Oracle {
         *later.last().unwrap_or(flushed)
     }
 
-    /// Whether all bytes of a volume are what they may be.
+    /// Checks that all bytes of a volume are legal.
     pub async fn check<D: Device>(&self, volume: &Volume<World, D>, arena: &Arena, what: &str) {
         let buf = arena.alloc(BLOCK).await;
         for block in 0..(SIZE / BLOCK) as usize {
@@ -74,7 +74,7 @@ impl Oracle {
             let (flushed, later) = self.0.borrow()[block].clone();
             let mut is_legal = [false; 256];
             later.iter().chain([&flushed]).for_each(|&value| is_legal[usize::from(value)] = true);
-            // What was being written when the power was cut may be torn anywhere.
+            // A write in flight at the power cut may be torn anywhere.
             buf.with_bytes(|bytes| {
                 let are_legal = bytes.iter().fold(true, |all, &byte| all & is_legal[usize::from(byte)]);
                 assert!(are_legal, "{what}: block {block} holds neither {flushed} nor any of {later:?}");
@@ -83,7 +83,7 @@ impl Oracle {
     }
 }
 
-/// A guest that writes, reads and flushes until it is told to stop, and meets no error.
+/// A guest that writes, reads and flushes until stopped, and meets no error.
 pub async fn work<D: Device>(
     world: World,
     volume: Volume<World, D>,
@@ -144,7 +144,7 @@ pub fn state(volume: &Rig, device: DeviceId) -> DeviceState {
     volume.status().devices[device.index()].state
 }
 
-/// Until the last device is removed.
+/// Waits until the last device is removed.
 pub async fn wait_until_removed(world: &World, volume: &Rig) {
     for _ in 0..600 {
         if state(volume, LAST) == DeviceState::Removed && volume.removed_devices() == [LAST] {

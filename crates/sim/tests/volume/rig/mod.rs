@@ -1,4 +1,4 @@
-//! Volumes on disks with faults that a test can switch on.
+//! Volumes on disks with switchable faults.
 
 pub mod busy;
 pub mod cached;
@@ -12,7 +12,7 @@ use braid_sim::{Blank, Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 
 pub type Rig = Volume<World, Faulty<Disk>>;
 
-/// Two disks with faults that a test can switch on.
+/// Two disks with switchable faults.
 pub struct Bench {
     pub world: World,
     pub disks: Vec<Disk>,
@@ -37,7 +37,7 @@ impl Bench {
         self.disks.iter().zip(&self.faults).map(|(disk, faults)| Faulty::new(disk.clone(), faults)).collect()
     }
 
-    /// The disks as a crash of the software at this moment leaves them: what they were given is there.
+    /// The disks after a crash of the software at this moment: all writes given to the disks are there.
     pub fn killed(&self) -> Vec<Faulty<Disk>> {
         self.disks.iter().map(|disk| self.sound(disk.fork(&self.world))).collect()
     }
@@ -54,8 +54,8 @@ impl Bench {
     }
 }
 
-/// Disks without faults, as devices of the type that all tests share: each type of a device would be a build
-/// of the engine of its own.
+/// Disks without faults, as devices of the type that all tests share: each type of device would be another
+/// build of the engine.
 pub fn sound(disks: &[Disk]) -> Vec<Faulty<Disk>> {
     disks.iter().map(sound_one).collect()
 }

@@ -1,5 +1,5 @@
-//! Toy policies: two systems on the engine's mechanism, each in about sixty lines. They show what the
-//! interface of policies carries, and are no product.
+//! Toy policies: two systems on the engine's mechanism, each in about sixty lines. The toys show the power
+//! of the policy interface, and are no products.
 
 mod pass;
 mod write_back_cache;

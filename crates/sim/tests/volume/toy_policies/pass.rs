@@ -1,6 +1,6 @@
-//! PASS (Xiao et al.): homes lie on the SSD, second copies on the disk, behind by at most the window. A full
-//! window is duplicated in the order of addresses, and so is a part of it while the disk has nothing to do;
-//! writes wait the longer the more of that is outstanding.
+//! PASS (Xiao et al.): homes lie on the SSD, second copies on the disk, stale by at most the window. A full
+//! window is duplicated in the order of addresses, and a part of the window whenever the disk is idle.
+//! Writes wait longer as more duplications are outstanding.
 
 use super::{HDD, SSD};
 use braid_base::{Bytes, ExtentId, Nanos, Op};
@@ -9,9 +9,9 @@ use braid_policy::{
 };
 
 pub struct Pass {
-    /// How much may be behind.
+    /// Maximum amount of stale data.
     pub window: Bytes,
-    /// Duplications that have been asked for and have not ended.
+    /// Duplications requested and not ended.
     outstanding: u32,
 }
 

@@ -1,5 +1,5 @@
-//! A write-back cache: homes lie on the disk; what is written or read gets an extra copy on the SSD, dirty
-//! until the disk has time for it or there is too much of it.
+//! A write-back cache: homes lie on the disk. Reads and writes make extra copies on the SSD; dirty copies
+//! are written back once the disk is idle or too many copies are dirty.
 
 use super::{HDD, SSD};
 use braid_base::{BlockId, DeviceId, ExtentId, Nanos};
@@ -12,7 +12,7 @@ pub struct WriteBackCache {
     dirty: BTreeSet<BlockId>,
 }
 
-/// With more dirty blocks than this the disk is not waited for.
+/// With more dirty blocks than this, write-back does not wait for an idle disk.
 const MOST_DIRTY: usize = 24;
 /// Blocks that are written back before the policy looks again.
 const BATCH: usize = 8;
