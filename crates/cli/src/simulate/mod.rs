@@ -89,7 +89,8 @@ intervals.
   devices: device, node (null: the host), class, model, size_bytes, utilisation, queue_depth_mean, requests_share,
     bytes_share, data_share, guest_read_requests, guest_write_requests, guest_read_bytes,
     guest_written_bytes, background_bytes, device_read_bytes, device_written_bytes,
-    drive_writes_per_day, flushes, response_ns_mean, _p50, _p95, _p99, _p999, _max, policy_figures
+    drive_writes_per_day, flash_written_bytes, write_amplification, erases (null without flash),
+    flushes, response_ns_mean, _p50, _p95, _p99, _p999, _max, policy_figures
   intervals: start_seconds, length_seconds, requests, requests_per_second,
     throughput_bytes_per_second, latency_ns_mean, migrated_bytes, devices (requests_share,
     bytes_share, data_share, throughput_bytes_per_second, response_ns_mean, utilisation,
