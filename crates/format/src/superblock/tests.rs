@@ -9,8 +9,7 @@ use braid_base::{DeviceClass, GIB, KIB, MIB, Rng, TIB};
 
 const METADATA: Role = Role::METADATA;
 
-/// Two SSDs with metadata and a disk; two required copies; regions of every kind, the second journal is the
-/// sixth.
+/// Two SSDs with metadata and a disk; two required copies; regions of every kind (sixth: second journal).
 fn volume() -> Superblock {
     let device = |i: u8, class, role, first_slot| DeviceEntry {
         uuid: Uuid([i; 16]),
@@ -366,8 +365,7 @@ const OF_THE_HEADER: &[(&[&str], Change)] = &[
     (&["8000", "16.00 EiB"], |s| s.devices[0].slots_offset = Bytes(u64::MAX - 4095)),
 ];
 
-/// Broken rules that only the device table shows. Each, with a matching checksum, would make an opening panic
-/// or read another structure's bytes.
+/// Broken rules that only the device table shows: an opening would panic or read another structure's bytes.
 const OF_THE_VOLUME: &[(&[&str], Change)] = &[
     (&["02020202-0202-0202-0202-020202020202"], |s| s.devices[2].uuid = Uuid([2; 16])),
     (&["0 B", "4 MiB"], |s| s.devices[2].size = Bytes::ZERO),

@@ -57,8 +57,7 @@ impl Rig {
         extents.into_iter().for_each(|extent| self.access(extent, Direction::Write, times));
     }
 
-    /// Lets time pass without guest requests, and carries out every move after a call of `each`. Returns the
-    /// moves.
+    /// Lets time pass without guest requests; carries out and returns every move, after a call of `each`.
     fn idle_for(&mut self, time: Nanos, mut each: impl FnMut(&Rig, u32, DeviceId)) -> Vec<(u32, DeviceId)> {
         let (until, mut all) = (self.volume.now + time, Vec::new());
         while self.volume.now < until {
@@ -257,8 +256,7 @@ fn the_hottest_come_first_if_the_ssds_have_no_room_for_all() {
     assert_eq!(moved, [3, 7, 11, 15, 19]);
 }
 
-/// On a full SSD, hot extents wait for the slots of cold extents, which become free only at the next
-/// checkpoint.
+/// On a full SSD, hot extents wait for slots of cold extents, free only from the next checkpoint on.
 #[test]
 fn what_is_hot_waits_for_room_that_is_being_made() {
     let mut rig = Rig::new(&with_mark("20%"), &[(SSD, 20), (HDD, 400)], 40);
