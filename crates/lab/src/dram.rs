@@ -49,8 +49,12 @@ impl Dram {
     }
 
     /// Takes a request; returns true if the cache alone answers the request.
+    ///
+    /// # Errors
+    /// The error of a purge that failed since the last request.
     pub async fn takes(&self, request: &Request) -> Result<bool> {
         let Request { op, offset, len } = *request;
+        self.purges.failure.take().map_or(Ok(()), Err)?;
         let mut blocks = self.blocks_of(offset, len);
         let is_whole = offset.is_aligned(self.block) && len.is_aligned(self.block);
         let answers = match op {
@@ -66,23 +70,24 @@ impl Dram {
         };
         if answers {
             if op == Op::Write {
-                self.purges.wait().await?;
+                self.purges.wait().await;
             }
             self.rt.sleep(REQUEST + Nanos(len.0 * 1000 / BYTES_PER_MICROSECOND)).await;
         }
         Ok(answers)
     }
 
-    /// Caches the blocks of a request after its end.
-    pub fn leaves<D: Device>(&self, request: &Request, volume: &Volume<World, D>, buf: &Buf) {
+    /// Caches the blocks of a request after its end. A write that the cache alone `answered` leaves dirty blocks.
+    pub fn leaves<D: Device>(&self, request: &Request, answered: bool, volume: &Volume<World, D>, buf: &Buf) {
         let Request { op, offset, len } = *request;
-        if self.room == 0 || matches!(op, Op::Flush | Op::Discard) {
+        if matches!(op, Op::Flush | Op::Discard) {
             return;
         }
         let whole = offset.align_up(self.block)..(offset + len).align_down(self.block);
         for block in self.blocks_of(offset, len) {
             let begin = self.block * block;
-            let is_dirty = op == Op::Write;
+            // The volume has the bytes of a write that passed on.
+            let is_dirty = op == Op::Write && answered;
             if !self.blocks.borrow().contains(block) {
                 // A block that passed through only in part is not complete in memory.
                 if begin < whole.start || begin >= whole.end {
@@ -124,9 +129,8 @@ impl Dram {
 }
 
 impl Purges {
-    /// Completes when fewer than the most purges are outstanding.
-    async fn wait(&self) -> Result<()> {
+    /// Completes once fewer than `MOST_PURGES` are outstanding.
+    async fn wait(&self) {
         self.ended.wait_for(|| (self.outstanding.get() < MOST_PURGES).then_some(())).await;
-        self.failure.take().map_or(Ok(()), Err)
     }
 }

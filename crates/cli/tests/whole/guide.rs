@@ -97,8 +97,8 @@ fn every_page_is_in_the_book() {
     }
 }
 
-/// The figures of a simulation are the same on every machine, so the README's must be today's. Two rows stand for
-/// all: without optimisation the whole command takes minutes.
+/// The figures of a simulation are the same on every machine, so the README's must be today's. Two rows stand
+/// for all: without optimisation the whole command takes minutes.
 #[test]
 fn the_table_of_the_readme_is_what_its_command_prints() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();

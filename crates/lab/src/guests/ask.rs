@@ -15,11 +15,12 @@ use std::cell::RefCell;
 impl<D: Device> Guests<D> {
     /// Sends a request to the volume, unless the controller's memory answers.
     pub(super) async fn ask_through(&self, dram: &Dram, request: Request) -> Result<()> {
-        if !dram.takes(&request).await? {
+        let answered = dram.takes(&request).await?;
+        if !answered {
             self.ask_volume(request).await?;
         }
         let Memory::Shared(views) = &self.memory else { unreachable!("what is verified has no such memory") };
-        dram.leaves(&request, &self.volume, &views[views.len() - 1]);
+        dram.leaves(&request, answered, &self.volume, &views[views.len() - 1]);
         Ok(())
     }
 

@@ -415,6 +415,9 @@ fn a_memory_before_the_volume_answers_what_it_holds_and_purges_what_it_cannot_ho
     let small = run(2, "clients=4,read=0%,requests=40000");
     let purged = disk_writes(&small) as f64 / 40_000.0;
     assert!((0.7..0.76).contains(&purged), "{purged}");
+    // Writes of half a block pass on: the memory has the rest of no block.
+    let halves = run(8, "clients=4,size=2KiB,read=0%,requests=500");
+    assert_eq!(disk_writes(&halves), 500, "each once");
     let mixed = || run(2, "clients=4,read=50%,requests=6000");
     assert_eq!(mixed(), mixed(), "the same each time");
 }

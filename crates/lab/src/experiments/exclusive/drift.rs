@@ -2,12 +2,8 @@
 //! Tests the reason given in section 5.1 for the combination's lead at a high SSD rate: data that leaves the
 //! tier is still in the cache.
 
-use super::{CLOSE, F1, F2, other_axis, pairs_at};
-use crate::experiment::Bound::LessThan;
-use crate::experiment::Measure::VolumeLatency;
-use crate::experiment::Published::Words;
-use crate::experiment::Quantity::WorstRatio;
-use crate::experiment::{Axis, Claim, Experiment, Origin, Test};
+use super::{CLOSE, FromPlace, other_axis, pairs_at};
+use crate::experiment::{Axis, Experiment};
 
 const LOADS: [&str; 2] = [
     "financial1-like,figures=hayashi,rate=122,span=500MiB,day=400s,grid=8KiB,volumes=10,stripe=10MiB,drift={x},requests=endless",
@@ -24,41 +20,9 @@ pub const EXPERIMENT: Experiment = other_axis(
         places: &[0, 36, 72, 180, 360],
     },
     &pairs_at(LOADS, None),
-    &[
-        Claim {
-            sentence: "Wherever popularity moves, the combination is faster with little locality (Financial 1).",
-            place: "section 5.1",
-            origin: Origin::Repeat,
-            tests: &[Test {
-                quantity: WorstRatio {
-                    measure: VolumeLatency,
-                    of: F1.existing[2],
-                    to: &[F1.proposed[2]],
-                    from: 36,
-                },
-                published: Words,
-                bound: LessThan(1.0),
-            }],
-            why: "",
-            instead: &[],
-        },
-        Claim {
-            sentence: "Wherever popularity moves, the proposed method is faster with much locality (Financial 2).",
-            place: "section 5.1",
-            origin: Origin::Repeat,
-            tests: &[Test {
-                quantity: WorstRatio {
-                    measure: VolumeLatency,
-                    of: F2.proposed[2],
-                    to: &[F2.existing[2]],
-                    from: 36,
-                },
-                published: Words,
-                bound: LessThan(1.0),
-            }],
-            why: "",
-            instead: &[],
-        },
-    ],
+    &FromPlace::<36>::claims(
+        "Wherever popularity moves, the combination is faster with little locality (Financial 1).",
+        "Wherever popularity moves, the proposed method is faster with much locality (Financial 2).",
+    ),
     CLOSE,
 );

@@ -22,7 +22,9 @@ use crate::experiment::Bound::{LessThan, MoreThan};
 use crate::experiment::Measure::{LatencyP99, VolumeLatency};
 use crate::experiment::Published::Words;
 use crate::experiment::Quantity::{Peak, Ratio, RatioOfBests, WorstRatio};
-use crate::experiment::{Axis, Bound, Claim, Experiment, Paper, Published, Quantity, Series, Test, Times};
+use crate::experiment::{
+    Axis, Bound, Claim, Experiment, Origin, Paper, Published, Quantity, Series, Test, Times,
+};
 use braid_base::Bytes;
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 use braid_engine::Readahead;
@@ -179,6 +181,26 @@ const fn pairs_at([f1, f2]: [&'static str; 2], dram: Option<&'static str>) -> [S
     ]
 }
 
+/// What section 5.1 says of both methods there, from a place of the axis on.
+struct FromPlace<const PLACE: u32>;
+
+impl<const PLACE: u32> FromPlace<PLACE> {
+    const F1: &[Test] = &[faster_from(F1.existing[2], &[F1.proposed[2]], PLACE)];
+    const F2: &[Test] = &[faster_from(F2.proposed[2], &[F2.existing[2]], PLACE)];
+
+    const fn claims(f1: &'static str, f2: &'static str) -> [Claim; 2] {
+        let claim = Claim {
+            sentence: f1,
+            place: "section 5.1",
+            origin: Origin::Repeat,
+            tests: Self::F1,
+            why: "",
+            instead: &[],
+        };
+        [claim, Claim { sentence: f2, tests: Self::F2, ..claim }]
+    }
+}
+
 /// As [`figure`], with another axis.
 const fn other_axis(
     id: &'static str,
@@ -249,7 +271,12 @@ const fn ratio(of: &'static str, to: &'static [&'static str], at: u32, bound: Bo
     test(Ratio { measure: VolumeLatency, of, to, at }, Words, bound)
 }
 
+/// One method is faster than the other at every place of the axis from one on.
+const fn faster_from(of: &'static str, to: &'static [&'static str], from: u32) -> Test {
+    test(WorstRatio { measure: VolumeLatency, of, to, from }, Words, LessThan(1.0))
+}
+
 /// One method is faster than the other at every cache rate with a difference.
 const fn everywhere_faster(of: &'static str, to: &'static [&'static str]) -> Test {
-    test(WorstRatio { measure: VolumeLatency, of, to, from: 20 }, Words, LessThan(1.0))
+    faster_from(of, to, 20)
 }
