@@ -399,26 +399,26 @@ fn earlier_runs_of_a_workload_are_not_measured() {
 #[test]
 fn a_memory_before_the_volume_answers_what_it_holds_and_purges_what_it_cannot_hold() {
     let run = |dram: u64, load: &str| {
-        let load = format!("random,span=8MiB,size=4KiB,{load}");
+        let load = format!("random,span=8MiB,{load}");
         let setup =
             Setup { dram: Bytes(dram << 20), cache_extents: 0, verify: false, ..setup("hdd-only", &load) };
         simulate(&setup).unwrap().outcome
     };
     let disk_writes = |outcome: &Outcome| outcome.devices.iter().map(|d| d.guest_write_requests).sum::<u64>();
     let disk_reads = |outcome: &Outcome| outcome.devices.iter().map(|d| d.guest_read_requests).sum::<u64>();
-    let written = run(8, "clients=4,read=0%,requests=6000");
+    let written = run(8, "size=4KiB,clients=4,read=0%,requests=6000");
     assert_eq!((written.write.requests, disk_writes(&written)), (6000, 0));
     assert!((9_431..20_000).contains(&written.write.latency.max), "{:?}", written.write.latency);
-    let read = run(8, "clients=1,read=100%,requests=20000");
+    let read = run(8, "size=4KiB,clients=1,read=100%,requests=20000");
     assert!(disk_reads(&read) <= 2048 && read.read.latency.p50 < 20_000, "2,048 blocks: {:?}", read.read);
     // With room for a quarter, three of four writes purge another block once the room is full.
-    let small = run(2, "clients=4,read=0%,requests=40000");
+    let small = run(2, "size=4KiB,clients=4,read=0%,requests=40000");
     let purged = disk_writes(&small) as f64 / 40_000.0;
     assert!((0.7..0.76).contains(&purged), "{purged}");
     // Writes of half a block pass on: the memory has the rest of no block.
-    let halves = run(8, "clients=4,size=2KiB,read=0%,requests=500");
+    let halves = run(8, "size=2KiB,clients=4,read=0%,requests=500");
     assert_eq!(disk_writes(&halves), 500, "each once");
-    let mixed = || run(2, "clients=4,read=50%,requests=6000");
+    let mixed = || run(2, "size=4KiB,clients=4,read=50%,requests=6000");
     assert_eq!(mixed(), mixed(), "the same each time");
 }
 
